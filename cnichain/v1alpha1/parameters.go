@@ -1,0 +1,53 @@
+package v1alpha1
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Parameters are the opaque parameters in a generated DeviceClass: which step of which topology attaches the device.
+// They are honoured only from a class, never from a claim.
+type Parameters struct {
+	// APIVersion is networking.dra.io/v1alpha1. May be empty.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind is StepParameters. May be empty.
+	Kind string `json:"kind,omitempty"`
+	// NetworkTopologyRef names the topology.
+	NetworkTopologyRef TopologyRef `json:"networkTopologyRef"`
+	// Step is the name of a root step of the topology.
+	Step string `json:"step"`
+}
+
+// TopologyRef names a NetworkTopology.
+type TopologyRef struct {
+	Name string `json:"name"`
+}
+
+// ParametersKind is the kind of Parameters.
+const ParametersKind = "StepParameters"
+
+// DecodeParameters reads opaque parameters strictly: unknown fields, another kind and missing names are errors.
+func DecodeParameters(raw []byte) (Parameters, error) {
+	var parameters Parameters
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&parameters); err != nil {
+		return Parameters{}, fmt.Errorf("cannot read parameters of a %s device: %w", DriverName, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Parameters{}, fmt.Errorf("cannot read parameters of a %s device: more than one document", DriverName)
+	}
+	if parameters.APIVersion != "" && parameters.APIVersion != GroupVersion().String() {
+		return Parameters{}, fmt.Errorf("parameters have apiVersion %q, this driver reads %q", parameters.APIVersion, GroupVersion())
+	}
+	if parameters.Kind != "" && parameters.Kind != ParametersKind {
+		return Parameters{}, fmt.Errorf("parameters have kind %q, want %q", parameters.Kind, ParametersKind)
+	}
+	if parameters.NetworkTopologyRef.Name == "" || parameters.Step == "" {
+		return Parameters{}, errors.New("parameters need networkTopologyRef.name and step")
+	}
+	return parameters, nil
+}

@@ -1,0 +1,140 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Condition types of a NetworkTopology.
+const (
+	// ConditionAccepted is true when the topology is valid.
+	ConditionAccepted = "Accepted"
+	// ConditionClassesReady is true when a DeviceClass exists for every root step.
+	ConditionClassesReady = "ClassesReady"
+)
+
+// Labels of generated DeviceClasses.
+const (
+	LabelTopology    = "networking.dra.io/topology"
+	LabelStep        = "networking.dra.io/step"
+	LabelTopologyUID = "networking.dra.io/topology-uid"
+)
+
+// NetworkTopology is a DAG of CNI plugins. Steps without dependOn are root steps: each attaches a device that was
+// allocated through the DeviceClass <topology>-<step>. The others only run CNI plugins.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=ntopo
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a topology has at most 63 characters"
+type NetworkTopology struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the DAG.
+	Spec NetworkTopologySpec `json:"spec"`
+	// status is what the controller found.
+	// +optional
+	Status NetworkTopologyStatus `json:"status,omitempty"`
+}
+
+// NetworkTopologyList is a list of topologies.
+// +kubebuilder:object:root=true
+type NetworkTopologyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NetworkTopology `json:"items"`
+}
+
+// NetworkTopologySpec is a DAG of CNI plugins.
+type NetworkTopologySpec struct {
+	// allowedNamespaces selects, by labels, the namespaces whose claims may use the topology. Default: all.
+	// +optional
+	AllowedNamespaces *metav1.LabelSelector `json:"allowedNamespaces,omitempty"`
+	// steps are the nodes of the DAG. A step stands after the steps that it depends on.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist"
+	// +kubebuilder:validation:XValidation:rule="self.map(s, s.name).all(n, true) && !self.exists(s, has(s.dependOn) && s.dependOn.exists(d, self.map(t, t.name).indexOf(d) >= self.map(t, t.name).indexOf(s.name)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn"
+	// +listType=atomic
+	Steps []Step `json:"steps"`
+}
+
+// Step runs one CNI plugin.
+// +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which says what devices it takes"
+// +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
+type Step struct {
+	// name is unique in the topology.
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// type is the file name of the CNI plugin's binary.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Type string `json:"type"`
+	// dependOn names the steps that must be done before this one. Empty: a root step.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=40
+	// +listType=set
+	// +optional
+	DependOn []string `json:"dependOn,omitempty"`
+	// selector picks the devices that a root step may be given.
+	// +optional
+	Selector *StepSelector `json:"selector,omitempty"`
+	// ifName is the name of the interface in the pod (CNI_IFNAME). Default: config.name or config.dev of a derived
+	// step; the parent's interface if the plugin makes none; else the next free net1, net2, ...
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	IfName string `json:"ifName,omitempty"`
+	// network is the CNI network name, under which IPAM plugins keep leases. Default: <topology>.<step>.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9_.-]*$`
+	// +optional
+	Network string `json:"network,omitempty"`
+	// prevResult says whether the plugin is given the results of the steps in dependOn. Default: as the plugin's
+	// schema says; parents when it has none.
+	// +optional
+	PrevResult PrevResult `json:"prevResult,omitempty"`
+	// config is the plugin's configuration, without type, name, cniVersion and prevResult, which the driver sets.
+	// Strings may hold templates, for example {{ vf0.interfaceName }}.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +optional
+	Config *runtime.RawExtension `json:"config,omitempty"`
+}
+
+// StepSelector picks devices.
+type StepSelector struct {
+	// cel is an expression over one device that yields true or false.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	CEL string `json:"cel"`
+}
+
+// PrevResult says what a plugin is given as prevResult.
+// +kubebuilder:validation:Enum=none;parents
+type PrevResult string
+
+const (
+	// PrevResultNone passes no prevResult.
+	PrevResultNone PrevResult = "none"
+	// PrevResultParents passes the merged results of the steps in dependOn.
+	PrevResultParents PrevResult = "parents"
+)
+
+// NetworkTopologyStatus is what the controller found.
+type NetworkTopologyStatus struct {
+	// conditions has Accepted and ClassesReady.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// deviceClasses are the names of the DeviceClasses, one for each root step, that a claim must name.
+	// +listType=atomic
+	// +optional
+	DeviceClasses []string `json:"deviceClasses,omitempty"`
+}

@@ -1,0 +1,190 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Action says what a policy does with the devices that it matches.
+// +kubebuilder:validation:Enum=expose;exclude
+type Action string
+
+const (
+	// ActionExpose offers the device for allocation.
+	ActionExpose Action = "expose"
+	// ActionExclude hides the device, whatever other policies say.
+	ActionExclude Action = "exclude"
+)
+
+// ConditionAccepted is true when a policy is valid and its expression compiles.
+const ConditionAccepted = "Accepted"
+
+// DeviceExposurePolicy says which network devices of which nodes are offered for allocation, and how. Devices that no
+// policy matches are never offered.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=dep
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.action`
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DeviceExposurePolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the administrator wants.
+	Spec DeviceExposurePolicySpec `json:"spec"`
+	// status is what the controller found.
+	// +optional
+	Status DeviceExposurePolicyStatus `json:"status,omitempty"`
+}
+
+// DeviceExposurePolicyList is a list of policies.
+// +kubebuilder:object:root=true
+type DeviceExposurePolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DeviceExposurePolicy `json:"items"`
+}
+
+// DeviceExposurePolicySpec selects devices and says how they are offered.
+// +kubebuilder:validation:XValidation:rule="self.action != 'exclude' || !has(self.exposure)",message="exposure says how devices are offered, but action is exclude: remove exposure, or set action to expose"
+// +kubebuilder:validation:XValidation:rule="self.action != 'expose' || has(self.exposure)",message="a policy that exposes devices needs exposure, with supportedCNIPlugins at least"
+type DeviceExposurePolicySpec struct {
+	// nodeSelector limits the policy to nodes with these labels. Default: all nodes.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// priority decides among expose policies with the same deviceNameSuffix that match one device: the highest wins,
+	// ties go to the name that sorts first.
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	Priority int32 `json:"priority"`
+	// selector picks devices.
+	Selector DeviceSelector `json:"selector"`
+	// action is expose (offer) or exclude (hide; wins over every expose policy).
+	// +kubebuilder:default=expose
+	// +optional
+	Action Action `json:"action,omitempty"`
+	// exposure says how the devices are offered. Required with action expose, refused with exclude.
+	// +optional
+	Exposure *Exposure `json:"exposure,omitempty"`
+}
+
+// DeviceSelector picks devices.
+type DeviceSelector struct {
+	// cel is an expression over one device that yields true or false, for example
+	// device.attributes["dra.networking"].type == "bridge".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	CEL string `json:"cel"`
+}
+
+// Exposure says how matched devices are offered.
+// +kubebuilder:validation:XValidation:rule="!self.allowMultipleAllocations || self.supportedCNIPlugins.exists(p, !p.exclusive)",message="allowMultipleAllocations is true but every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device"
+// +kubebuilder:validation:XValidation:rule="!(self.supportedCNIPlugins.exists(p, p.exclusive) && self.supportedCNIPlugins.exists(p, !p.exclusive)) || (self.allowMultipleAllocations && has(self.capacity) && size(self.capacity) > 0)",message="exclusive and shared plugins in one policy need allowMultipleAllocations: true and a capacity"
+// +kubebuilder:validation:XValidation:rule="self.supportedCNIPlugins.all(p, !has(p.consumePerAllocation) || p.consumePerAllocation.all(c, has(self.capacity) && c in self.capacity))",message="consumePerAllocation names a counter that capacity does not have: add it to capacity or remove it"
+type Exposure struct {
+	// deviceNameSuffix is appended to the interface name to form the device name; policies with different suffixes
+	// give one device several entries.
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(-[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +optional
+	DeviceNameSuffix string `json:"deviceNameSuffix,omitempty"`
+	// allowMultipleAllocations lets several claims share the device, each taking some of its capacity.
+	// +optional
+	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
+	// capacity is what sharers of the device divide among them, by counter name.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	Capacity map[string]Capacity `json:"capacity,omitempty"`
+	// supportedCNIPlugins are the CNI plugins that may attach the device.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
+	SupportedCNIPlugins []CNIPlugin `json:"supportedCNIPlugins"`
+	// exclusionGroup links policies that match one device and must not be used at once, for example macvlan and ipvlan.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +optional
+	ExclusionGroup string `json:"exclusionGroup,omitempty"`
+	// additionalAttributes are published on the device beside the discovered ones. Bare names are in dra.networking.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	AdditionalAttributes map[string]AttributeValue `json:"additionalAttributes,omitempty"`
+}
+
+// Capacity is one counter of a device.
+type Capacity struct {
+	// value is the total, as a quantity.
+	Value resource.Quantity `json:"value"`
+	// requestPolicy bounds what one claim may take.
+	// +optional
+	RequestPolicy *RequestPolicy `json:"requestPolicy,omitempty"`
+}
+
+// RequestPolicy bounds what one claim may take of a counter. validRange and validValues exclude each other.
+// +kubebuilder:validation:XValidation:rule="!(has(self.validRange) && has(self.validValues))",message="validRange and validValues exclude each other: keep one"
+// +kubebuilder:validation:XValidation:rule="!(has(self.validRange) || has(self.validValues)) || has(self.default)",message="a request policy with validRange or validValues needs a default"
+type RequestPolicy struct {
+	// default is taken by a claim that asks for nothing.
+	// +optional
+	Default *resource.Quantity `json:"default,omitempty"`
+	// validRange allows amounts between min and max in steps.
+	// +optional
+	ValidRange *ValidRange `json:"validRange,omitempty"`
+	// validValues allows just these amounts.
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=atomic
+	// +optional
+	ValidValues []resource.Quantity `json:"validValues,omitempty"`
+}
+
+// ValidRange is a range of amounts.
+type ValidRange struct {
+	// min is the least amount.
+	Min *resource.Quantity `json:"min"`
+	// max is the greatest amount. Default: the counter's value.
+	// +optional
+	Max *resource.Quantity `json:"max,omitempty"`
+	// step is what amounts are rounded up to, counted from min. It must be greater than zero.
+	// +optional
+	Step *resource.Quantity `json:"step,omitempty"`
+}
+
+// CNIPlugin is a CNI plugin that may attach the device.
+type CNIPlugin struct {
+	// name is the file name of the plugin's binary.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Name string `json:"name"`
+	// exclusive means that the plugin takes the whole device.
+	// +optional
+	Exclusive bool `json:"exclusive,omitempty"`
+	// consumePerAllocation is what one claim takes of each counter by default.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	ConsumePerAllocation map[string]intstr.IntOrString `json:"consumePerAllocation,omitempty"`
+}
+
+// AttributeValue is a string, an integer or a boolean; exactly one field is set.
+// +kubebuilder:validation:Type=""
+// +kubebuilder:pruning:PreserveUnknownFields
+type AttributeValue struct {
+	String *string `json:"-"`
+	Int    *int64  `json:"-"`
+	Bool   *bool   `json:"-"`
+}
+
+// DeviceExposurePolicyStatus is what the controller found.
+type DeviceExposurePolicyStatus struct {
+	// conditions has Accepted: the policy is valid and its expression compiles.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
