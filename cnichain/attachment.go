@@ -1,0 +1,119 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// Pod names the pod that owns a sandbox.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// String is namespace/name.
+func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// Phase of an attachment.
+type Phase string
+
+const (
+	// PhaseAttaching means that steps may have been run; a crash here is undone.
+	PhaseAttaching Phase = "Attaching"
+	// PhaseReady means that every step is there and verified.
+	PhaseReady Phase = "Ready"
+	// PhaseDetaching means that the attachment is being undone, and nothing else may be done with it.
+	PhaseDetaching Phase = "Detaching"
+)
+
+// StepPhase of a step in an attachment.
+type StepPhase string
+
+const (
+	// StepPlanned means that the plugin was not called: there is nothing to undo.
+	StepPlanned StepPhase = "Planned"
+	// StepAdding means that ADD was about to be called, and may or may not have had an effect.
+	StepAdding StepPhase = "Adding"
+	// StepAdded means that ADD succeeded and its interface was seen.
+	StepAdded StepPhase = "Added"
+	// StepDeleted means that DEL succeeded.
+	StepDeleted StepPhase = "Deleted"
+)
+
+// Attachment is the durable record of what was done for one pod sandbox. Sandboxes, not pods, are the key: a pod may get
+// a second sandbox before the first is gone.
+type Attachment struct {
+	SandboxID string `json:"sandboxID"`
+	Pod       Pod    `json:"pod"`
+	// BootID is the kernel's boot at which the attachment was made: after another boot every namespace is gone.
+	BootID string `json:"bootID"`
+	// Pin is the path at which the sandbox's network namespace is kept, so that DEL finds it after the runtime has
+	// let go of it.
+	Pin       string       `json:"pin"`
+	Phase     Phase        `json:"phase"`
+	CreatedAt time.Time    `json:"createdAt"`
+	Steps     []StepRecord `json:"steps"`
+}
+
+// StepRecord is the durable record of one step.
+type StepRecord struct {
+	Claim    Claim    `json:"claim"`
+	Topology string   `json:"topology"`
+	Step     PlanStep `json:"step"`
+	// IfName is the interface in the pod that the step makes or works on.
+	IfName string    `json:"ifName"`
+	Phase  StepPhase `json:"phase"`
+	// Stdin is what the plugin was given at ADD and is given again at DEL.
+	Stdin json.RawMessage `json:"stdin,omitempty"`
+	// Result is what the plugin answered, in its own version; it is the prevResult of its DEL.
+	Result json.RawMessage `json:"result,omitempty"`
+	// Merged is the result over those of the step's parents.
+	Merged *types100.Result `json:"merged,omitempty"`
+	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
+	Link *Link `json:"link,omitempty"`
+}
+
+// Title is how people read about a step: its name, type and topology.
+func (s *StepRecord) Title() string {
+	return fmt.Sprintf("step %q (%s) of topology %s", s.Step.Name, s.Step.Type, s.Topology)
+}
+
+// Link is a network interface as netlink shows it in one namespace.
+type Link struct {
+	Name     string   `json:"name"`
+	AltNames []string `json:"altNames,omitempty"`
+	Index    int      `json:"index"`
+	MAC      string   `json:"mac,omitempty"`
+	MTU      int      `json:"mtu,omitempty"`
+}
+
+// NewAttachment makes the record of a sandbox from the plans of its claims, which must be in the order of the pod's
+// resource claims. Nothing has been run yet; interface names are given by [AssignNames].
+func NewAttachment(sandboxID string, pod Pod, plans []Plan) *Attachment {
+	attachment := &Attachment{SandboxID: sandboxID, Pod: pod, Phase: PhaseAttaching}
+	for _, plan := range plans {
+		base := len(attachment.Steps)
+		for _, step := range plan.Steps {
+			parents := make([]int, len(step.DependsOn))
+			for i, parent := range step.DependsOn {
+				parents[i] = base + parent
+			}
+			step.DependsOn = parents
+			attachment.Steps = append(attachment.Steps, StepRecord{
+				Claim: plan.Claim, Topology: plan.Topology, Step: step, Phase: StepPlanned,
+			})
+		}
+	}
+	return attachment
+}
+
+// Journal keeps attachments durably. Save is synchronous: when it returns nil the record survives a crash. The executor
+// calls it before and after every side effect and changes nothing while it fails. Delete of what is not there is no error.
+type Journal interface {
+	Save(*Attachment) error
+	Delete(sandboxID string) error
+}

@@ -1,0 +1,201 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Call is one CNI call that was made.
+type Call struct {
+	Time       time.Time
+	Duration   time.Duration
+	Claim      Claim
+	SandboxID  string
+	Pod        string
+	Step       string
+	Instance   int
+	Command    string
+	Plugin     string
+	CNIVersion string
+	Env        []string
+	Stdin      json.RawMessage
+	Output     CallOutput
+	Err        error
+}
+
+// Recorder is told about every CNI call after it was made. Implementations are safe for concurrent use, and must not
+// fail a chain: what they can't write is lost.
+type Recorder interface {
+	Record(Call)
+}
+
+type discard struct{}
+
+func (discard) Record(Call) {}
+
+// CallLog writes CNI calls to files for people, one folder for each claim and one file for each sandbox, as JSON lines:
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams and files are capped, values of secret-looking keys are
+// replaced.
+type CallLog struct {
+	dir     string
+	onError func(error)
+	secret  *regexp.Regexp
+	mu      sync.Mutex
+}
+
+const (
+	// maxLoggedStream bounds each of stdin, stdout and stderr in a line.
+	maxLoggedStream = 16 << 10
+	// maxLogFile is when a sandbox's file is rotated; one old file is kept.
+	maxLogFile = 1 << 20
+)
+
+// NewCallLog makes a log below dir. onError is told what could not be written.
+func NewCallLog(dir string, onError func(error)) *CallLog {
+	return &CallLog{dir: dir, onError: onError, secret: regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)}
+}
+
+// logLine is the form of a line.
+type logLine struct {
+	Time       time.Time `json:"time"`
+	Duration   string    `json:"duration"`
+	Claim      string    `json:"claim"`
+	Pod        string    `json:"pod"`
+	Step       string    `json:"step"`
+	Instance   int       `json:"instance,omitempty"`
+	Command    string    `json:"command"`
+	Plugin     string    `json:"plugin"`
+	CNIVersion string    `json:"cniVersion"`
+	Env        []string  `json:"env"`
+	Stdin      any       `json:"stdin"`
+	Stdout     any       `json:"stdout,omitempty"`
+	Stderr     string    `json:"stderr,omitempty"`
+	ExitCode   int       `json:"exitCode"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// Record appends the call to its file.
+func (l *CallLog) Record(call Call) {
+	line := logLine{
+		Time: call.Time.UTC(), Duration: call.Duration.Round(time.Microsecond).String(),
+		Claim: call.Claim.String(), Pod: call.Pod, Step: call.Step, Instance: call.Instance,
+		Command: call.Command, Plugin: call.Plugin, CNIVersion: call.CNIVersion, Env: call.Env,
+		Stdin: l.stream(call.Stdin), Stdout: l.stream(call.Output.Stdout),
+		Stderr: shorten(string(call.Output.Stderr), maxLoggedStream), ExitCode: call.Output.ExitCode,
+	}
+	if call.Err != nil {
+		line.Error = call.Err.Error()
+	}
+	encoded, err := json.Marshal(line)
+	if err == nil {
+		err = l.write(call.Claim, call.SandboxID, append(encoded, '\n'))
+	}
+	if err != nil {
+		l.onError(fmt.Errorf("cannot write the CNI log of claim %s: %w", call.Claim, err))
+	}
+}
+
+// Dir is the folder of a claim's files.
+func (l *CallLog) Dir(claim Claim) string {
+	return filepath.Join(l.dir, claim.Namespace+"_"+claim.Name+"_"+claim.UID)
+}
+
+func (l *CallLog) write(claim Claim, sandboxID string, line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+".jsonl")
+	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) > maxLogFile {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(line)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// stream shows a JSON document as one, redacted; anything else as text.
+func (l *CallLog) stream(data []byte) any {
+	if len(data) == 0 {
+		return nil
+	}
+	value, err := decodeJSON(data)
+	if err != nil {
+		return shorten(string(data), maxLoggedStream)
+	}
+	redacted := l.redact(value)
+	if encoded, err := json.Marshal(redacted); err != nil || len(encoded) > maxLoggedStream {
+		return shorten(string(encoded), maxLoggedStream)
+	}
+	return redacted
+}
+
+func (l *CallLog) redact(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key := range value {
+			if l.secret.MatchString(key) {
+				value[key] = "(redacted)"
+				continue
+			}
+			value[key] = l.redact(value[key])
+		}
+	case []any:
+		for i := range value {
+			value[i] = l.redact(value[i])
+		}
+	}
+	return value
+}
+
+// Sweep removes the folders of claims for which keep is false and that were not written to since before.
+func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries, err := os.ReadDir(l.dir)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		_, uid, found := cutLast(entry.Name(), "_")
+		if !entry.IsDir() || !found || keep(uid) || !untouchedSince(entry, before) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(l.dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func untouchedSince(entry fs.DirEntry, before time.Time) bool {
+	info, err := entry.Info()
+	return err == nil && info.ModTime().Before(before)
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(text, separator)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(separator):], true
+}

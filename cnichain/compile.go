@@ -1,0 +1,255 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/version"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// maxCNIVersion is the newest version of the CNI specification that the driver speaks.
+const maxCNIVersion = "1.1.0"
+
+// Compile makes the plan of one claim from a topology and the devices that the claim was given. It is pure and reports
+// every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step) names
+// the DeviceClass that the claim must request.
+func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
+	if problems := Validate(topology, binding.Schemas); len(problems) > 0 {
+		return nil, problems
+	}
+	c := &compiler{topology: topology, binding: binding, path: field.NewPath("spec", "steps")}
+	devices, instances := c.distribute()
+	c.checkPlugins()
+	if instances > 1 {
+		c.refuseFixedNames()
+	}
+	if len(c.problems) > 0 {
+		return nil, c.problems
+	}
+	plan := &Plan{Topology: topology.Name, Claim: binding.Claim}
+	for instance := range instances {
+		plan.Steps = append(plan.Steps, c.instance(instance, len(plan.Steps), devices)...)
+	}
+	c.dryRun(plan)
+	if len(c.problems) > 0 {
+		return nil, c.problems
+	}
+	return plan, nil
+}
+
+type compiler struct {
+	topology *v1alpha1.NetworkTopology
+	binding  Binding
+	path     *field.Path
+	problems field.ErrorList
+}
+
+func (c *compiler) add(problem *field.Error) { c.problems = append(c.problems, problem) }
+
+// distribute groups the devices by root step and checks that every root step has the same number of them.
+func (c *compiler) distribute() (byStep map[string][]Device, instances int) {
+	byStep = map[string][]Device{}
+	for _, root := range c.binding.Devices {
+		byStep[root.Step] = append(byStep[root.Step], root.Device)
+		instances = max(instances, len(byStep[root.Step]))
+	}
+	for i := range c.topology.Spec.Steps {
+		step := &c.topology.Spec.Steps[i]
+		if len(step.DependOn) > 0 {
+			continue
+		}
+		path := c.path.Index(i)
+		devices := byStep[step.Name]
+		switch {
+		case len(devices) == 0:
+			c.add(field.Required(path, fmt.Sprintf(
+				"claim %s has no device for root step %q: add a request with deviceClassName %s", c.binding.Claim, step.Name, ClassName(c.topology.Name, step.Name))))
+		case len(devices) != instances:
+			c.add(field.Invalid(path, len(devices), fmt.Sprintf(
+				"claim %s has %d devices for root step %q but %d for another: ask for the same count from every class of topology %s",
+				c.binding.Claim, len(devices), step.Name, instances, c.topology.Name)))
+		}
+		c.checkAllowed(path, step, devices)
+		delete(byStep, step.Name)
+		byStep[step.Name] = devices
+	}
+	c.refuseUnknown(byStep)
+	return byStep, instances
+}
+
+// ClassName is the name of the DeviceClass of a root step.
+func ClassName(topology, step string) string { return topology + "-" + step }
+
+func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []Device) {
+	for _, device := range devices {
+		if !slices.Contains(device.CNIs, step.Type) {
+			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
+		}
+	}
+}
+
+func (c *compiler) refuseUnknown(byStep map[string][]Device) {
+	for _, name := range sortedKeys(byStep) {
+		known := slices.ContainsFunc(c.topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name && len(s.DependOn) == 0 })
+		if !known {
+			c.add(field.NotFound(c.path, fmt.Sprintf(
+				"%s (the topology changed after scheduling: it has no root step of that name any more; delete the pod and its claim)", name)))
+		}
+	}
+}
+
+func (c *compiler) checkPlugins() {
+	for i := range c.topology.Spec.Steps {
+		step := &c.topology.Spec.Steps[i]
+		for _, cniType := range []string{step.Type, ipamType(rawConfig(step))} {
+			if cniType == "" {
+				continue
+			}
+			plugin, found := c.binding.Plugins[cniType]
+			if !found {
+				c.add(field.NotFound(c.path.Index(i).Child("type"), fmt.Sprintf("%s (no such CNI plugin on node %s: install it in the CNI directory)", cniType, c.binding.Node)))
+				continue
+			}
+			if cniType == step.Type && chooseVersion(plugin.Versions) == "" {
+				c.add(field.Invalid(c.path.Index(i).Child("type"), cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions, maxCNIVersion)))
+			}
+		}
+	}
+}
+
+// chooseVersion returns the newest version that plugin and driver speak, "" if there is none.
+func chooseVersion(versions []string) string {
+	best := ""
+	for _, candidate := range versions {
+		inRange, err := version.GreaterThanOrEqualTo(maxCNIVersion, candidate)
+		if err != nil || !inRange {
+			continue
+		}
+		if newEnough, err := version.GreaterThanOrEqualTo(candidate, "0.3.0"); err != nil || !newEnough {
+			continue
+		}
+		if better, err := version.GreaterThan(candidate, orZero(best)); err == nil && better {
+			best = candidate
+		}
+	}
+	return best
+}
+
+func orZero(v string) string {
+	if v == "" {
+		return "0.0.0"
+	}
+	return v
+}
+
+func (c *compiler) refuseFixedNames() {
+	for i := range c.topology.Spec.Steps {
+		step := &c.topology.Spec.Steps[i]
+		if name := wantedIfName(step); name != "" && !strings.Contains(name, "{{") {
+			c.add(field.Invalid(c.path.Index(i).Child("ifName"), name, "a fixed interface name can't be given to several instances: ask for one device per class, or remove the name"))
+		}
+	}
+}
+
+// instance compiles the steps of one instance; base is the index of its first step in the plan.
+func (c *compiler) instance(instance, base int, devices map[string][]Device) []PlanStep {
+	index := map[string]int{}
+	steps := make([]PlanStep, len(c.topology.Spec.Steps))
+	for i := range c.topology.Spec.Steps {
+		step := &c.topology.Spec.Steps[i]
+		index[step.Name] = base + i
+		steps[i] = c.step(step, instance)
+		for _, parent := range step.DependOn {
+			steps[i].DependsOn = append(steps[i].DependsOn, index[parent])
+		}
+		if len(step.DependOn) == 0 {
+			device := devices[step.Name][instance]
+			c.giveDevice(&steps[i], &device)
+		}
+	}
+	return steps
+}
+
+func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
+	plugin := c.binding.Plugins[step.Type]
+	schema, _ := c.binding.Schemas.Lookup(step.Type)
+	network := step.Network
+	if network == "" {
+		network = c.topology.Name + "." + step.Name
+	}
+	return PlanStep{
+		Name: step.Name, Instance: instance, Type: step.Type,
+		Path: plugin.Path, CNIVersion: chooseVersion(plugin.Versions), Network: network,
+		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type),
+		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
+		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks,
+	}
+}
+
+// giveDevice sets the parameter that names the device: as the plugin's schema says; without a schema as the deviceID of
+// the CNI runtime configuration.
+func (c *compiler) giveDevice(step *PlanStep, device *Device) {
+	step.Device = device
+	schema, known := c.binding.Schemas.Lookup(step.Type)
+	if !known {
+		if device.Exclusive {
+			step.RuntimeDeviceID = device.PCIAddress
+		}
+		return
+	}
+	for _, parameter := range schema.DeviceParameters {
+		value := device.PCIAddress
+		if parameter.Attribute == "ifName" {
+			value = device.IfName
+		}
+		if value == "" || parameter.OnlyExclusive && !device.Exclusive {
+			continue
+		}
+		step.DeviceParameter, step.DeviceValue = parameter.Parameter, value
+		return
+	}
+}
+
+// dryRun renders the device's own tokens, so that an attribute that the device does not have is found now.
+func (c *compiler) dryRun(plan *Plan) {
+	engine := newTemplates()
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		resolve := func(t token) (any, error) {
+			if t.root == rootDevice {
+				return deviceValue(t, step.Device)
+			}
+			return "", nil
+		}
+		path := c.path.Index(i % len(c.topology.Spec.Steps))
+		if _, err := engine.renderJSON(step.Config, resolve); err != nil {
+			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))
+		}
+		if _, err := engine.renderString(step.IfName, "ifName", resolve); err != nil {
+			c.add(field.Invalid(path.Child("ifName"), step.IfName, err.Error()))
+		}
+	}
+}
+
+func deviceValue(t token, device *Device) (any, error) {
+	if device == nil {
+		return nil, fmt.Errorf("the step has no device")
+	}
+	value, known := device.Attributes[t.field]
+	if !known {
+		return nil, fmt.Errorf("device %s has no attribute %q; it has %s", device.Name, t.field, strings.Join(sortedKeys(device.Attributes), ", "))
+	}
+	return value, nil
+}
+
+func compactConfig(config json.RawMessage) json.RawMessage {
+	if len(config) == 0 {
+		return json.RawMessage("{}")
+	}
+	return config
+}

@@ -1,0 +1,227 @@
+package cnichain
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// topology reads the steps of a topology named t from YAML.
+func topology(t *testing.T, steps string) *v1alpha1.NetworkTopology {
+	t.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+const linkThenTune = `
+- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, note: "{{ link.interfaceName }} of {{ pod.name }}"}}
+`
+
+func deviceNamed(name string) Device {
+	return Device{Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name, CNIs: []string{"host-device", "macvlan"},
+		Attributes: map[string]any{"ifName": name, "mtu": 1500}}
+}
+
+func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps string
+		want  []string
+	}{
+		"step before its dependency": {
+			`[{name: b, type: tuning, dependOn: [a]}, {name: a, type: macvlan, selector: {cel: "true"}}]`,
+			[]string{"spec.steps[0].dependOn[0]", `step "b" must stand after "a": move it down`}},
+		"unknown dependency": {
+			`[{name: a, type: macvlan, dependOn: [x]}]`,
+			[]string{"spec.steps[0].dependOn[0]", `Not found: "x"`}},
+		"several at once": {
+			`[{name: a, type: ../../bin/sh, selector: {cel: "true"}}, {name: a, type: macvlan}]`,
+			[]string{"spec.steps[0].type", "bare file name", "spec.steps[1].name", "Duplicate", "spec.steps[1].selector.cel"}},
+		"device parameter by hand": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {master: eth0}}]`,
+			[]string{"spec.steps[0].config.master", "set by the driver"}},
+		"driver's keys": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {type: x, cniVersion: "1"}}]`,
+			[]string{"config.cniVersion", "config.type"}},
+		"ipam from elsewhere": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: ../sh}}}]`,
+			[]string{"config.ipam.type", "bare file name"}},
+		"root that works on another's interface": {
+			`[{name: a, type: tuning, selector: {cel: "true"}}]`,
+			[]string{"spec.steps[0].dependOn", "tuning works on an interface that another step made"}},
+		"template of no ancestor": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: "true"}, config: {x: ["{{ a.mac }}"]}}]`,
+			[]string{"spec.steps[1].config", "config.x[0]", `"a" is not a step that this one depends on`}},
+		"template of an unknown field": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a], config: {x: "{{ a.colour }}"}}]`,
+			[]string{`a step has no "colour"`}},
+		"the pod's own interface": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, ifName: eth0}]`,
+			[]string{"spec.steps[0].ifName", "belongs to the pod's own network"}},
+		"interface name too long": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, ifName: a234567890123456}]`,
+			[]string{"1 to 15 characters"}},
+		"step named like a word": {
+			`[{name: device, type: macvlan, selector: {cel: "true"}}]`,
+			[]string{"template language"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := Validate(topology(t, test.steps), DefaultSchemas()).ToAggregate()
+			if text == nil || !contains(text.Error(), test.want...) {
+				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
+			}
+		})
+	}
+}
+
+func TestCompile(t *testing.T) {
+	plan, problems := Compile(topology(t, linkThenTune), Binding{
+		Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Node: "n", Schemas: DefaultSchemas(),
+		Plugins: plugins("host-device", "tuning", "host-local"),
+		Devices: []RootDevice{{Step: "link", Device: deviceNamed("up0")}, {Step: "link", Device: deviceNamed("up1")}},
+	})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if len(plan.Steps) != 4 {
+		t.Fatalf("%d steps, want two for each of two instances", len(plan.Steps))
+	}
+	second := plan.Steps[2:]
+	if second[0].Instance != 1 || second[0].DeviceParameter != "device" || second[0].DeviceValue != "up1" || !second[0].Makes || second[0].Network != "t.link" {
+		t.Errorf("root step of the second instance is %+v", second[0])
+	}
+	if second[1].DependsOn[0] != 2 || second[1].Makes || !second[1].PrevResult || second[1].CNIVersion != "1.1.0" {
+		t.Errorf("derived step of the second instance is %+v", second[1])
+	}
+}
+
+func TestCompilePrefersThePCIAddress(t *testing.T) {
+	device := deviceNamed("up0")
+	device.PCIAddress = "0000:03:00.1"
+	plan, problems := Compile(topology(t, linkThenTune), Binding{Schemas: DefaultSchemas(),
+		Plugins: plugins("host-device", "tuning", "host-local"), Devices: []RootDevice{{Step: "link", Device: device}}})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if step := plan.Steps[0]; step.DeviceParameter != "pciBusID" || step.DeviceValue != "0000:03:00.1" {
+		t.Errorf("the device is given as %s=%s", step.DeviceParameter, step.DeviceValue)
+	}
+}
+
+func TestCompileProblems(t *testing.T) {
+	twoRoots := `[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: "true"}, ifName: fixed0}]`
+	for name, test := range map[string]struct {
+		steps   string
+		devices []RootDevice
+		plugins map[string]Plugin
+		want    []string
+	}{
+		"missing root step": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
+			[]string{"spec.steps[1]", `no device for root step "b": add a request with deviceClassName t-b`}},
+		"unequal counts": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("x")}, {Step: "a", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
+			[]string{"ask for the same count"}},
+		"fixed name for two": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "a", Device: deviceNamed("x")}, {Step: "b", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
+			[]string{"spec.steps[1].ifName", "several instances"}},
+		"renamed step": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "b", Device: deviceNamed("x")}, {Step: "old", Device: deviceNamed("y")}}, plugins("macvlan"),
+			[]string{"old (the topology changed after scheduling"}},
+		"plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}}, plugins("host-device", "host-local"),
+			[]string{"spec.steps[1].type", "no such CNI plugin on node n"}},
+		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
+			[]string{`Unsupported value: "bridge"`, "host-device"}},
+		"attribute that the device lacks": {`[{name: a, type: macvlan, selector: {cel: "true"}, config: {x: "{{ device.nope }}"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
+			[]string{`has no attribute "nope"; it has ifName, mtu`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems := Compile(topology(t, test.steps), Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(), Plugins: test.plugins, Devices: test.devices})
+			if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.want...) {
+				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
+			}
+		})
+	}
+}
+
+func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
+	device := deviceNamed("x")
+	device.PCIAddress, device.CNIs = "0000:01:00.0", []string{"new-plugin"}
+	plan, problems := Compile(topology(t, `[{name: a, type: new-plugin, selector: {cel: "true"}}]`),
+		Binding{Schemas: DefaultSchemas(), Plugins: plugins("new-plugin"), Devices: []RootDevice{{Step: "a", Device: device}}})
+	if len(problems) > 0 || plan.Steps[0].RuntimeDeviceID != "0000:01:00.0" {
+		t.Errorf("plan %+v, problems %v", plan, problems)
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	values := map[string]any{"a.text": `x","evil":"y`, "a.flag": true, "a.list": []any{"p", "q"}, "a.again": "{{ a.flag }}", "ips": "10.0.0.1/24"}
+	resolve := func(tok token) (any, error) {
+		if tok.field == "ips" && tok.index == 2 && tok.part == "address" {
+			return values["ips"], nil
+		}
+		return values[tok.String()], nil
+	}
+	for input, want := range map[string]string{
+		`{"v":"{{ a.flag }}"}`:                `{"v":true}`,
+		`{"v":"is {{a.flag}}!"}`:              `{"v":"is true!"}`,
+		`{"v":["{{ a.list }}"]}`:              `{"v":[["p","q"]]}`,
+		`{"v":"{{ a.text }}"}`:                `{"v":"x\",\"evil\":\"y"}`,
+		`{"v":"<{{ a.again }}>"}`:             `{"v":"<{{ a.flag }}>"}`,
+		`{"v":"{{ a.ips[2].address }}"}`:      `{"v":"10.0.0.1/24"}`,
+		`{"{{ a.flag }}":9007199254740993}`:   `{"{{ a.flag }}":9007199254740993}`,
+		`{"v":"{{ a.flag }}{{ a.flag }} {{"}`: `{"v":"truetrue {{"}`,
+	} {
+		got, err := newTemplates().renderJSON([]byte(input), resolve)
+		if want = unescape(want); err != nil || unescape(string(got)) != want {
+			t.Errorf("%s renders to %s, %v; want %s", input, got, err, want)
+		}
+	}
+	for _, broken := range []string{"{{ nothing }}", "{{ a b }}", "{{}}", "{{ a.x[1000] }}"} {
+		if _, err := newTemplates().renderString(broken, "ifName", resolve); err == nil {
+			t.Errorf("%s was accepted", broken)
+		}
+	}
+}
+
+// unescape undoes the escaping of < and > that Go's JSON encoder adds.
+func unescape(text string) string {
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		return text
+	}
+	out, _ := yaml.Marshal(value)
+	return string(out)
+}
+
+func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
+	f.Add("plain", `","type":"evil`)
+	f.Add("{{ pod.name }}", "\u2028\x00")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		resolve := func(tok token) (any, error) {
+			if tok.field == "first" {
+				return first, nil
+			}
+			return second, nil
+		}
+		out, err := newTemplates().renderJSON([]byte(`{"type":"ok","a":"{{ s.first }}","b":{"c":["x{{ s.second }}y"]}}`), resolve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := decodeJSON(out)
+		object, isObject := value.(map[string]any)
+		if err != nil || !isObject || len(object) != 3 || object["type"] != "ok" || len(object["b"].(map[string]any)) != 1 {
+			t.Errorf("values %q and %q made %s", first, second, out)
+		}
+	})
+}
+
+func TestRawExtensionIsOptional(t *testing.T) {
+	step := v1alpha1.Step{Config: &runtime.RawExtension{}}
+	if rawConfig(&step) != nil || ipamType(nil) != "" || configName(nil) != "" {
+		t.Error("an empty configuration is not empty")
+	}
+}

@@ -1,0 +1,171 @@
+package cnichain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+const (
+	// maxOutput bounds what is kept of each of a plugin's streams.
+	maxOutput = 1 << 20
+	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
+	// output open.
+	killGrace = 2 * time.Second
+)
+
+// ExecError is a CNI call that failed. It unwraps to the plugin's own error (*types.Error) where it printed one.
+type ExecError struct {
+	Plugin   string
+	ExitCode int
+	Stderr   string
+	Err      error
+}
+
+// Error says what the plugin said.
+func (e *ExecError) Error() string {
+	var plugin *types.Error
+	text := fmt.Sprintf("%s: %v", e.Plugin, e.Err)
+	if errors.As(e.Err, &plugin) {
+		text = fmt.Sprintf("%s: %s (CNI code %d)", e.Plugin, plugin.Error(), plugin.Code)
+	}
+	if e.Stderr != "" {
+		text += "; stderr: " + shorten(e.Stderr, 512)
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// CallOutput is what a plugin printed and how it ended, also when it failed.
+type CallOutput struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	Truncated      bool
+}
+
+// PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec] it keeps stderr, bounds
+// output, and when its context ends it ends the plugin's whole process group and does not wait for grandchildren that
+// hold the output open. The zero value is ready and safe for concurrent use.
+type PluginExec struct{}
+
+var _ invoke.Exec = PluginExec{}
+
+// Call runs a plugin and returns everything that it printed.
+func (PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	for attempt := 0; ; attempt++ {
+		output, err := callOnce(ctx, path, stdin, environ)
+		// The binary is being written by an installer; it is ready in a moment.
+		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
+			return output, err
+		}
+		select {
+		case <-ctx.Done():
+			return output, err
+		case <-time.After(50 * time.Millisecond << attempt):
+		}
+	}
+}
+
+func callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	stdout, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxOutput}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = killGrace
+	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
+	err := cmd.Run()
+	if cmd.Process != nil && ctx.Err() != nil {
+		// Grandchildren that ignored SIGTERM.
+		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
+	}
+	output := CallOutput{Stdout: stdout.kept.Bytes(), Stderr: stderr.kept.Bytes(), ExitCode: -1, Truncated: stdout.truncated || stderr.truncated}
+	if cmd.ProcessState != nil {
+		output.ExitCode = cmd.ProcessState.ExitCode()
+	}
+	if err == nil {
+		return output, nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
+	}
+	return output, &ExecError{
+		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)), Err: pluginError(output, err),
+	}
+}
+
+func signalGroup(pid int, signal syscall.Signal) error {
+	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to how it exited.
+func pluginError(output CallOutput, err error) error {
+	var printed types.Error
+	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
+		return &printed
+	}
+	if output.ExitCode > 0 && len(output.Stdout) > 0 {
+		return fmt.Errorf("%w; it printed %s", err, shorten(string(bytes.TrimSpace(output.Stdout)), 512))
+	}
+	return err
+}
+
+// ExecPlugin runs a plugin and returns its standard output.
+func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	output, err := e.Call(ctx, path, stdin, environ)
+	return output.Stdout, err
+}
+
+// FindInPath looks a bare file name up in the directories, and nowhere else.
+func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
+	if err := checkBinaryName(plugin); err != nil {
+		return "", fmt.Errorf("CNI type %q %w", plugin, err)
+	}
+	for _, dir := range paths {
+		path := filepath.Join(dir, plugin)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no CNI plugin %q in %v: install it there", plugin, paths)
+}
+
+// Decode reads what a plugin answers to VERSION.
+func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
+	return (&version.PluginDecoder{}).Decode(document)
+}
+
+// boundedBuffer keeps the first bytes and swallows the rest, so that a plugin that prints for ever neither fills memory
+// nor blocks.
+type boundedBuffer struct {
+	kept      bytes.Buffer // not embedded: its ReadFrom would go round the limit
+	limit     int
+	truncated bool
+}
+
+// Write implements io.Writer.
+func (b *boundedBuffer) Write(data []byte) (int, error) {
+	room := b.limit - b.kept.Len()
+	if len(data) > room {
+		b.truncated = true
+		b.kept.Write(data[:max(room, 0)])
+		return len(data), nil
+	}
+	return b.kept.Write(data)
+}

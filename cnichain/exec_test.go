@@ -1,0 +1,118 @@
+package cnichain
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// script writes a plugin that is a shell script.
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plugin")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCallKeepsWhatThePluginSays(t *testing.T) {
+	path := script(t, `echo "loading" >&2; echo '{"code":110,"msg":"link is down","details":"p0"}'; exit 1`)
+	output, err := PluginExec{}.Call(context.Background(), path, nil, nil)
+	var plugin *types.Error
+	if !errors.As(err, &plugin) || plugin.Code != 110 || !contains(err.Error(), "link is down", "p0", "CNI code 110", "loading") {
+		t.Errorf("error is %v", err)
+	}
+	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
+		t.Errorf("output is %+v", output)
+	}
+}
+
+func TestCallGarbage(t *testing.T) {
+	_, err := PluginExec{}.Call(context.Background(), script(t, `echo "panic: oops"; exit 2`), nil, nil)
+	if err == nil || !contains(err.Error(), "exit status 2", "panic: oops") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
+	t.Setenv("DRIVER_SECRET", "x")
+	output, err := PluginExec{}.Call(context.Background(), script(t, `cat; echo "<$DRIVER_SECRET>$CNI_COMMAND"`), []byte("in "), []string{"CNI_COMMAND=ADD"})
+	if err != nil || strings.TrimSpace(string(output.Stdout)) != "in <>ADD" {
+		t.Errorf("output %q, %v", output.Stdout, err)
+	}
+}
+
+// A grandchild that holds the output open must not hold the driver.
+func TestCallEndsTheWholeGroup(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "survived")
+	path := script(t, `(trap "" TERM; sleep 60; touch `+marker+`) & sleep 60`)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := PluginExec{}.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCallBoundsOutput(t *testing.T) {
+	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil, []string{"PATH=" + os.Getenv("PATH")})
+	if err != nil || !output.Truncated || len(output.Stdout) != maxOutput {
+		t.Errorf("kept %d bytes, truncated %v, %v", len(output.Stdout), output.Truncated, err)
+	}
+}
+
+func TestFindInPathTakesOnlyBareNames(t *testing.T) {
+	dir := filepath.Dir(script(t, ""))
+	if path, err := (PluginExec{}).FindInPath("plugin", []string{"/nowhere", dir}); err != nil || path != filepath.Join(dir, "plugin") {
+		t.Errorf("found %q, %v", path, err)
+	}
+	for _, name := range []string{"../plugin", "/bin/sh", "", ".", "..", "a/b", "missing"} {
+		if path, err := (PluginExec{}).FindInPath(name, []string{dir}); err == nil {
+			t.Errorf("%q was found at %s", name, path)
+		}
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","sandbox":"/x"}],"ips":[{"version":"4","interface":0,"address":"10.0.0.1/24"}]}`: "",
+		`{"cniVersion":"1.1.0"}{"code":4}`: "more than one document",
+		``:                                 "no CNI result",
+		`null`:                             "no CNI result",
+		`hello`:                            "no CNI result",
+		`{"cniVersion":"9.9.9"}`:           "9.9.9",
+	} {
+		_, err := parseResult([]byte(text), "1.0.0")
+		if (err == nil) != (want == "") || err != nil && !contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestMergeResults(t *testing.T) {
+	first, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2","sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := mergeResults(first, nil, second)
+	if len(merged.Interfaces) != 3 || merged.Interfaces[1].Mac != "b" || merged.Interfaces[2].Name != "net2" {
+		t.Errorf("interfaces are %v", merged.Interfaces)
+	}
+	if len(merged.IPs) != 2 || *merged.IPs[1].Interface != 2 || len(merged.Routes) != 1 {
+		t.Errorf("addresses %v, routes %v", merged.IPs, merged.Routes)
+	}
+	if first.Interfaces[1].Mac != "a" {
+		t.Error("merging changed its input")
+	}
+}

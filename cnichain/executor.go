@@ -1,0 +1,361 @@
+package cnichain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"k8s.io/utils/clock"
+)
+
+// Exec runs CNI plugins. [PluginExec] is the real one. Implementations are safe for concurrent use.
+type Exec interface {
+	invoke.Exec
+	// Call is ExecPlugin that also returns stderr and how the plugin ended. An error that the plugin printed is
+	// returned as an error that unwraps to *types.Error.
+	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
+}
+
+// Options of an executor.
+type Options struct {
+	Exec    Exec
+	Host    Host
+	Journal Journal
+	// Log is told about every CNI call; may be nil.
+	Log Recorder
+	// Dirs are where CNI plugins are looked up, first match wins (CNI_PATH).
+	Dirs []string
+	// StepTimeout bounds one CNI call. Default: 30 s.
+	StepTimeout time.Duration
+	Clock       clock.Clock
+}
+
+// Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
+// parallel operations on one container, so callers serialise by sandbox.
+type Executor struct {
+	Options
+	templates templates
+
+	mu     sync.Mutex
+	probed map[probeKey]Plugin
+}
+
+// NewExecutor makes an executor; it does no I/O.
+func NewExecutor(options Options) *Executor {
+	if options.StepTimeout == 0 {
+		options.StepTimeout = 30 * time.Second
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Log == nil {
+		options.Log = discard{}
+	}
+	return &Executor{Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{}}
+}
+
+// StepError says which step of an attachment failed.
+type StepError struct {
+	Claim    Claim
+	Topology string
+	Step     string
+	Type     string
+	// Command is ADD or DEL.
+	Command string
+	Err     error
+}
+
+// Error names step, type and cause.
+func (e *StepError) Error() string {
+	return fmt.Sprintf("step %q (%s) of topology %s failed at %s: %v", e.Step, e.Type, e.Topology, e.Command, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StepError) Unwrap() error { return e.Err }
+
+func stepError(record *StepRecord, command string, err error) error {
+	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type, Command: command, Err: err}
+}
+
+// Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
+// name of the node. On error everything is undone before Add returns; what could not be undone is part of the error, and
+// the attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
+// when ctx ends.
+func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	err := e.add(ctx, attachment, netns, node)
+	if err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
+	defer cancel()
+	if undoErr := e.Del(undo, attachment); undoErr != nil {
+		return fmt.Errorf("%w; and it could not be undone yet: %w", err, undoErr)
+	}
+	return err
+}
+
+func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	attachment.Phase = PhaseAttaching
+	if err := e.Journal.Save(attachment); err != nil {
+		return err
+	}
+	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
+		return err
+	}
+	taken, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	if err := AssignNames(attachment, taken); err != nil {
+		return err
+	}
+	for i := range attachment.Steps {
+		if err := e.addStep(ctx, attachment, i, node); err != nil {
+			return err
+		}
+	}
+	attachment.Phase = PhaseReady
+	return e.Journal.Save(attachment)
+}
+
+func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string) error {
+	record := &attachment.Steps[i]
+	if err := e.prepareStep(attachment, record, node); err != nil {
+		return stepError(record, "ADD", err)
+	}
+	record.Phase = StepAdding
+	if err := e.Journal.Save(attachment); err != nil {
+		record.Phase = StepPlanned
+		return err
+	}
+	result, err := e.callAdd(ctx, attachment, record)
+	if err == nil {
+		err = e.verify(attachment, record, result)
+	}
+	if err != nil {
+		return stepError(record, "ADD", err)
+	}
+	record.Phase = StepAdded
+	return e.Journal.Save(attachment)
+}
+
+// prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
+// failed ADD is followed by DEL, which would delete another's interface of the same name.
+func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node string) error {
+	resolve := scope(attachment, record, node)
+	if isTemplate(record.Step.IfName) {
+		name, err := e.templates.renderString(record.Step.IfName, "ifName", resolve)
+		if err != nil {
+			return err
+		}
+		record.IfName = name
+	}
+	if err := checkIfName(record.IfName); err != nil {
+		return err
+	}
+	if record.Step.Makes {
+		if err := e.checkFree(attachment, record.IfName); err != nil {
+			return err
+		}
+	}
+	config, err := e.templates.renderJSON(record.Step.Config, resolve)
+	if err != nil {
+		return err
+	}
+	record.Stdin, err = stdin(attachment, record, config)
+	return err
+}
+
+func (e *Executor) checkFree(attachment *Attachment, name string) error {
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	if link := findLink(links, name); link != nil {
+		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step", attachment.Pod, name, link.Index)
+	}
+	return nil
+}
+
+func findLink(links []Link, name string) *Link {
+	for i := range links {
+		if links[i].Name == name {
+			return &links[i]
+		}
+		for _, alt := range links[i].AltNames {
+			if alt == name {
+				return &links[i]
+			}
+		}
+	}
+	return nil
+}
+
+// scope resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its instance.
+func scope(attachment *Attachment, record *StepRecord, node string) lookup {
+	return func(t token) (any, error) {
+		switch t.root {
+		case rootPod:
+			return object(t, attachment.Pod.Name, attachment.Pod.Namespace, attachment.Pod.UID)
+		case rootClaim:
+			return object(t, record.Claim.Name, record.Claim.Namespace, record.Claim.UID)
+		case rootNode:
+			return node, nil
+		case rootDevice:
+			return deviceValue(t, record.Step.Device)
+		}
+		for i := range attachment.Steps {
+			other := &attachment.Steps[i]
+			if other.Claim == record.Claim && other.Topology == record.Topology && other.Step.Instance == record.Step.Instance && other.Step.Name == t.root {
+				return stepValue(t, other)
+			}
+		}
+		return nil, fmt.Errorf("there is no step %q", t.root)
+	}
+}
+
+func object(t token, name, namespace, uid string) (any, error) {
+	switch t.field {
+	case "name":
+		return name, nil
+	case "namespace":
+		return namespace, nil
+	case "uid":
+		return uid, nil
+	}
+	return nil, fmt.Errorf("%s has no %s", t.root, t.field)
+}
+
+// stdin completes a rendered configuration with what the driver sets.
+func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
+	fields := map[string]any{}
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return nil, fmt.Errorf("cannot read config: %w", err)
+	}
+	fields["cniVersion"], fields["name"], fields["type"] = record.Step.CNIVersion, record.Step.Network, record.Step.Type
+	if record.Step.DeviceParameter != "" {
+		fields[record.Step.DeviceParameter] = record.Step.DeviceValue
+	}
+	if record.Step.RuntimeDeviceID != "" {
+		fields["runtimeConfig"] = map[string]string{"deviceID": record.Step.RuntimeDeviceID}
+	}
+	if record.Step.PrevResult {
+		previous, err := resultAs(mergeResults(parentResults(attachment, record)...), record.Step.CNIVersion)
+		if err != nil {
+			return nil, err
+		}
+		fields["prevResult"] = previous
+	}
+	return json.Marshal(fields)
+}
+
+func parentResults(attachment *Attachment, record *StepRecord) []*types100.Result {
+	results := make([]*types100.Result, 0, len(record.Step.DependsOn))
+	for _, parent := range record.Step.DependsOn {
+		results = append(results, attachment.Steps[parent].Merged)
+	}
+	return results
+}
+
+// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
+func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
+	for attempt := 0; ; attempt++ {
+		output, err := e.call(ctx, attachment, record, callPlan{command: "ADD", path: record.Step.Path, netns: attachment.Pin, stdin: record.Stdin})
+		var plugin *types.Error
+		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-e.Clock.After(200 * time.Millisecond << attempt):
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", record.Step.Type, err)
+		}
+		record.Result, err = resultAs(result, record.Step.CNIVersion)
+		return result, err
+	}
+}
+
+// verify believes the kernel, not the plugin: the interface must be in the pod.
+func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *types100.Result) error {
+	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	link := findLink(links, record.IfName)
+	if link == nil {
+		return fmt.Errorf("%s reported success but the pod has no interface %q", record.Step.Type, record.IfName)
+	}
+	if record.Step.Makes {
+		record.Link = link
+	}
+	return nil
+}
+
+// probeKey changes when a binary is replaced.
+type probeKey struct {
+	path  string
+	inode uint64
+	mtime int64
+}
+
+// Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of the
+// answer, which [Compile] reports; a binary that does not answer is an error.
+func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]Plugin, error) {
+	plugins := make(map[string]Plugin, len(cniTypes))
+	for _, cniType := range cniTypes {
+		path, err := e.Exec.FindInPath(cniType, e.Dirs)
+		if err != nil {
+			continue
+		}
+		plugin, err := e.probe(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask CNI plugin %s for its versions: %w", path, err)
+		}
+		plugins[cniType] = plugin
+	}
+	return plugins, nil
+}
+
+func (e *Executor) probe(ctx context.Context, path string) (Plugin, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Plugin{}, err
+	}
+	key := probeKey{path: path, mtime: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		key.inode = stat.Ino
+	}
+	e.mu.Lock()
+	plugin, known := e.probed[key]
+	e.mu.Unlock()
+	if known {
+		return plugin, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	versions, err := invoke.GetVersionInfo(ctx, path, e.Exec)
+	if err != nil {
+		return Plugin{}, err
+	}
+	plugin = Plugin{Path: path, Versions: versions.SupportedVersions()}
+	e.mu.Lock()
+	e.probed[key] = plugin
+	e.mu.Unlock()
+	return plugin, nil
+}

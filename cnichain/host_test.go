@@ -1,0 +1,88 @@
+package cnichain
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inNewNamespace runs a test on a thread with a network namespace of its own, and returns the path of another one.
+func inNewNamespace(t *testing.T) (other string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	second, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Close() })
+	first, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+	return filepath.Join("/proc/self/fd", second.String()[3:len(second.String())-1])
+}
+
+func TestLinuxHostRestoresADevice(t *testing.T) {
+	inNewNamespace(t)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: 1500}, PeerName: "peer0"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	device := Device{Name: "up0", IfName: "up0", MTU: 1500, MAC: "02:00:00:00:00:0a", Up: true}
+	if err := netlink.LinkSetMTU(veth, 1400); err != nil {
+		t.Fatal(err)
+	}
+	if err := (LinuxHost{}).Restore(device); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName("up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if attrs := link.Attrs(); attrs.MTU != 1500 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
+		t.Errorf("device is %+v", attrs)
+	}
+	device.IfName = "gone"
+	if err := (LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error for a device that is not there is %v", err)
+	}
+}
+
+func TestLinuxHostPinsANamespace(t *testing.T) {
+	other := inNewNamespace(t)
+	host := LinuxHost{}
+	pin := filepath.Join(t.TempDir(), "netns", "dra-x")
+	t.Cleanup(func() { _ = host.Unpin(pin) })
+	if host.Exists(pin) {
+		t.Error("there is a namespace before it is pinned")
+	}
+	for range 2 {
+		if err := host.Pin(other, pin); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+	}
+	links, err := host.Links(pin)
+	if err != nil || len(links) != 1 || links[0].Name != "lo" || !host.Exists(pin) {
+		t.Errorf("links %v, %v", links, err)
+	}
+	for range 2 {
+		if err := host.Unpin(pin); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(pin); !os.IsNotExist(err) {
+		t.Errorf("the pin is still there: %v", err)
+	}
+	if err := host.Pin("/etc/passwd", pin); err == nil {
+		t.Error("a file was pinned")
+	}
+}

@@ -1,0 +1,229 @@
+// Package journal keeps records durably in one bbolt file: what was about to be done and what was done, so that a crash
+// can be undone.
+//
+// The rule of this package: a record is either read back whole, as it was written, or reported as damaged; it is never
+// half there.
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// schema is the version of the records' form. A record of a newer schema is never read, and never overwritten by an
+// older driver.
+const schema = 1
+
+// DB is an open journal. It is safe for concurrent use; another process can't open it at the same time.
+type DB struct {
+	bolt *bbolt.DB
+}
+
+// Opened says what Open found.
+type Opened struct {
+	*DB
+	// SetAside is where a journal that could not be read was moved, "" if there was none.
+	SetAside string
+	// Reason is why it could not be read.
+	Reason error
+}
+
+// Open opens or makes the journal at path. One that can't be read is set aside and a new one is made: the driver must
+// come up, or the node's pods neither start nor end. One that another process holds, or that is of a newer schema, is an
+// error.
+func Open(path string, now time.Time) (Opened, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
+	}
+	bolt, err := open(path)
+	if err == nil {
+		return Opened{DB: &DB{bolt: bolt}}, nil
+	}
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return Opened{}, fmt.Errorf("cannot open journal %s: another driver holds it; only one may run on a node: %w", path, err)
+	}
+	if errors.Is(err, errNewer) || errors.Is(err, os.ErrPermission) {
+		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
+	}
+	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
+	if renameErr := os.Rename(path, aside); renameErr != nil {
+		return Opened{}, fmt.Errorf("cannot open journal %s: %w; and cannot set it aside: %w", path, err, renameErr)
+	}
+	bolt, freshErr := open(path)
+	if freshErr != nil {
+		return Opened{}, fmt.Errorf("cannot make journal %s: %w", path, freshErr)
+	}
+	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: err}, nil
+}
+
+var errNewer = errors.New("it was written by a newer driver: run that version, or a newer one")
+
+// open opens a file and checks it whole. bbolt panics on some damage, and a file that is shorter than its pages faults,
+// since it is mapped into memory.
+func open(path string) (bolt *bbolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if damage := recover(); damage != nil {
+			err = fmt.Errorf("damaged: %v", damage)
+		}
+		if err != nil && bolt != nil {
+			_ = bolt.Close()
+			bolt = nil
+		}
+	}()
+	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	if err := bolt.View(check); err != nil {
+		return bolt, err
+	}
+	return bolt, bolt.Update(stamp)
+}
+
+func check(tx *bbolt.Tx) error {
+	info, err := os.Stat(tx.DB().Path())
+	if err != nil {
+		return err
+	}
+	if info.Size() < tx.Size() { // Check reads in a goroutine of its own, where a fault can't be caught
+		return fmt.Errorf("the file has %d bytes, its pages need %d", info.Size(), tx.Size())
+	}
+	var first error
+	for err := range tx.Check() {
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// stamp writes the schema into a new journal and refuses a newer one.
+func stamp(tx *bbolt.Tx) error {
+	meta, err := tx.CreateBucketIfNotExists([]byte("meta"))
+	if err != nil {
+		return err
+	}
+	if stored := meta.Get([]byte("schema")); stored != nil {
+		var version int
+		if err := json.Unmarshal(stored, &version); err != nil {
+			return fmt.Errorf("damaged schema version: %w", err)
+		}
+		if version > schema {
+			return fmt.Errorf("schema %d, this driver reads up to %d: %w", version, schema, errNewer)
+		}
+	}
+	encoded, err := json.Marshal(schema)
+	if err != nil {
+		return err
+	}
+	return meta.Put([]byte("schema"), encoded)
+}
+
+// Close closes the journal.
+func (db *DB) Close() error { return db.bolt.Close() }
+
+// Bucket keeps records of one type by key.
+type Bucket[T any] struct {
+	bolt *bbolt.DB
+	name []byte
+}
+
+// NewBucket returns the bucket of a name, making it if need be.
+func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
+	err := db.bolt.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists([]byte(name))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make journal bucket %s: %w", name, err)
+	}
+	return &Bucket[T]{bolt: db.bolt, name: []byte(name)}, nil
+}
+
+// envelope is the form of a stored record.
+type envelope struct {
+	Schema   int             `json:"schema"`
+	Checksum uint32          `json:"crc32c"`
+	Payload  json.RawMessage `json:"payload"`
+}
+
+func checksum(payload []byte) uint32 {
+	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
+}
+
+// Put stores a record; when it returns nil the record is on disk.
+func (b *Bucket[T]) Put(key string, record T) error {
+	payload, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("cannot write %s %s to the journal: %w", b.name, key, err)
+	}
+	encoded, err := json.Marshal(envelope{Schema: schema, Checksum: checksum(payload), Payload: payload})
+	if err != nil {
+		return fmt.Errorf("cannot write %s %s to the journal: %w", b.name, key, err)
+	}
+	err = b.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket(b.name).Put([]byte(key), encoded) })
+	if err != nil {
+		return fmt.Errorf("cannot write %s %s to the journal (is the disk full or read-only?): %w", b.name, key, err)
+	}
+	return nil
+}
+
+// Delete removes a record; one that is not there is no error.
+func (b *Bucket[T]) Delete(key string) error {
+	err := b.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket(b.name).Delete([]byte(key)) })
+	if err != nil {
+		return fmt.Errorf("cannot delete %s %s from the journal: %w", b.name, key, err)
+	}
+	return nil
+}
+
+// Damaged is a record that can't be read.
+type Damaged struct {
+	Bucket, Key string
+	Err         error
+}
+
+// All returns every record, by key, and those that can't be read.
+func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
+	records := map[string]T{}
+	var damaged []Damaged
+	err := b.bolt.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(b.name).ForEach(func(key, value []byte) error {
+			record, err := decode[T](value)
+			if err != nil {
+				damaged = append(damaged, Damaged{Bucket: string(b.name), Key: string(key), Err: err})
+				return nil
+			}
+			records[string(key)] = record
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read %s from the journal: %w", b.name, err)
+	}
+	return records, damaged, nil
+}
+
+func decode[T any](value []byte) (T, error) {
+	var record T
+	var stored envelope
+	if err := json.Unmarshal(value, &stored); err != nil {
+		return record, err
+	}
+	if stored.Schema > schema {
+		return record, fmt.Errorf("schema %d: %w", stored.Schema, errNewer)
+	}
+	if checksum(stored.Payload) != stored.Checksum {
+		return record, errors.New("checksum does not match")
+	}
+	return record, json.Unmarshal(stored.Payload, &record)
+}

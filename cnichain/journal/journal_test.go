@@ -1,0 +1,123 @@
+package journal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+type thing struct{ Name string }
+
+func openAt(t *testing.T, path string) (Opened, *Bucket[thing]) {
+	t.Helper()
+	opened, err := Open(path, time.Unix(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := NewBucket[thing](opened.DB, "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened, bucket
+}
+
+func TestRecordsSurvive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "journal.db")
+	opened, bucket := openAt(t, path)
+	for _, key := range []string{"a", "b"} {
+		if err := bucket.Put(key, thing{Name: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := bucket.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.Delete("never"); err != nil {
+		t.Errorf("deleting what is not there: %v", err)
+	}
+	if _, err := Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "another driver holds it") {
+		t.Errorf("a second driver: %v", err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openAt(t, path)
+	defer func() { _ = opened.Close() }()
+	records, damaged, err := bucket.All()
+	if err != nil || len(damaged) > 0 || len(records) != 1 || records["b"].Name != "b" {
+		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+	}
+}
+
+func TestUnreadableJournalIsSetAside(t *testing.T) {
+	for name, content := range map[string][]byte{"garbage": []byte("not a database at all"), "truncated": nil} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "journal.db")
+			if content == nil {
+				opened, bucket := openAt(t, path)
+				if err := bucket.Put("a", thing{}); err != nil {
+					t.Fatal(err)
+				}
+				_ = opened.Close()
+				if err := os.Truncate(path, 9000); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			opened, bucket := openAt(t, path)
+			defer func() { _ = opened.Close() }()
+			if opened.SetAside == "" || opened.Reason == nil {
+				t.Error("nothing says that the journal was unreadable")
+			}
+			if _, err := os.Stat(opened.SetAside); err != nil {
+				t.Error(err)
+			}
+			if err := bucket.Put("b", thing{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNewerSchemaIsRefusedAndKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	opened, _ := openAt(t, path)
+	err := opened.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("99")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = opened.Close()
+	if _, err := Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "newer driver") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the newer journal is gone: %v", err)
+	}
+}
+
+func TestDamagedRecordIsReportedAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	opened, bucket := openAt(t, path)
+	defer func() { _ = opened.Close() }()
+	for _, key := range []string{"good", "bad"} {
+		if err := bucket.Put(key, thing{Name: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := opened.bolt.Update(func(tx *bbolt.Tx) error {
+		things := tx.Bucket([]byte("things"))
+		return things.Put([]byte("bad"), []byte(strings.Replace(string(things.Get([]byte("bad"))), `"Name":"bad"`, `"Name":"bat"`, 1)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, damaged, err := bucket.All()
+	if err != nil || len(records) != 1 || len(damaged) != 1 || damaged[0].Key != "bad" {
+		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+	}
+}

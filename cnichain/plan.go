@@ -1,0 +1,140 @@
+package cnichain
+
+import (
+	"encoding/json"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Claim names a ResourceClaim.
+type Claim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// String is namespace/name.
+func (c Claim) String() string { return c.Namespace + "/" + c.Name }
+
+// Device is an allocated device as it was when its claim was prepared: what the chain needs to attach it, and what it
+// must look like when it has come home.
+type Device struct {
+	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
+	Pool    string `json:"pool"`
+	Name    string `json:"name"`
+	ShareID string `json:"shareID,omitempty"`
+	Request string `json:"request"`
+	// Exclusive is true when no other claim may use the device.
+	Exclusive bool `json:"exclusive,omitempty"`
+	// CNIs are the CNI types that the policy allows on the device.
+	CNIs []string `json:"cnis"`
+	// IfName is the host's name of the link; PCIAddress is empty for virtual links.
+	IfName     string `json:"ifName"`
+	PCIAddress string `json:"pciAddress,omitempty"`
+	MAC        string `json:"mac,omitempty"`
+	MTU        int    `json:"mtu,omitempty"`
+	Up         bool   `json:"up,omitempty"`
+	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
+	// {{ device.<attribute> }}.
+	Attributes map[string]any `json:"attributes,omitempty"`
+}
+
+// Plugin is a CNI plugin's binary on this node.
+type Plugin struct {
+	// Path is where the binary is.
+	Path string `json:"path"`
+	// Versions are the versions of the CNI specification that it speaks.
+	Versions []string `json:"versions"`
+}
+
+// RootDevice gives a device to a root step. The i-th device of a step belongs to the i-th instance of the topology.
+type RootDevice struct {
+	Step   string
+	Device Device
+}
+
+// Binding is everything that a plan depends on beside the topology.
+type Binding struct {
+	Claim   Claim
+	Node    string
+	Schemas Schemas
+	// Plugins are the binaries, by CNI type; a type that is not there has none on this node.
+	Plugins map[string]Plugin
+	// Devices are in the order of the claim's requests and results.
+	Devices []RootDevice
+}
+
+// Plan is a topology compiled for one claim: everything that ADD and DEL need, so that nothing is looked up again when
+// the topology, the claim or the device may have changed or gone.
+type Plan struct {
+	Topology string `json:"topology"`
+	Claim    Claim  `json:"claim"`
+	// Steps are in the order in which they are run; DEL runs them backwards.
+	Steps []PlanStep `json:"steps"`
+}
+
+// PlanStep is one CNI call to be made for each pod of the claim.
+type PlanStep struct {
+	// Name is the step's name in the topology; with several instances of the topology they share it.
+	Name     string `json:"name"`
+	Instance int    `json:"instance"`
+	Type     string `json:"type"`
+	// DependsOn are indexes of earlier steps of the plan, in the order of dependOn.
+	DependsOn []int `json:"dependsOn,omitempty"`
+	// Path is the plugin's binary, CNIVersion the version that it and the driver speak.
+	Path       string `json:"path"`
+	CNIVersion string `json:"cniVersion"`
+	// Network is the CNI network name.
+	Network string `json:"network"`
+	// IfName is the wanted name of the interface; may hold templates; empty for the driver's choice.
+	IfName string `json:"ifName,omitempty"`
+	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
+	Makes bool `json:"makes,omitempty"`
+	// PrevResult is true when the plugin is given its parents' results.
+	PrevResult bool `json:"prevResult,omitempty"`
+	// Config is the plugin's configuration with its templates unrendered.
+	Config json.RawMessage `json:"config"`
+	// DeviceParameter and DeviceValue are the parameter that names the device. They are set after rendering: a name
+	// from the host is never a template.
+	DeviceParameter string `json:"deviceParameter,omitempty"`
+	DeviceValue     string `json:"deviceValue,omitempty"`
+	// Device is what a root step attaches, nil for derived steps.
+	Device *Device `json:"device,omitempty"`
+	// RuntimeDeviceID passes the PCI address as the deviceID of the CNI runtime configuration.
+	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
+	// Quirks are the plugin's known deviations.
+	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
+}
+
+// Types returns the CNI types that a topology runs, IPAM plugins included, sorted.
+func Types(topology *v1alpha1.NetworkTopology) []string {
+	types := map[string]bool{}
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		types[step.Type] = true
+		if ipam := ipamType(rawConfig(step)); ipam != "" {
+			types[ipam] = true
+		}
+	}
+	return sortedKeys(types)
+}
+
+// ipamType returns the IPAM plugin that a configuration names, "" without one.
+func ipamType(config json.RawMessage) string {
+	var parsed struct {
+		IPAM struct {
+			Type string `json:"type"`
+		} `json:"ipam"`
+	}
+	if json.Unmarshal(config, &parsed) != nil {
+		return ""
+	}
+	return parsed.IPAM.Type
+}
+
+func rawConfig(step *v1alpha1.Step) json.RawMessage {
+	if step.Config == nil {
+		return nil
+	}
+	return step.Config.Raw
+}

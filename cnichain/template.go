@@ -1,0 +1,187 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// token is one {{ root.field[index].part }} of a template.
+type token struct {
+	root  string
+	field string
+	index int // -1 without one
+	part  string
+}
+
+func (t token) String() string {
+	text := t.root + "." + t.field
+	if t.index >= 0 {
+		text += "[" + strconv.Itoa(t.index) + "]"
+	}
+	if t.part != "" {
+		text += "." + t.part
+	}
+	return text
+}
+
+// The pattern is compiled at each use of newTemplates, not once for the package: no package-level state, and a plan has
+// few templates.
+const (
+	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
+	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,3})\](?:\.([a-z]+))?)?$`
+)
+
+// lookup gives a token its value: a JSON value (string, bool, number, list).
+type lookup func(token) (any, error)
+
+// templates renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of what
+// the token names; tokens inside a string are written into it. What is substituted can't add keys, can't leave its
+// string, and isn't rendered again.
+type templates struct {
+	tokens *regexp.Regexp
+	names  *regexp.Regexp
+}
+
+func newTemplates() templates {
+	return templates{tokens: regexp.MustCompile(tokenPattern), names: regexp.MustCompile(namePattern)}
+}
+
+// renderJSON renders every string in a JSON document; keys are left alone.
+func (t templates) renderJSON(document json.RawMessage, resolve lookup) (json.RawMessage, error) {
+	value, err := decodeJSON(document)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := t.render(value, "config", resolve)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(rendered)
+}
+
+// renderString renders one string to a string.
+func (t templates) renderString(text, path string, resolve lookup) (string, error) {
+	value, err := t.render(text, path, resolve)
+	if err != nil {
+		return "", err
+	}
+	return asText(value), nil
+}
+
+func (t templates) render(value any, path string, resolve lookup) (any, error) {
+	switch value := value.(type) {
+	case string:
+		return t.renderText(value, path, resolve)
+	case []any:
+		return t.renderList(value, path, resolve)
+	case map[string]any:
+		return t.renderObject(value, path, resolve)
+	}
+	return value, nil
+}
+
+func (t templates) renderList(list []any, path string, resolve lookup) (any, error) {
+	out := make([]any, len(list))
+	for i, item := range list {
+		rendered, err := t.render(item, fmt.Sprintf("%s[%d]", path, i), resolve)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = rendered
+	}
+	return out, nil
+}
+
+func (t templates) renderObject(object map[string]any, path string, resolve lookup) (any, error) {
+	out := make(map[string]any, len(object))
+	for _, key := range sortedKeys(object) {
+		rendered, err := t.render(object[key], path+"."+key, resolve)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = rendered
+	}
+	return out, nil
+}
+
+func (t templates) renderText(text, path string, resolve lookup) (any, error) {
+	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
+	if places == nil {
+		return text, nil
+	}
+	var out strings.Builder
+	end := 0
+	for _, place := range places {
+		value, err := t.resolve(text[place[2]:place[3]], resolve)
+		if err != nil {
+			return nil, fmt.Errorf("%s: {{ %s }}: %w", path, text[place[2]:place[3]], err)
+		}
+		if place[0] == 0 && place[1] == len(text) {
+			return value, nil
+		}
+		out.WriteString(text[end:place[0]])
+		out.WriteString(asText(value))
+		end = place[1]
+	}
+	out.WriteString(text[end:])
+	return out.String(), nil
+}
+
+func (t templates) resolve(name string, resolve lookup) (any, error) {
+	match := t.names.FindStringSubmatch(name)
+	if match == nil {
+		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name or node.name")
+	}
+	parsed := token{root: match[1], field: match[2], index: -1, part: match[4]}
+	if match[3] != "" {
+		parsed.index, _ = strconv.Atoi(match[3]) // three digits at most
+	}
+	return resolve(parsed)
+}
+
+// asText writes a JSON value into a string.
+func asText(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case []any:
+		parts := make([]string, len(value))
+		for i, item := range value {
+			parts[i] = asText(item)
+		}
+		return strings.Join(parts, ",")
+	case nil:
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
+// decodeJSON parses one document and keeps numbers as they are written.
+func decodeJSON(document json.RawMessage) (any, error) {
+	if len(document) == 0 {
+		return map[string]any{}, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(document)))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, fmt.Errorf("cannot read JSON: %w", err)
+	}
+	if decoder.More() {
+		return nil, fmt.Errorf("cannot read JSON: more than one document")
+	}
+	return value, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

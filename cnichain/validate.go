@@ -1,0 +1,252 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Keys of a plugin's configuration that the driver sets, with the field of the step that says it.
+func reservedKeys() map[string]string {
+	return map[string]string{
+		"type":          "the step's type",
+		"cniVersion":    "nothing: the driver negotiates it with the plugin",
+		"prevResult":    "the step's prevResult",
+		"runtimeConfig": "nothing: the driver sets it",
+	}
+}
+
+// maxSteps is the most steps that a topology may have.
+const maxSteps = 32
+
+// Validate reports every problem of a topology that can be seen without devices, plugins and CEL: names, order,
+// references, configuration, templates. It repeats what the CRD's own rules say, since those may be older than this.
+func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
+	v := &validator{schemas: schemas, templates: newTemplates(), seen: map[string]int{}, steps: topology.Spec.Steps}
+	path := field.NewPath("spec", "steps")
+	if len(v.steps) == 0 {
+		return field.ErrorList{field.Required(path, "a topology needs at least one step")}
+	}
+	if len(v.steps) > maxSteps {
+		return field.ErrorList{field.TooMany(path, len(v.steps), maxSteps)}
+	}
+	for i := range v.steps {
+		v.step(path.Index(i), i)
+	}
+	return v.problems
+}
+
+type validator struct {
+	schemas   Schemas
+	templates templates
+	steps     []v1alpha1.Step
+	seen      map[string]int // by name, the index of a step that stands before the one at hand
+	problems  field.ErrorList
+}
+
+func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
+
+func (v *validator) step(path *field.Path, i int) {
+	step := &v.steps[i]
+	v.name(path.Child("name"), step.Name)
+	v.binary(path.Child("type"), step.Type)
+	v.dependencies(path.Child("dependOn"), step)
+	v.root(path, step)
+	v.configuration(path.Child("config"), step)
+	v.ifName(path.Child("ifName"), step)
+	v.seen[step.Name] = i
+}
+
+func (v *validator) name(path *field.Path, name string) {
+	for _, problem := range validation.IsDNS1123Label(name) {
+		v.add(field.Invalid(path, name, problem))
+	}
+	if len(name) > 40 {
+		v.add(field.TooLong(path, name, 40))
+	}
+	if slices.Contains(reservedRoots(), name) {
+		v.add(field.Invalid(path, name, "is a word of the template language: use another name"))
+	}
+	if _, twice := v.seen[name]; twice {
+		v.add(field.Duplicate(path, name))
+	}
+}
+
+// binary refuses what is not a bare file name: the plugin is looked up in the CNI directories and nowhere else.
+func (v *validator) binary(path *field.Path, cniType string) {
+	if err := checkBinaryName(cniType); err != nil {
+		v.add(field.Invalid(path, cniType, err.Error()))
+	}
+}
+
+func checkBinaryName(cniType string) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(cniType) || len(cniType) > 63 {
+		return fmt.Errorf("must be the bare file name of a CNI plugin, for example macvlan")
+	}
+	return nil
+}
+
+func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
+	for i, parent := range step.DependOn {
+		if _, before := v.seen[parent]; before {
+			if slices.Index(step.DependOn, parent) != i {
+				v.add(field.Duplicate(path.Index(i), parent))
+			}
+			continue
+		}
+		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
+			v.add(field.Invalid(path.Index(i), parent,
+				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name, parent)))
+			continue
+		}
+		v.add(field.NotFound(path.Index(i), parent))
+	}
+}
+
+func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
+	schema, known := v.schemas.Lookup(step.Type)
+	if len(step.DependOn) > 0 {
+		if step.Selector != nil {
+			v.add(field.Forbidden(path.Child("selector"), "a step with dependOn takes no device of its own: remove selector, or dependOn"))
+		}
+		if !v.schemas.makesInterface(step.Type) && len(step.DependOn) > 1 && step.IfName == "" && configName(rawConfig(step)) == "" {
+			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s makes no interface and the step has several parents: say which interface it works on", step.Type)))
+		}
+		return
+	}
+	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
+		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: say what devices it takes"))
+	}
+	if known && schema.Input.PrevResult == prevResultRequired {
+		v.add(field.Required(path.Child("dependOn"), fmt.Sprintf("%s works on an interface that another step made: name that step", step.Type)))
+	}
+	if step.PrevResult == v1alpha1.PrevResultParents {
+		v.add(field.Forbidden(path.Child("prevResult"), "a root step has no parents whose results it could be given"))
+	}
+}
+
+func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
+	raw := rawConfig(step)
+	if len(raw) == 0 {
+		return
+	}
+	var config map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &config); err != nil {
+		v.add(field.Invalid(path, string(raw), "must be a JSON object"))
+		return
+	}
+	reserved := reservedKeys()
+	for _, key := range sortedKeys(config) {
+		if instead, isReserved := reserved[key]; isReserved {
+			v.add(field.Forbidden(path.Child(key), "is set by the driver; what says it is "+instead))
+		}
+	}
+	schema, _ := v.schemas.Lookup(step.Type)
+	for _, parameter := range schema.DeviceParameters {
+		if _, set := config[parameter.Parameter]; set && len(step.DependOn) == 0 {
+			v.add(field.Forbidden(path.Child(parameter.Parameter), "names the allocated device and is set by the driver: remove it"))
+		}
+	}
+	if ipam := ipamType(raw); ipam != "" {
+		v.binary(path.Child("ipam", "type"), ipam)
+	}
+	if _, err := v.templates.renderJSON(raw, v.dry(step)); err != nil {
+		v.add(field.Invalid(path, step.Name, err.Error()))
+	}
+}
+
+func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
+	name := wantedIfName(step)
+	if name == "" {
+		return
+	}
+	if strings.Contains(name, "{{") {
+		if _, err := v.templates.renderString(name, "ifName", v.dry(step)); err != nil {
+			v.add(field.Invalid(path, name, err.Error()))
+		}
+		return
+	}
+	if err := checkIfName(name); err != nil {
+		v.add(field.Invalid(path, name, err.Error()))
+	}
+}
+
+// dry resolves every token that could be resolved for a pod, to a value of the right type.
+func (v *validator) dry(step *v1alpha1.Step) lookup {
+	ancestors := v.ancestors(step)
+	return func(t token) (any, error) {
+		switch t.root {
+		case rootPod, rootClaim, rootNode:
+			return dryObject(t)
+		case rootDevice:
+			if len(step.DependOn) > 0 {
+				return nil, fmt.Errorf("only root steps have a device; a later step can name one by its step, for example {{ %s.pciAddress }}", step.DependOn[0])
+			}
+			return "device", nil
+		}
+		if !ancestors[t.root] {
+			return nil, fmt.Errorf("%q is not a step that this one depends on: add it to dependOn", t.root)
+		}
+		return dryStep(t)
+	}
+}
+
+func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
+	ancestors := map[string]bool{}
+	pending := slices.Clone(step.DependOn)
+	for len(pending) > 0 {
+		name := pending[0]
+		pending = pending[1:]
+		index, known := v.seen[name]
+		if !known || ancestors[name] {
+			continue
+		}
+		ancestors[name] = true
+		pending = append(pending, v.steps[index].DependOn...)
+	}
+	return ancestors
+}
+
+// wantedIfName returns the interface name that a step asks for: its ifName, or the name that a derived step's
+// configuration has for it.
+func wantedIfName(step *v1alpha1.Step) string {
+	if step.IfName != "" || len(step.DependOn) == 0 {
+		return step.IfName
+	}
+	return configName(rawConfig(step))
+}
+
+// configName returns name or dev of a configuration, by which topologies may name the interface of a derived step.
+func configName(config json.RawMessage) string {
+	var parsed struct {
+		Name string `json:"name"`
+		Dev  string `json:"dev"`
+	}
+	if json.Unmarshal(config, &parsed) != nil {
+		return ""
+	}
+	if parsed.Name != "" {
+		return parsed.Name
+	}
+	return parsed.Dev
+}
+
+// checkIfName applies the kernel's rules (dev_valid_name) and CNI's.
+func checkIfName(name string) error {
+	switch {
+	case name == "" || len(name) > 15:
+		return fmt.Errorf("%q is not an interface name: 1 to 15 characters", name)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\r\v\f%"):
+		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign or space", name)
+	case name == "lo" || name == "eth0":
+		return fmt.Errorf("%q belongs to the pod's own network: use another name", name)
+	}
+	return nil
+}
