@@ -30,6 +30,10 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 		if !wanted(record) || record.Phase == StepDeleted {
 			continue
 		}
+		if record.Phase == StepPlanned {
+			record.Phase = StepDeleted // nothing was done, so nothing is to be written either
+			continue
+		}
 		if err := e.delStep(ctx, attachment, record, inPod); err != nil {
 			problems = append(problems, stepError(record, "DEL", err))
 			continue
@@ -42,7 +46,7 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
 		if wanted(record) && record.Phase == StepDeleted {
-			if err := e.bringHome(record, inPod); err != nil {
+			if err := e.bringHome(attachment, record, inPod); err != nil {
 				problems = append(problems, stepError(record, "DEL", err))
 			}
 		}
@@ -67,9 +71,6 @@ func (e *Executor) finish(attachment *Attachment) error {
 }
 
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord, inPod bool) error {
-	if record.Phase == StepPlanned {
-		return nil
-	}
 	plan := callPlan{command: "DEL", path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)}
 	if !inPod {
 		return e.delWithoutNetns(ctx, attachment, record, plan)
@@ -139,18 +140,39 @@ func delStdin(record *StepRecord) json.RawMessage {
 	return out
 }
 
-// bringHome proves that an exclusive device is on the host as it was. A virtual link that was in a namespace that is gone
-// is gone too, and there is nothing to prove.
-func (e *Executor) bringHome(record *StepRecord, inPod bool) error {
+// bringHome proves that an exclusive device is on the host as it was.
+func (e *Executor) bringHome(attachment *Attachment, record *StepRecord, inPod bool) error {
 	device := record.Step.Device
 	if device == nil || !device.Exclusive {
 		return nil
 	}
 	err := e.Host.Restore(*device)
-	if errors.Is(err, os.ErrNotExist) && !inPod && device.PCIAddress == "" {
+	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record, inPod) {
 		return nil
 	}
 	return err
+}
+
+// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in is
+// gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back.
+func (e *Executor) destroyed(attachment *Attachment, record *StepRecord, inPod bool) bool {
+	if record.Step.Device.PCIAddress != "" {
+		return false
+	}
+	if !inPod {
+		return true
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return false
+	}
+	for i := range links {
+		moved := record.Link != nil && links[i].Index == record.Link.Index // a move keeps the index
+		if moved || links[i].MAC != "" && links[i].MAC == record.Step.Device.MAC {
+			return false
+		}
+	}
+	return true
 }
 
 // callPlan is one CNI call to be made.

@@ -178,7 +178,9 @@ func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w := newWorkbench("up0", "up1")
 	w.node.lost = true
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
+	device := deviceNamed("up0")
+	device.PCIAddress = "0000:01:00.0" // hardware always comes back, sooner or later
+	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: device})
 	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +191,22 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w.node.host["up0"] = Link{Name: "up0"}
 	if err := w.executor.Del(context.Background(), w.journal.load("sandbox-1")); err != nil || len(w.journal.records) != 0 {
 		t.Errorf("error %v, records %v", err, sortedKeys(w.journal.records))
+	}
+}
+
+// A veth whose other end was deleted while it was in the pod will never come home.
+func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
+	w := newWorkbench("up0", "up1")
+	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
+	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err != nil {
+		t.Fatal(err)
+	}
+	delete(w.node.pod, "net1")
+	if err := w.executor.Del(context.Background(), attachment); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.node.String(), "host [up1] pod [eth0] leases [] pins []"; got != want || len(w.journal.records) != 0 {
+		t.Errorf("node is %s, want %s; records %v", got, want, sortedKeys(w.journal.records))
 	}
 }
 

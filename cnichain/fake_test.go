@@ -115,6 +115,7 @@ func (n *fakeNode) Call(_ context.Context, path string, stdin []byte, environ []
 	n.calls = append(n.calls, plugin+" "+command+" "+ifName)
 	var config struct {
 		Device     string          `json:"device"`
+		PCIBusID   string          `json:"pciBusID"`
 		CNIVersion string          `json:"cniVersion"`
 		PrevResult json.RawMessage `json:"prevResult"`
 		IPAM       json.RawMessage `json:"ipam"`
@@ -126,7 +127,7 @@ func (n *fakeNode) Call(_ context.Context, path string, stdin []byte, environ []
 		return CallOutput{ExitCode: 1}, &ExecError{Plugin: plugin, ExitCode: 1, Err: err}
 	}
 	if !n.lies[plugin] {
-		if err := n.effect(plugin, command, ifName, config.Device, config.IPAM != nil, env["CNI_NETNS"]); err != nil {
+		if err := n.effect(plugin, command, ifName, n.deviceName(config.Device, config.PCIBusID), config.IPAM != nil, env["CNI_NETNS"]); err != nil {
 			return CallOutput{ExitCode: 1}, &ExecError{Plugin: plugin, ExitCode: 1, Err: err}
 		}
 	}
@@ -144,6 +145,14 @@ func (n *fakeNode) Call(_ context.Context, path string, stdin []byte, environ []
 	}
 	result := fmt.Sprintf(`{"cniVersion":%q,"interfaces":[{"name":%q,"mac":"02:00:00:00:00:01","sandbox":%q}],"ips":[{"interface":0,"address":"10.0.0.2/24"}]}`, config.CNIVersion, ifName, env["CNI_NETNS"])
 	return CallOutput{Stdout: []byte(result)}, nil
+}
+
+// deviceName finds a device by name, or by the one PCI address that there is, up0's.
+func (n *fakeNode) deviceName(name, pci string) string {
+	if pci != "" {
+		return "up0"
+	}
+	return name
 }
 
 func (n *fakeNode) effect(plugin, command, ifName, device string, ipam bool, netns string) error {

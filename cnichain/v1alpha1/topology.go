@@ -59,7 +59,7 @@ type NetworkTopologySpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique"
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist"
-	// +kubebuilder:validation:XValidation:rule="self.map(s, s.name).all(n, true) && !self.exists(s, has(s.dependOn) && s.dependOn.exists(d, self.map(t, t.name).indexOf(d) >= self.map(t, t.name).indexOf(s.name)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn"
+	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn"
 	// +listType=atomic
 	Steps []Step `json:"steps"`
 }

@@ -84,8 +84,8 @@ type DeviceSelector struct {
 }
 
 // Exposure says how matched devices are offered.
-// +kubebuilder:validation:XValidation:rule="!self.allowMultipleAllocations || self.supportedCNIPlugins.exists(p, !p.exclusive)",message="allowMultipleAllocations is true but every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device"
-// +kubebuilder:validation:XValidation:rule="!(self.supportedCNIPlugins.exists(p, p.exclusive) && self.supportedCNIPlugins.exists(p, !p.exclusive)) || (self.allowMultipleAllocations && has(self.capacity) && size(self.capacity) > 0)",message="exclusive and shared plugins in one policy need allowMultipleAllocations: true and a capacity"
+// +kubebuilder:validation:XValidation:rule="!self.?allowMultipleAllocations.orValue(false) || self.supportedCNIPlugins.exists(p, !p.?exclusive.orValue(false))",message="allowMultipleAllocations is true but every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device"
+// +kubebuilder:validation:XValidation:rule="!(self.supportedCNIPlugins.exists(p, p.?exclusive.orValue(false)) && self.supportedCNIPlugins.exists(p, !p.?exclusive.orValue(false))) || (self.?allowMultipleAllocations.orValue(false) && has(self.capacity) && size(self.capacity) > 0)",message="exclusive and shared plugins in one policy need allowMultipleAllocations: true and a capacity"
 // +kubebuilder:validation:XValidation:rule="self.supportedCNIPlugins.all(p, !has(p.consumePerAllocation) || p.consumePerAllocation.all(c, has(self.capacity) && c in self.capacity))",message="consumePerAllocation names a counter that capacity does not have: add it to capacity or remove it"
 type Exposure struct {
 	// deviceNameSuffix is appended to the interface name to form the device name; policies with different suffixes

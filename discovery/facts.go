@@ -1,0 +1,205 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// IfName is the name of a network device on the node.
+type IfName string
+
+// PCIAddress is the address of a PCI function as sysfs writes it, for example 0000:03:00.2.
+type PCIAddress string
+
+// Types of devices. A device that is none of these has the kernel's link kind as its type: veth, macvlan, dummy...
+const (
+	TypeVF     = "vf"
+	TypePF     = "pf"
+	TypeBridge = "bridge"
+	TypeVLAN   = "vlan"
+	TypeBond   = "bond"
+	TypeNIC    = "nic"
+)
+
+// None is the value of a number that a device does not have: NUMANode, VFIndex and VLANID.
+const None = -1
+
+// Facts is everything that is known of the network devices of a node at one moment.
+type Facts struct {
+	// Devices are sorted by name; names are unique.
+	Devices []Device `json:"devices"`
+	// Orphans are virtual functions without a name, because the interface of their physical function is not in this
+	// network namespace. With names them when it is given a snapshot of that function.
+	Orphans []Device `json:"orphans,omitempty"`
+	// Problems are things that could not be read. The devices they speak of are left out.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Device is one network device: a link, a PCI network function, or both.
+type Device struct {
+	// Name identifies the device on its node. A virtual function is always <pf>v<index>, whatever its interface is
+	// called and wherever it is; everything else has the name of its interface.
+	Name IfName `json:"name"`
+	// Interface is the link's present name in the node's network namespace. Empty if there is none, for example when a
+	// virtual function is inside a pod or bound to a userspace driver.
+	Interface IfName `json:"interface"`
+	// AltNames are the link's alternative names, sorted.
+	AltNames []string `json:"altNames,omitempty"`
+	// Kind is the kernel's link kind (veth, bridge...); "device" for links of hardware, empty without a link.
+	Kind string `json:"kind"`
+	// Type is what the device is, in one word: see the Type constants.
+	Type string `json:"type"`
+	MAC  string `json:"mac"`
+	MTU  int    `json:"mtu"`
+	// LinkSpeed is in Mbit/s; 0 if unknown.
+	LinkSpeed int `json:"linkSpeed"`
+	// OperState is RFC 2863's state as netlink prints it: up, down, dormant... Empty without a link.
+	OperState string `json:"operState"`
+	AdminUp   bool   `json:"adminUp"`
+	Carrier   bool   `json:"carrier"`
+
+	// PCIAddress is empty for devices that are not, or not the main interface of, a PCI function.
+	PCIAddress PCIAddress `json:"pciAddress"`
+	// PCIeRoot is the root complex above the device, for example pci0000:00.
+	PCIeRoot string `json:"pcieRoot"`
+	// NUMANode is None where the hardware has no affinity.
+	NUMANode int `json:"numaNode"`
+	// Vendor and Product are PCI ids: four hexadecimal digits.
+	Vendor  string `json:"vendor"`
+	Product string `json:"product"`
+	// Driver is the kernel driver that is bound to the hardware.
+	Driver string `json:"driver"`
+	RDMA   bool   `json:"rdma"`
+
+	// SRIOVCapable says that the function can have virtual functions: TotalVFs > 0.
+	SRIOVCapable bool `json:"sriovCapable"`
+	TotalVFs     int  `json:"totalVFs"`
+	NumVFs       int  `json:"numVFs"`
+	// PFName and PFAddress are set on virtual functions only.
+	PFName    IfName     `json:"pfName"`
+	PFAddress PCIAddress `json:"pfAddress"`
+	// VFIndex is None on everything but virtual functions.
+	VFIndex int `json:"vfIndex"`
+
+	// BridgeName, BridgeType ("linux") and VLANFiltering are set on bridges only.
+	BridgeName    IfName `json:"bridgeName"`
+	BridgeType    string `json:"bridgeType"`
+	VLANFiltering bool   `json:"vlanFiltering"`
+	// Master is the link that this one is enslaved to, of whatever kind (MasterKind): bridge, bond, vrf...
+	Master     IfName `json:"master"`
+	MasterKind string `json:"masterKind"`
+	// Parent is the link that this one stands on, in the same network namespace: of a VLAN, macvlan, ipvlan...
+	Parent IfName `json:"parent"`
+	// VLANID is None on everything but VLANs.
+	VLANID int `json:"vlanID"`
+	// DefaultRoute says that the device carries a default route of the main table or an address of the node, or
+	// stands below such a device as its bridge port, bond member or parent.
+	DefaultRoute bool `json:"defaultRoute"`
+}
+
+// Problem is something that could not be read.
+type Problem struct {
+	// Device is the name or PCI address of what the problem is about. Empty if it is about the node.
+	Device  string `json:"device,omitempty"`
+	Message string `json:"message"`
+}
+
+// String returns the problem as one line.
+func (p Problem) String() string {
+	if p.Device == "" {
+		return p.Message
+	}
+	return fmt.Sprintf("%s: %s", p.Device, p.Message)
+}
+
+// With returns the facts with every snapshot in the place of the discovered device of the same identity, which is the
+// PCI address if there is one and else the name. A snapshot of a device that was not discovered is added. It keeps
+// devices that are in use inside pods, where discovery cannot see them, published as they were. The receiver and the
+// snapshots are not changed.
+func (f Facts) With(snapshots ...Device) Facts {
+	devices := map[string]Device{}
+	for _, d := range f.Devices {
+		devices[d.identity()] = d
+	}
+	for _, d := range snapshots {
+		devices[d.identity()] = d
+	}
+	named, orphans := adopt(f.Orphans, devices)
+	for _, d := range named {
+		if _, ok := devices[d.identity()]; !ok {
+			devices[d.identity()] = d
+		}
+	}
+	union := Facts{Orphans: orphans, Problems: slices.Clone(f.Problems)}
+	inUse := identities(snapshots)
+	union.add(devices, inUse)
+	return union
+}
+
+// identity is what makes two readings readings of one device.
+func (d Device) identity() string {
+	if d.PCIAddress != "" {
+		return "pci/" + string(d.PCIAddress)
+	}
+	return "name/" + string(d.Name)
+}
+
+// identities returns the set of identities of devices.
+func identities(devices []Device) map[string]bool {
+	set := map[string]bool{}
+	for _, d := range devices {
+		set[d.identity()] = true
+	}
+	return set
+}
+
+// add sorts the devices by name into the facts. Where two have one name, devices that are in use come first, then PCI
+// functions; the others are left out with a problem.
+func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
+	sorted := make([]Device, 0, len(devices))
+	for _, d := range devices {
+		sorted = append(sorted, d)
+	}
+	rank := func(d Device) int {
+		switch {
+		case inUse[d.identity()]:
+			return 0
+		case d.PCIAddress != "":
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(sorted, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.PCIAddress, b.PCIAddress))
+	})
+	for _, d := range sorted {
+		if n := len(f.Devices); n > 0 && f.Devices[n-1].Name == d.Name {
+			f.Problems = append(f.Problems, Problem{Device: string(d.Name), Message: fmt.Sprintf(
+				"cannot tell two devices apart: interface %q (PCI %q) is left out because PCI function %q has the same name; rename the interface",
+				d.Interface, d.PCIAddress, f.Devices[n-1].PCIAddress)})
+			continue
+		}
+		f.Devices = append(f.Devices, d)
+	}
+}
+
+// adopt names the virtual functions whose physical function is among the devices.
+func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
+	for _, vf := range orphans {
+		pf, ok := devices[Device{PCIAddress: vf.PFAddress}.identity()]
+		if !ok {
+			left = append(left, vf)
+			continue
+		}
+		named = append(named, vf.of(pf.Name))
+	}
+	return named, left
+}
+
+// of returns the virtual function with its name as a function of pf.
+func (d Device) of(pf IfName) Device {
+	d.PFName = pf
+	d.Name = IfName(fmt.Sprintf("%sv%d", pf, d.VFIndex))
+	return d
+}

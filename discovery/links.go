@@ -1,0 +1,206 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// link is a device as far as netlink knows it, and what sysfs adds to tell whose link it is.
+type link struct {
+	Device
+	index int
+
+	// hardware says that the link has a device below it.
+	hardware bool
+	// function is the PCI function below it.
+	function PCIAddress
+	// port orders the links of one function: the uplink before representors, then by port number.
+	port port
+}
+
+// port tells the links of one PCI function apart.
+type port struct {
+	representor bool
+	number      int
+}
+
+// readLinks lists the links of the namespace, but for the loopback.
+func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, error) {
+	list, err := from.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list links: %w", err)
+	}
+	byIndex := map[int]netlink.Link{}
+	for _, l := range list {
+		byIndex[l.Attrs().Index] = l
+	}
+	infrastructure, err := infrastructureIndexes(from, nodeAddresses, list)
+	if err != nil {
+		return nil, err
+	}
+	var links []link
+	for _, l := range list {
+		if l.Attrs().Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		device := deviceOf(l, byIndex)
+		device.DefaultRoute = infrastructure[l.Attrs().Index]
+		links = append(links, link{Device: device, index: l.Attrs().Index})
+	}
+	return links, nil
+}
+
+// deviceOf translates netlink's view of one link.
+func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
+	attrs := l.Attrs()
+	d := Device{
+		Name:      IfName(attrs.Name),
+		Interface: IfName(attrs.Name),
+		AltNames:  slices.Sorted(slices.Values(attrs.AltNames)),
+		Kind:      l.Type(),
+		MAC:       attrs.HardwareAddr.String(),
+		MTU:       attrs.MTU,
+		OperState: attrs.OperState.String(),
+		AdminUp:   attrs.Flags&net.FlagUp != 0,
+		Carrier:   attrs.RawFlags&unix.IFF_LOWER_UP != 0,
+		NUMANode:  None,
+		VFIndex:   None,
+		VLANID:    None,
+	}
+	if master, ok := byIndex[attrs.MasterIndex]; ok {
+		d.Master, d.MasterKind = IfName(master.Attrs().Name), master.Type()
+	}
+	if parent := parentIndex(l); parent != 0 {
+		if p, ok := byIndex[parent]; ok {
+			d.Parent = IfName(p.Attrs().Name)
+		}
+	}
+	switch l := l.(type) {
+	case *netlink.Bridge:
+		d.BridgeName, d.BridgeType = d.Name, "linux"
+		d.VLANFiltering = l.VlanFiltering != nil && *l.VlanFiltering
+	case *netlink.Vlan:
+		d.VLANID = l.VlanId
+	}
+	return d
+}
+
+// parentIndex returns the index of the link that l stands on in its own namespace, or 0. The kernel reports the peer of
+// a veth in the same field: that is not a parent.
+func parentIndex(l netlink.Link) int {
+	attrs := l.Attrs()
+	if l.Type() == "veth" || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
+		return 0
+	}
+	return attrs.ParentIndex
+}
+
+// infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below.
+func infrastructureIndexes(from LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
+	var todo []int
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := from.RouteList(nil, family)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list routes: %w", err)
+		}
+		for _, r := range routes {
+			todo = append(todo, defaultRouteLinks(r)...)
+		}
+	}
+	if len(nodeAddresses) > 0 {
+		addresses, err := from.AddrList(nil, unix.AF_UNSPEC)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list addresses: %w", err)
+		}
+		for _, a := range addresses {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(nodeAddresses, ip.Unmap()) {
+				todo = append(todo, a.LinkIndex)
+			}
+		}
+	}
+	return withLower(todo, list), nil
+}
+
+// withLower returns the links and all that stand below them: bridge ports, bond members, parents.
+func withLower(todo []int, list []netlink.Link) map[int]bool {
+	lower := map[int][]int{}
+	for _, l := range list {
+		attrs := l.Attrs()
+		if attrs.MasterIndex != 0 {
+			lower[attrs.MasterIndex] = append(lower[attrs.MasterIndex], attrs.Index)
+		}
+		if parent := parentIndex(l); parent != 0 {
+			lower[attrs.Index] = append(lower[attrs.Index], parent)
+		}
+	}
+	found := map[int]bool{}
+	for len(todo) > 0 {
+		index := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if found[index] {
+			continue
+		}
+		found[index] = true
+		todo = append(todo, lower[index]...)
+	}
+	return found
+}
+
+// defaultRouteLinks returns the indexes of the links that a default route uses; none for other routes.
+func defaultRouteLinks(r netlink.Route) []int {
+	if r.Dst != nil {
+		if ones, _ := r.Dst.Mask.Size(); ones != 0 || !r.Dst.IP.IsUnspecified() {
+			return nil
+		}
+	}
+	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNSPEC {
+		return nil
+	}
+	var indexes []int
+	if r.LinkIndex != 0 {
+		indexes = append(indexes, r.LinkIndex)
+	}
+	for _, hop := range r.MultiPath {
+		indexes = append(indexes, hop.LinkIndex)
+	}
+	return indexes
+}
+
+// owners returns, for every PCI function with links, the name of the link that stands for it. Functions with several
+// ports, and those whose virtual functions have representors, have more than one link.
+func owners(links []link) map[PCIAddress]IfName {
+	sorted := slices.Clone(links)
+	slices.SortFunc(sorted, func(a, b link) int {
+		return cmp.Or(a.port.compare(b.port), cmp.Compare(a.index, b.index))
+	})
+	owned := map[PCIAddress]IfName{}
+	for _, l := range sorted {
+		if _, taken := owned[l.function]; l.function != "" && !taken && !l.port.representor {
+			owned[l.function] = l.Name
+		}
+	}
+	return owned
+}
+
+// compare orders uplinks before representors, then by port number.
+func (p port) compare(q port) int {
+	if p.representor != q.representor {
+		if p.representor {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(p.number, q.number)
+}
+
+// sortedByAddress sorts devices by PCI address, in place.
+func sortedByAddress(devices []Device) []Device {
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
+	return devices
+}

@@ -1,0 +1,127 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+const (
+	readAttempts = 5
+	readPause    = 20 * time.Millisecond
+)
+
+// errChanged says that the kernel's state changed while it was read, so that the reading is not of one moment.
+var errChanged = errors.New("the node's links changed while they were read")
+
+// Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times; then it is an
+// error and nothing is known. So a device that is missing from the facts is not on the node. What is wrong with single
+// devices is in Facts.Problems.
+func Read(ctx context.Context, from Sources) (Facts, error) {
+	var err error
+	for range readAttempts {
+		var facts Facts
+		if facts, err = readOnce(from); err == nil {
+			return facts, nil
+		}
+		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, errChanged) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return Facts{}, fmt.Errorf("cannot read the node's network devices: %w", context.Cause(ctx))
+		case <-time.After(readPause):
+		}
+	}
+	return Facts{}, fmt.Errorf("cannot read the node's network devices: %w", err)
+}
+
+// readOnce takes one reading.
+func readOnce(from Sources) (Facts, error) {
+	links, err := readLinks(from.Links, from.NodeAddresses)
+	if err != nil {
+		return Facts{}, err
+	}
+	sys := sysfs{from.Sys}
+	for i := range links {
+		if err := sys.addLink(&links[i]); err != nil {
+			return Facts{}, err
+		}
+	}
+	functions, problems, err := sys.functions()
+	if err != nil {
+		return Facts{}, err
+	}
+	return assemble(links, functions, problems), nil
+}
+
+// assemble joins links and PCI functions.
+func assemble(links []link, functions []Device, problems []Problem) Facts {
+	facts := Facts{Problems: problems}
+	byAddress := map[PCIAddress]Device{}
+	for _, f := range functions {
+		byAddress[f.PCIAddress] = f
+	}
+	devices := map[string]Device{}
+	owned := owners(links)
+	var vfs []Device
+	for _, l := range links {
+		d := l.Device
+		if f, ok := byAddress[l.function]; ok && owned[l.function] == d.Name {
+			d = d.on(f)
+			delete(byAddress, l.function)
+		}
+		if d.PFAddress != "" {
+			vfs = append(vfs, d)
+			continue
+		}
+		d.Type = d.classify(l.hardware)
+		devices[d.identity()] = d
+	}
+	for _, f := range byAddress {
+		if f.PFAddress != "" {
+			vfs = append(vfs, f)
+		}
+	}
+	for i := range vfs {
+		vfs[i].Type = TypeVF
+	}
+	named, orphans := adopt(vfs, devices)
+	for _, d := range named {
+		devices[d.identity()] = d
+	}
+	facts.Orphans = sortedByAddress(orphans)
+	facts.add(devices, nil)
+	return facts
+}
+
+// on returns the link's device with the facts of the PCI function below it.
+func (d Device) on(f Device) Device {
+	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
+	d.Vendor, d.Product, d.RDMA = f.Vendor, f.Product, f.RDMA
+	d.Driver = cmp.Or(d.Driver, f.Driver) // the driver of a virtio link is that of the virtio device
+	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
+	d.PFAddress, d.VFIndex = f.PFAddress, f.VFIndex
+	return d
+}
+
+// classify returns the type of a device that is not a virtual function. Hardware says that the link has a device below.
+func (d Device) classify(hardware bool) string {
+	switch {
+	case d.SRIOVCapable:
+		return TypePF
+	case d.Kind == "bridge":
+		return TypeBridge
+	case d.Kind == "vlan":
+		return TypeVLAN
+	case d.Kind == "bond":
+		return TypeBond
+	case hardware:
+		return TypeNIC
+	}
+	return d.Kind
+}

@@ -1,0 +1,260 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+func read(t *testing.T, h *host) discovery.Facts {
+	t.Helper()
+	facts, err := discovery.Read(t.Context(), h.sources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return facts
+}
+
+// summary is one line for each device.
+func summary(facts discovery.Facts) string {
+	var lines strings.Builder
+	for _, d := range facts.Devices {
+		fmt.Fprintf(&lines, "%s %s", d.Name, d.Type)
+		for _, f := range []struct{ key, value string }{{"if", string(d.Interface)}, {"pci", string(d.PCIAddress)},
+			{"pf", string(d.PFName)}, {"master", string(d.Master)}, {"parent", string(d.Parent)}} {
+			if f.value != "" && f.value != string(d.Name) {
+				fmt.Fprintf(&lines, " %s=%s", f.key, f.value)
+			}
+		}
+		if d.DefaultRoute {
+			lines.WriteString(" infrastructure")
+		}
+		lines.WriteString("\n")
+	}
+	for _, d := range facts.Orphans {
+		fmt.Fprintf(&lines, "orphan %s of %s\n", d.PCIAddress, d.PFAddress)
+	}
+	for _, p := range facts.Problems {
+		fmt.Fprintf(&lines, "problem %s\n", p)
+	}
+	return lines.String()
+}
+
+func check(t *testing.T, facts discovery.Facts, want string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(summary(facts))); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadSRIOV(t *testing.T) {
+	facts := read(t, sriovHost())
+	check(t, facts, `
+br-data bridge
+enp3s0f0 pf pci=0000:03:00.0
+enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
+enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
+`)
+	want := discovery.Device{
+		Name: "enp3s0f0", Interface: "enp3s0f0", Kind: "device", Type: "pf", MAC: "02:00:00:00:00:02", MTU: 1500,
+		LinkSpeed: 100000, OperState: "up", AdminUp: true, Carrier: true, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
+		Vendor: "15b3", Product: "101d", Driver: "mlx5_core", SRIOVCapable: true, TotalVFs: 8, NumVFs: 2, VFIndex: -1, VLANID: -1,
+	}
+	if diff := cmp.Diff(want, facts.Devices[1]); diff != "" {
+		t.Errorf("physical function (-want +got):\n%s", diff)
+	}
+	vf := discovery.Device{
+		Name: "enp3s0f0v1", Type: "vf", PCIAddress: "0000:03:00.3", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
+		Driver: "mlx5_core", PFName: "enp3s0f0", PFAddress: "0000:03:00.0", VFIndex: 1, VLANID: -1,
+	}
+	if diff := cmp.Diff(vf, facts.Devices[3]); diff != "" {
+		t.Errorf("virtual function without interface (-want +got):\n%s", diff)
+	}
+	bridge := discovery.Device{
+		Name: "br-data", Interface: "br-data", Kind: "bridge", Type: "bridge", MAC: "02:00:00:00:00:04", MTU: 9000,
+		OperState: "up", AdminUp: true, Carrier: true, NUMANode: -1, VFIndex: -1, VLANID: -1,
+		BridgeName: "br-data", BridgeType: "linux", VLANFiltering: true,
+	}
+	if diff := cmp.Diff(bridge, facts.Devices[0]); diff != "" {
+		t.Errorf("bridge (-want +got):\n%s", diff)
+	}
+}
+
+func TestFactsSurviveJSON(t *testing.T) {
+	facts := read(t, sriovHost())
+	text, err := json.Marshal(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got discovery.Facts
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(facts, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestReadTypes(t *testing.T) {
+	h := newHost()
+	h.function("0000:04:00.0")
+	h.nic(2, "eno1", "0000:04:00.0")
+	h.virtual(&netlink.Bond{LinkAttrs: attrs(3, "bond0")})
+	vlan := attrs(4, "bond0.100")
+	vlan.ParentIndex = 3
+	h.virtual(&netlink.Vlan{LinkAttrs: vlan, VlanId: 100})
+	veth := attrs(5, "veth0")
+	veth.ParentIndex = 2 // the index of its peer in another namespace, which here is that of eno1
+	veth.NetNsID = 0
+	h.virtual(&netlink.Veth{LinkAttrs: veth})
+	macvlan := attrs(6, "mv0")
+	macvlan.ParentIndex = 2
+	h.virtual(&netlink.Macvlan{LinkAttrs: macvlan})
+	facts := read(t, h)
+	check(t, facts, `
+bond0 bond
+bond0.100 vlan parent=bond0
+eno1 nic pci=0000:04:00.0
+mv0 macvlan parent=eno1
+veth0 veth
+`)
+	if facts.Devices[1].VLANID != 100 {
+		t.Errorf("VLANID = %d, want 100", facts.Devices[1].VLANID)
+	}
+}
+
+// A representor and the second port of a card stand on the same PCI function as the uplink, which is what the function's
+// address means.
+func TestReadSeveralLinksOfOneFunction(t *testing.T) {
+	h := newHost()
+	h.function("0000:05:00.0")
+	h.nic(9, "uplink", "0000:05:00.0")
+	h.files(h.real("0000:05:00.0")+"/net/uplink", "phys_port_name=p0")
+	h.nic(2, "eth0", "0000:05:00.0")
+	h.files(h.real("0000:05:00.0")+"/net/eth0", "phys_port_name=pf0vf0")
+	h.nic(3, "port1", "0000:05:00.0")
+	h.files(h.real("0000:05:00.0")+"/net/port1", "dev_port=1")
+	check(t, read(t, h), `
+eth0 nic
+port1 nic
+uplink nic pci=0000:05:00.0
+`)
+}
+
+func TestReadInfrastructure(t *testing.T) {
+	h := newHost()
+	h.function("0000:04:00.0")
+	h.sriov("0000:04:00.0", "0000:04:00.2")
+	h.nic(2, "eno1", "0000:04:00.0")
+	h.links[0].Attrs().MasterIndex = 3
+	h.virtual(&netlink.Bond{LinkAttrs: attrs(3, "bond0")})
+	vlan := attrs(4, "bond0.100")
+	vlan.ParentIndex, vlan.MasterIndex = 3, 5
+	h.virtual(&netlink.Vlan{LinkAttrs: vlan, VlanId: 100})
+	h.virtual(&netlink.Bridge{LinkAttrs: attrs(5, "breth0")})
+	h.virtual(&netlink.Dummy{LinkAttrs: attrs(6, "other")})
+	h.virtual(&netlink.Dummy{LinkAttrs: attrs(7, "kubelet-ip")})
+	h.defaultRoute(5)
+	h.addresses = []netlink.Addr{{LinkIndex: 7, IPNet: &net.IPNet{IP: net.ParseIP("192.0.2.7"), Mask: net.CIDRMask(24, 32)}}}
+	sources := h.sources()
+	sources.NodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	facts, err := discovery.Read(t.Context(), sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, facts, `
+bond0 bond infrastructure
+bond0.100 vlan master=breth0 parent=bond0 infrastructure
+breth0 bridge infrastructure
+eno1 pf pci=0000:04:00.0 master=bond0 infrastructure
+eno1v0 vf pci=0000:04:00.2 pf=eno1
+kubelet-ip dummy infrastructure
+other dummy
+`)
+}
+
+func TestReadRetriesInterruptedDumps(t *testing.T) {
+	h := sriovHost()
+	h.interrupted = 2
+	if facts := read(t, h); len(facts.Devices) != 4 {
+		t.Errorf("%d devices, want 4", len(facts.Devices))
+	}
+	h.interrupted = 1000
+	facts, err := discovery.Read(t.Context(), h.sources())
+	if err == nil || len(facts.Devices) != 0 {
+		t.Errorf("a partial dump was taken for the truth: %v, %v", facts, err)
+	}
+}
+
+func TestReadNeedsTheSysfsOfTheSameNamespace(t *testing.T) {
+	h := sriovHost()
+	delete(h.sys, "class/net/br-data")
+	_, err := discovery.Read(t.Context(), h.sources())
+	if err == nil || !strings.Contains(err.Error(), "another network namespace") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestWith(t *testing.T) {
+	h := sriovHost()
+	before := read(t, h)
+	inPod := before.Devices[2]
+	if inPod.Name != "enp3s0f0v0" {
+		t.Fatalf("unexpected device %s", inPod.Name)
+	}
+	h.links = append(h.links[:2], h.links[3:]...) // eth7 moves into a pod
+	facts := read(t, h)
+	if facts.Devices[2].Interface != "" {
+		t.Fatal("the interface is still there")
+	}
+	if diff := cmp.Diff(before.Devices, facts.With(inPod).Devices); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	gone := discovery.Device{Name: "veth9", Type: "veth"}
+	check(t, facts.With(inPod, gone), `
+br-data bridge
+enp3s0f0 pf pci=0000:03:00.0
+enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
+enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
+veth9 veth
+`)
+}
+
+// While a physical function is inside a pod its virtual functions have no name, until the snapshot of it gives them one.
+func TestWithNamesOrphans(t *testing.T) {
+	h := sriovHost()
+	pf := read(t, h).Devices[1]
+	h.links = append(h.links[:1], h.links[2:]...)
+	facts := read(t, h)
+	check(t, facts, `
+br-data bridge
+orphan 0000:03:00.2 of 0000:03:00.0
+orphan 0000:03:00.3 of 0000:03:00.0
+`)
+	check(t, facts.With(pf), `
+br-data bridge
+enp3s0f0 pf pci=0000:03:00.0
+enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
+enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
+`)
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	h := sriovHost()
+	h.virtual(&netlink.Dummy{LinkAttrs: attrs(9, "enp3s0f0v0")})
+	facts := read(t, h)
+	if len(facts.Devices) != 4 || facts.Devices[2].Type != discovery.TypeVF {
+		t.Errorf("devices:\n%s", summary(facts))
+	}
+	if len(facts.Problems) != 1 || !strings.Contains(facts.Problems[0].String(), "rename the interface") {
+		t.Errorf("problems = %v", facts.Problems)
+	}
+}

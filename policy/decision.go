@@ -1,0 +1,114 @@
+package policy
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// Decision says of every device of a node whether it is offered, how, and why.
+type Decision struct {
+	// Devices has every device of the facts, sorted by name.
+	Devices []DeviceDecision
+	// Problems are what is wrong with policies, sorted by policy.
+	Problems []Problem
+}
+
+// DeviceDecision is the decision on one device.
+type DeviceDecision struct {
+	Device discovery.Device
+	// Personas are the entries under which the device is offered, sorted by suffix. None: the device is hidden.
+	Personas []Persona
+	// Reasons has one reason for every policy, sorted by policy.
+	Reasons []Reason
+}
+
+// Persona is one device entry of a device.
+type Persona struct {
+	// Suffix is appended to the name of the device.
+	Suffix string
+	// Policy is the name of the winning policy.
+	Policy string
+	// Exclusive says that one claim takes the whole device.
+	Exclusive bool
+	// Plugins are the CNI plugins that may attach the device under this entry, in the order of the policy.
+	Plugins []string
+	// Capacity has the counters of the policy, sorted by name.
+	Capacity []Capacity
+	// ConsumePerAllocation is what the policy says that an allocation must at least consume, by counter. It has entries
+	// for shared personas only.
+	ConsumePerAllocation map[string]resource.Quantity
+	// ExclusionGroup links shared personas of the device that must not be used at once.
+	ExclusionGroup string
+	// AdditionalAttributes are published beside the discovered ones.
+	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+}
+
+// Capacity is one counter of a persona.
+type Capacity struct {
+	// Name is the name in the policy, without domain.
+	Name  string
+	Value resource.Quantity
+	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation.
+	RequestPolicy *resourceapi.CapacityRequestPolicy
+}
+
+// Outcome is what came of one policy for one device.
+type Outcome string
+
+// Outcomes.
+const (
+	// Exposes: the policy won and gives the device an entry.
+	Exposes Outcome = "exposes"
+	// Excludes: the policy hides the device.
+	Excludes Outcome = "excludes"
+	// Lost: the policy matches, but another one decides.
+	Lost Outcome = "lost"
+	// NoMatch: the policy's expression is false for the device.
+	NoMatch Outcome = "no match"
+	// OtherNodes: the policy is not for this node.
+	OtherNodes Outcome = "other nodes"
+	// Failed: the policy's expression cannot be compiled or evaluated. In an exclude policy it hides the device.
+	Failed Outcome = "failed"
+	// Invalid: the policy exposes nothing because it is not valid.
+	Invalid Outcome = "invalid"
+)
+
+// Reason is what came of one policy for one device, and why.
+type Reason struct {
+	Policy  string
+	Outcome Outcome
+	Message string
+}
+
+// String returns the reason as one line.
+func (r Reason) String() string {
+	if r.Message == "" {
+		return fmt.Sprintf("policy %s: %s", r.Policy, r.Outcome)
+	}
+	return fmt.Sprintf("policy %s: %s: %s", r.Policy, r.Outcome, r.Message)
+}
+
+// Problem is something that an administrator should put right.
+type Problem struct {
+	// Policy is the name of the policy; empty if it is not about a policy.
+	Policy string
+	// Device is the name of the device; empty if it is not about a device.
+	Device  string
+	Message string
+}
+
+// String returns the problem as one line.
+func (p Problem) String() string {
+	s := p.Message
+	if p.Device != "" {
+		s = fmt.Sprintf("device %s: %s", p.Device, s)
+	}
+	if p.Policy != "" {
+		s = fmt.Sprintf("policy %s: %s", p.Policy, s)
+	}
+	return s
+}

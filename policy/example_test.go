@@ -1,0 +1,47 @@
+package policy_test
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// One policy offers every card; another hides the one that the node's traffic runs over.
+func ExampleResolve() {
+	facts := discovery.Facts{Devices: []discovery.Device{
+		{Name: "eno1", Type: discovery.TypeNIC, DefaultRoute: true},
+		{Name: "eth1", Type: discovery.TypeNIC},
+	}}
+	cards := v1alpha1.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "cards"},
+		Spec: v1alpha1.DeviceExposurePolicySpec{
+			Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].type == "nic"`},
+			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device", Exclusive: true}}},
+		},
+	}
+	infrastructure := v1alpha1.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "infrastructure"},
+		Spec: v1alpha1.DeviceExposurePolicySpec{
+			Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].defaultRoute`},
+			Action:   v1alpha1.ActionExclude,
+		},
+	}
+	decision := policy.Resolve(facts, []v1alpha1.DeviceExposurePolicy{cards, infrastructure}, policy.Node{Name: "worker-1"})
+	for _, d := range decision.Devices {
+		fmt.Printf("%s: %d entries\n", d.Device.Name, len(d.Personas))
+		for _, reason := range d.Reasons {
+			fmt.Println("  ", reason)
+		}
+	}
+	// Output:
+	// eno1: 0 entries
+	//    policy cards: lost: policy infrastructure excludes the device
+	//    policy infrastructure: excludes: the expression is true
+	// eth1: 1 entries
+	//    policy cards: exposes: the expression is true
+	//    policy infrastructure: no match: the expression is false
+}

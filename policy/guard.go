@@ -1,0 +1,240 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// access is an attribute or a capacity that an expression reads.
+type access struct {
+	domain, id string
+	capacity   bool
+	// computed says that the domain or the id is not a literal.
+	computed bool
+}
+
+// unguardedAccesses returns what an expression reads without having made sure that it is there, in the order of first
+// reading, each once. Reading a name that a device does not have is an error in CEL. It is no error where the operators
+// absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
+func unguardedAccesses(result dracel.CompilationResult) ([]access, error) {
+	compiled, issues := result.Environment.Compile(result.Expression)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("cannot compile the expression: %w", issues.Err())
+	}
+	w := walker{found: map[access]bool{}}
+	w.walk(compiled.NativeRep().Expr(), present{}, scope{})
+	return w.list, nil
+}
+
+// present is a set of things that are known to be there.
+type present map[access]bool
+
+// scope is what the variables of cel.bind stand for.
+type scope map[string]ast.Expr
+
+type walker struct {
+	list  []access
+	found map[access]bool
+}
+
+// walk collects the unguarded accesses in e, where known is there.
+func (w *walker) walk(e ast.Expr, known present, in scope) {
+	if a, ok := accessOf(e, in); ok && !known[a] && !w.found[a] {
+		w.found[a] = true
+		w.list = append(w.list, a)
+	}
+	switch e.Kind() {
+	case ast.SelectKind:
+		w.walk(e.AsSelect().Operand(), known, in)
+	case ast.CallKind:
+		w.walkCall(e.AsCall(), known, in)
+	case ast.ListKind:
+		for _, element := range e.AsList().Elements() {
+			w.walk(element, known, in)
+		}
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			w.walk(entry.AsMapEntry().Key(), known, in)
+			w.walk(entry.AsMapEntry().Value(), known, in)
+		}
+	case ast.ComprehensionKind:
+		w.walkComprehension(e.AsComprehension(), known, in)
+	}
+}
+
+// walkCall walks a call. An error in an operand of && does not matter when another operand is false, and in one of ||
+// when another is true, whatever their order.
+func (w *walker) walkCall(call ast.CallExpr, known present, in scope) {
+	args := call.Args()
+	switch call.FunctionName() {
+	case operators.LogicalAnd, operators.LogicalOr:
+		want := call.FunctionName() == operators.LogicalAnd
+		for i, arg := range args {
+			inside := maps.Clone(known)
+			for j, other := range args {
+				if i != j {
+					maps.Copy(inside, implied(other, want, in))
+				}
+			}
+			w.walk(arg, inside, in)
+		}
+		return
+	case operators.Conditional:
+		w.walk(args[0], known, in)
+		for i, condition := range []bool{true, false} {
+			inside := maps.Clone(known)
+			maps.Copy(inside, implied(args[0], condition, in))
+			w.walk(args[i+1], inside, in)
+		}
+		return
+	}
+	if call.IsMemberFunction() {
+		w.walk(call.Target(), known, in)
+	}
+	for _, arg := range args {
+		w.walk(arg, known, in)
+	}
+}
+
+// walkComprehension walks a macro such as cel.bind, exists and all.
+func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, in scope) {
+	w.walk(c.IterRange(), known, in)
+	w.walk(c.AccuInit(), known, in)
+	inside := maps.Clone(in)
+	delete(inside, c.IterVar())
+	delete(inside, c.IterVar2())
+	if isBind(c) {
+		inside[c.AccuVar()] = resolve(c.AccuInit(), in)
+	}
+	w.walk(c.LoopCondition(), known, inside)
+	w.walk(c.LoopStep(), known, inside)
+	w.walk(c.Result(), known, inside)
+}
+
+// isBind says whether a comprehension is cel.bind, which loops over nothing.
+func isBind(c ast.ComprehensionExpr) bool {
+	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
+}
+
+// resolve returns what a variable of cel.bind stands for; other expressions stand for themselves.
+func resolve(e ast.Expr, in scope) ast.Expr {
+	if e.Kind() == ast.IdentKind {
+		if bound, ok := in[e.AsIdent()]; ok {
+			return bound
+		}
+	}
+	return e
+}
+
+// implied returns what is there when e is true, or false.
+func implied(e ast.Expr, truth bool, in scope) present {
+	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+		if of, ok := domainOf(e.AsSelect().Operand(), in); ok && truth && !of.computed {
+			of.id = e.AsSelect().FieldName()
+			return present{of: true}
+		}
+		return present{}
+	}
+	if e.Kind() != ast.CallKind {
+		return present{}
+	}
+	call := e.AsCall()
+	switch call.FunctionName() {
+	case operators.LogicalNot:
+		return implied(call.Args()[0], !truth, in)
+	case operators.In:
+		id, literal := stringLiteral(call.Args()[0])
+		if of, ok := domainOf(call.Args()[1], in); ok && literal && truth && !of.computed {
+			of.id = id
+			return present{of: true}
+		}
+	case operators.LogicalAnd:
+		return combine(call.Args(), truth, truth, in)
+	case operators.LogicalOr:
+		return combine(call.Args(), truth, !truth, in)
+	}
+	return present{}
+}
+
+// combine returns what all operands imply together, or what each of them implies.
+func combine(operands []ast.Expr, truth, together bool, in scope) present {
+	result := implied(operands[0], truth, in)
+	for _, operand := range operands[1:] {
+		more := implied(operand, truth, in)
+		if together {
+			maps.Copy(result, more)
+			continue
+		}
+		maps.DeleteFunc(result, func(a access, _ bool) bool { return !more[a] })
+	}
+	return result
+}
+
+// accessOf returns what e itself reads, if it reads an attribute or a capacity so that its absence is an error.
+func accessOf(e ast.Expr, in scope) (access, bool) {
+	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
+		of, ok := domainOf(e.AsSelect().Operand(), in)
+		of.id = e.AsSelect().FieldName()
+		return of, ok
+	}
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
+		return access{}, false
+	}
+	of, ok := domainOf(e.AsCall().Args()[0], in)
+	id, literal := stringLiteral(e.AsCall().Args()[1])
+	of.id, of.computed = id, of.computed || !literal
+	return of, ok
+}
+
+// domainOf returns the domain that e stands for, as in device.attributes["example.com"], if it stands for one.
+func domainOf(e ast.Expr, in scope) (access, bool) {
+	e = resolve(e, in)
+	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
+		capacity, ok := rootOf(e.AsSelect().Operand(), in)
+		return access{domain: e.AsSelect().FieldName(), capacity: capacity}, ok
+	}
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
+		return access{}, false
+	}
+	capacity, ok := rootOf(e.AsCall().Args()[0], in)
+	key := e.AsCall().Args()[1]
+	domain, literal := stringLiteral(key)
+	if isField(key, "driver", in) {
+		domain, literal = v1alpha1.AttributeDomain, true
+	}
+	return access{domain: domain, capacity: capacity, computed: !literal}, ok
+}
+
+// rootOf says whether e is device.attributes or device.capacity.
+func rootOf(e ast.Expr, in scope) (capacity, ok bool) {
+	e = resolve(e, in)
+	if isField(e, "capacity", in) {
+		return true, true
+	}
+	return false, isField(e, "attributes", in)
+}
+
+// isField says whether e is the field of the device.
+func isField(e ast.Expr, field string, in scope) bool {
+	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
+		return false
+	}
+	operand := resolve(e.AsSelect().Operand(), in)
+	return operand.Kind() == ast.IdentKind && operand.AsIdent() == "device"
+}
+
+// stringLiteral returns the value of a string literal.
+func stringLiteral(e ast.Expr) (string, bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	value, ok := e.AsLiteral().(types.String)
+	return string(value), ok
+}

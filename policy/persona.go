@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// personas returns the entries that a valid expose policy gives a device: one, or two if it has exclusive and shared
+// plugins.
+func personas(p *v1alpha1.DeviceExposurePolicy) []Persona {
+	e := p.Spec.Exposure
+	if !e.AllowMultipleAllocations {
+		return []Persona{persona(p, e.DeviceNameSuffix, true, e.SupportedCNIPlugins)}
+	}
+	var exclusive, shared []v1alpha1.CNIPlugin
+	for _, plugin := range e.SupportedCNIPlugins {
+		if plugin.Exclusive {
+			exclusive = append(exclusive, plugin)
+		} else {
+			shared = append(shared, plugin)
+		}
+	}
+	entries := []Persona{persona(p, e.DeviceNameSuffix, false, shared)}
+	if len(exclusive) > 0 {
+		entries = append(entries, persona(p, e.DeviceNameSuffix+v1alpha1.ExclusiveSuffix, true, exclusive))
+	}
+	return entries
+}
+
+// persona returns one entry with the plugins.
+func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, plugins []v1alpha1.CNIPlugin) Persona {
+	e := p.Spec.Exposure
+	entry := Persona{
+		Suffix:               suffix,
+		Policy:               p.Name,
+		Exclusive:            exclusive,
+		AdditionalAttributes: additionalAttributes(e.AdditionalAttributes),
+	}
+	for _, plugin := range plugins {
+		entry.Plugins = append(entry.Plugins, plugin.Name)
+	}
+	if !exclusive {
+		entry.ExclusionGroup = e.ExclusionGroup
+		entry.ConsumePerAllocation = consumption(plugins)
+	}
+	for _, counter := range slices.Sorted(maps.Keys(e.Capacity)) {
+		c := e.Capacity[counter]
+		entry.Capacity = append(entry.Capacity, Capacity{
+			Name:          counter,
+			Value:         c.Value.DeepCopy(),
+			RequestPolicy: requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter),
+		})
+	}
+	return entry
+}
+
+// consumption returns what plugins consume of each counter. In a valid policy they agree.
+func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
+	amounts := map[string]resource.Quantity{}
+	for _, plugin := range plugins {
+		for counter, value := range plugin.ConsumePerAllocation {
+			if amount, err := v1alpha1.Amount(value); err == nil {
+				amounts[counter] = amount
+			}
+		}
+	}
+	return amounts
+}
+
+// requestPolicy translates a request policy. Where it has no default, what an allocation consumes is the default.
+func requestPolicy(p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string) *resourceapi.CapacityRequestPolicy {
+	amount, consumed := consume[counter]
+	if p == nil && !consumed {
+		return nil
+	}
+	var translated resourceapi.CapacityRequestPolicy
+	if p != nil {
+		q := p.DeepCopy()
+		translated.Default, translated.ValidValues = q.Default, q.ValidValues
+		if q.ValidRange != nil {
+			translated.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: q.ValidRange.Min, Max: q.ValidRange.Max, Step: q.ValidRange.Step}
+		}
+	}
+	if translated.Default == nil && consumed {
+		translated.Default = &amount
+	}
+	return &translated
+}
+
+// additionalAttributes translates the attributes that a policy adds.
+func additionalAttributes(values map[string]v1alpha1.AttributeValue) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for n, v := range values {
+		attributes[resourceapi.QualifiedName(v1alpha1.QualifiedName(n))] = resourceapi.DeviceAttribute{
+			StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
+	}
+	return attributes
+}

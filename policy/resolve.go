@@ -1,0 +1,189 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// Node is the node that a decision is for.
+type Node struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Resolve decides on every device of the node: any exclude policy that matches hides it; without a matching policy it
+// is hidden; else the policies that match are grouped by name suffix and the one of the highest priority in each group,
+// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails, does not
+// match; an exclude policy whose expression fails hides what it was asked about. Neither argument is changed.
+func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
+	var decision Decision
+	rules := make([]*rule, 0, len(policies))
+	for i := range policies {
+		rules = append(rules, newRule(&policies[i], node))
+	}
+	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
+	devices := slices.SortedFunc(slices.Values(facts.Devices), func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
+	for _, d := range devices {
+		decision.Devices = append(decision.Devices, decide(d, rules))
+	}
+	for _, r := range rules {
+		decision.Problems = append(decision.Problems, r.problems...)
+	}
+	return decision
+}
+
+// rule is a policy made ready for a node.
+type rule struct {
+	policy *v1alpha1.DeviceExposurePolicy
+	// elsewhere says that the policy is not for this node.
+	elsewhere bool
+	// invalid says why the policy, which exposes, does nothing.
+	invalid  error
+	selector selector
+	// broken says why there is no selector.
+	broken   error
+	problems []Problem
+	// evaluationFailed says that a problem was recorded for an expression that failed on a device.
+	evaluationFailed bool
+}
+
+// newRule compiles a policy for a node.
+func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
+	r := &rule{policy: p}
+	if here, err := forNode(p, node); err == nil && !here {
+		r.elsewhere = true
+		return r
+	}
+	invalid := v1alpha1.Validate(p).ToAggregate()
+	if invalid != nil {
+		r.problem("", "is not valid: %v", invalid)
+	}
+	if !r.excludes() && invalid != nil {
+		r.invalid = invalid
+		return r
+	}
+	r.selector, r.broken = compile(p.Spec.Selector.CEL, environment.StoredExpressions)
+	switch {
+	case r.broken != nil && r.excludes():
+		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
+	case r.broken != nil:
+		r.problem("", "exposes nothing: %v", r.broken)
+	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations:
+		r.warnOfSharedPlugins()
+	}
+	return r
+}
+
+// forNode says whether a policy is for a node. A selector that cannot be read is an error.
+func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
+	if p.Spec.NodeSelector == nil {
+		return true, nil
+	}
+	s, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	if err != nil {
+		return false, fmt.Errorf("cannot read the node selector of policy %s: %w", p.Name, err)
+	}
+	return s.Matches(labels.Set(node.Labels)), nil
+}
+
+// warnOfSharedPlugins reports plugins that would share a device that is exclusive.
+func (r *rule) warnOfSharedPlugins() {
+	for _, p := range r.policy.Spec.Exposure.SupportedCNIPlugins {
+		if !p.Exclusive {
+			r.problem("", "plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: "+
+				"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name)
+		}
+	}
+}
+
+// excludes says whether the policy hides what it matches.
+func (r *rule) excludes() bool {
+	return r.policy.Spec.Action == v1alpha1.ActionExclude
+}
+
+// problem records a problem of the policy.
+func (r *rule) problem(device, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
+}
+
+// reason returns a reason of the policy.
+func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
+	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
+}
+
+// decide decides on one device. The rules are sorted by name.
+func decide(d discovery.Device, rules []*rule) DeviceDecision {
+	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
+	attributes := Attributes(d)
+	var candidates []int
+	hiddenBy := -1
+	for i, r := range rules {
+		matches, reason := r.judge(d, func() (bool, error) { return r.selector.matches(attributes) })
+		decision.Reasons[i] = reason
+		switch {
+		case matches && r.excludes() && hiddenBy < 0:
+			hiddenBy = i
+		case matches && !r.excludes():
+			candidates = append(candidates, i)
+		}
+	}
+	if hiddenBy >= 0 {
+		for _, i := range candidates {
+			decision.Reasons[i] = rules[i].reason(Lost, "policy %s excludes the device", rules[hiddenBy].policy.Name)
+		}
+		return decision
+	}
+	winners := map[string]int{}
+	for _, i := range candidates {
+		suffix := rules[i].policy.Spec.Exposure.DeviceNameSuffix
+		if best, ok := winners[suffix]; !ok || rules[i].policy.Spec.Priority > rules[best].policy.Spec.Priority {
+			winners[suffix] = i
+		}
+	}
+	for _, i := range candidates {
+		p := rules[i].policy
+		if winner := winners[p.Spec.Exposure.DeviceNameSuffix]; winner != i {
+			w := rules[winner].policy
+			decision.Reasons[i] = rules[i].reason(Lost, "policy %s has the same suffix %q and priority %d against %d",
+				w.Name, w.Spec.Exposure.DeviceNameSuffix, w.Spec.Priority, p.Spec.Priority)
+			continue
+		}
+		decision.Personas = append(decision.Personas, personas(p)...)
+	}
+	slices.SortStableFunc(decision.Personas, func(a, b Persona) int { return cmp.Compare(a.Suffix, b.Suffix) })
+	return decision
+}
+
+// judge says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
+func (r *rule) judge(d discovery.Device, evaluate func() (bool, error)) (bool, Reason) {
+	switch {
+	case r.elsewhere:
+		return false, r.reason(OtherNodes, "nodeSelector does not match the node's labels")
+	case r.invalid != nil:
+		return false, r.reason(Invalid, "%v", r.invalid)
+	case r.broken != nil:
+		return r.excludes(), r.reason(Failed, "%v", r.broken)
+	}
+	matches, err := evaluate()
+	switch {
+	case err != nil:
+		if !r.evaluationFailed {
+			r.evaluationFailed = true
+			r.problem(string(d.Name), "%v", err)
+		}
+		return r.excludes(), r.reason(Failed, "%v", err)
+	case !matches:
+		return false, r.reason(NoMatch, "the expression is false")
+	case r.excludes():
+		return true, r.reason(Excludes, "the expression is true")
+	}
+	return true, r.reason(Exposes, "the expression is true")
+}

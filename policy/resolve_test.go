@@ -1,0 +1,240 @@
+package policy_test
+
+import (
+	"fmt"
+	"maps"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// facts is a node with a card and a bridge.
+func facts() discovery.Facts {
+	return discovery.Facts{Devices: []discovery.Device{
+		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
+		{Name: "eth1", Type: "nic", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", VFIndex: -1, VLANID: -1, DefaultRoute: true},
+	}}
+}
+
+// policies reads specs by name.
+func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	var list []v1alpha1.DeviceExposurePolicy
+	for name, spec := range specs {
+		p := v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// expose is a policy for one plugin.
+func expose(expression, suffix string, priority int) string {
+	return fmt.Sprintf("priority: %d\nselector: {cel: %q}\nexposure: {deviceNameSuffix: %q, supportedCNIPlugins: [{name: host-device, exclusive: true}]}",
+		priority, of(expression), suffix)
+}
+
+// exclude is a policy that hides.
+func exclude(expression string) string {
+	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", of(expression))
+}
+
+// brief is a line without what the expression compiler adds.
+func brief(line fmt.Stringer) string {
+	s, _, _ := strings.Cut(line.String(), ": compilation failed")
+	s, _, _ = strings.Cut(s, ". consider")
+	return s
+}
+
+// text prints a decision.
+func text(d policy.Decision) string {
+	var out strings.Builder
+	for _, device := range d.Devices {
+		fmt.Fprintf(&out, "%s\n", device.Device.Name)
+		for _, p := range device.Personas {
+			mode := "shared"
+			if p.Exclusive {
+				mode = "exclusive"
+			}
+			fmt.Fprintf(&out, "  entry %q of %s: %s %s", p.Suffix, p.Policy, mode, strings.Join(p.Plugins, ","))
+			for _, c := range p.Capacity {
+				fmt.Fprintf(&out, " %s=%s", c.Name, &c.Value)
+				if c.RequestPolicy != nil {
+					fmt.Fprintf(&out, "/%s", c.RequestPolicy.Default)
+				}
+			}
+			out.WriteString("\n")
+		}
+		for _, r := range device.Reasons {
+			fmt.Fprintf(&out, "  %s\n", brief(r))
+		}
+	}
+	for _, p := range d.Problems {
+		fmt.Fprintf(&out, "problem: %s\n", brief(p))
+	}
+	return out.String()
+}
+
+func TestResolve(t *testing.T) {
+	for name, test := range map[string]struct {
+		policies map[string]string
+		want     string
+	}{
+		"nothing is offered without a policy": {nil, `
+br0
+eth1`},
+		"an exclude policy wins over any priority": {map[string]string{
+			"all": expose("true", "", 1000), "infra": exclude("@defaultRoute")}, `
+br0
+  entry "" of all: exclusive host-device
+  policy all: exposes: the expression is true
+  policy infra: no match: the expression is false
+eth1
+  policy all: lost: policy infra excludes the device
+  policy infra: excludes: the expression is true`},
+		"the highest priority of each suffix wins, then the first name": {map[string]string{
+			"a": expose(`@type == "nic"`, "-x", 100), "b": expose(`@type == "nic"`, "-x", 200),
+			"c": expose(`@type == "nic"`, "-x", 200), "d": expose(`@type == "nic"`, "", 1)}, `
+br0
+  policy a: no match: the expression is false
+  policy b: no match: the expression is false
+  policy c: no match: the expression is false
+  policy d: no match: the expression is false
+eth1
+  entry "" of d: exclusive host-device
+  entry "-x" of b: exclusive host-device
+  policy a: lost: policy b has the same suffix "-x" and priority 200 against 100
+  policy b: exposes: the expression is true
+  policy c: lost: policy b has the same suffix "-x" and priority 200 against 200
+  policy d: exposes: the expression is true`},
+		"a failing expression exposes nothing and hides": {map[string]string{
+			"all": expose(`@type == "bridge" || @type == "nic"`, "", 1), "x": expose("@nothing == 1", "-x", 1),
+			"y": exclude(`@type == "nic" && @nothing == 1`)}, `
+br0
+  entry "" of all: exclusive host-device
+  policy all: exposes: the expression is true
+  policy x: failed: cannot evaluate the expression: no such key: nothing
+  policy y: no match: the expression is false
+eth1
+  policy all: lost: policy y excludes the device
+  policy x: failed: cannot evaluate the expression: no such key: nothing
+  policy y: failed: cannot evaluate the expression: no such key: nothing
+problem: policy x: device br0: cannot evaluate the expression: no such key: nothing
+problem: policy y: device eth1: cannot evaluate the expression: no such key: nothing`},
+		"an exclude policy that does not compile hides everything": {map[string]string{
+			"all": expose("true", "", 1), "x": exclude("@type ==")}, `
+br0
+  policy all: lost: policy x excludes the device
+  policy x: failed: cannot compile the expression
+eth1
+  policy all: lost: policy x excludes the device
+  policy x: failed: cannot compile the expression
+problem: policy x: hides every device of its nodes until its expression is right: cannot compile the expression`},
+		"an invalid policy exposes nothing, an invalid exclude policy still hides": {map[string]string{
+			"all": expose(`@type == "bridge"`, "", 1), "x": expose("true", "X", 1), "y": exclude("@type == 'bridge'") + "\npriority: -1"}, `
+br0
+  policy all: lost: policy y excludes the device
+  policy x: invalid: spec.exposure.deviceNameSuffix: Invalid value: "X": must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"
+  policy y: excludes: the expression is true
+eth1
+  policy all: no match: the expression is false
+  policy x: invalid: spec.exposure.deviceNameSuffix: Invalid value: "X": must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"
+  policy y: no match: the expression is false
+problem: policy x: is not valid: spec.exposure.deviceNameSuffix: Invalid value: "X": must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"
+problem: policy y: is not valid: spec.priority: Invalid value: -1: must be between 0 and 1000`},
+		"policies of other nodes are not judged": {map[string]string{
+			"all":   expose(`@type == "bridge"`, "", 1) + "\nnodeSelector: {matchLabels: {role: worker}}",
+			"other": exclude("broken (") + "\nnodeSelector: {matchLabels: {role: gpu}}"}, `
+br0
+  entry "" of all: exclusive host-device
+  policy all: exposes: the expression is true
+  policy other: other nodes: nodeSelector does not match the node's labels
+eth1
+  policy all: no match: the expression is false
+  policy other: other nodes: nodeSelector does not match the node's labels`},
+		"a mixed policy gives two entries, and an amount is the default": {map[string]string{"mixed": `
+selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
+exposure:
+  deviceNameSuffix: "-x"
+  allowMultipleAllocations: true
+  capacity: {ports: {value: "9"}, other: {value: "5"}}
+  supportedCNIPlugins: [{name: macvlan, consumePerAllocation: {ports: 3}}, {name: host-device, exclusive: true}, {name: ipvlan}]`}, `
+br0
+  policy mixed: no match: the expression is false
+eth1
+  entry "-x" of mixed: shared macvlan,ipvlan other=5 ports=9/3
+  entry "-x-exclusive" of mixed: exclusive host-device other=5 ports=9
+  policy mixed: exposes: the expression is true`},
+		"plugins that would share an exclusive device": {map[string]string{"x": `
+selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
+exposure: {supportedCNIPlugins: [{name: macvlan}]}`}, `
+br0
+  policy x: no match: the expression is false
+eth1
+  entry "" of x: exclusive macvlan
+  policy x: exposes: the expression is true
+problem: policy x: plugin macvlan is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: set exclusive to true for the plugin, or allowMultipleAllocations to true`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := policy.Node{Name: "worker-1", Labels: map[string]string{"role": "worker"}}
+			got := text(policy.Resolve(facts(), policies(t, test.policies), node))
+			if diff := cmp.Diff(strings.TrimSpace(test.want), strings.TrimSpace(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// keys returns sorted names.
+func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
+	var names []string
+	for _, n := range stdslices.Sorted(maps.Keys(attributes)) {
+		names = append(names, string(n))
+	}
+	return names
+}
+
+// What the validation of policies refuses is what the vocabulary has.
+func TestDiscoveredNames(t *testing.T) {
+	want := []string{"supportedCNIs"}
+	for _, n := range keys(policy.Attributes(discovery.Device{})) {
+		if id, ok := strings.CutPrefix(n, v1alpha1.AttributeDomain+"/"); ok {
+			want = append(want, id)
+		}
+	}
+	stdslices.Sort(want)
+	if diff := cmp.Diff(want, v1alpha1.DiscoveredNames()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPublished(t *testing.T) {
+	var always []string
+	for _, n := range policy.AlwaysPublished() {
+		always = append(always, string(n))
+	}
+	stdslices.Sort(always)
+	nothing := discovery.Device{NUMANode: -1, VFIndex: -1, VLANID: -1}
+	if diff := cmp.Diff(always, keys(policy.Published(nothing))); diff != "" {
+		t.Errorf("without facts (-want +got):\n%s", diff)
+	}
+	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Name: "br0"}
+	if n := len(policy.Published(full)); n != len(always)+9 {
+		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+9)
+	}
+	long := policy.Published(discovery.Device{Driver: strings.Repeat("x", 65)})
+	if got := *long["dra.networking/driver"].StringValue; got != "" {
+		t.Errorf("a driver name that fits no attribute is published as %q", got)
+	}
+}

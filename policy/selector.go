@@ -1,0 +1,207 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apiserver/pkg/cel/environment"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// selector is a compiled expression over one device.
+type selector struct {
+	result dracel.CompilationResult
+}
+
+// compile compiles an expression. New expressions may use what the oldest supported API server knows; stored ones also
+// what newer ones do.
+func compile(expression string, env environment.Type) (selector, error) {
+	features := dracel.Features{EnableConsumableCapacity: true}
+	result := dracel.GetCompiler(features).CompileCELExpression(expression, dracel.Options{EnvType: &env})
+	if result.Error != nil {
+		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields "+
+			`true or false, for example device.attributes["dra.networking"].type == "bridge"`, result.Error.Detail)
+	}
+	return selector{result}, nil
+}
+
+// matches evaluates the expression on a device with the whole vocabulary.
+func (s selector) matches(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) (bool, error) {
+	match, _, err := s.result.DeviceMatches(context.Background(), dracel.Device{
+		Driver:     v1alpha1.AttributeDomain,
+		Attributes: attributes,
+	})
+	if err != nil {
+		return false, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
+	}
+	return match, nil
+}
+
+// CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, and read
+// only attributes that the driver knows.
+func CheckSelector(expression string) error {
+	accesses, err := check(expression)
+	if err != nil {
+		return err
+	}
+	known := Attributes(discovery.Device{})
+	var errs []error
+	for _, a := range accesses {
+		if _, ok := known[a.qualifiedName()]; !ok || a.capacity || a.computed {
+			errs = append(errs, a.unknown())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
+// and cost, and attributes and capacities that may be absent and are read without a guard.
+func CheckClassSelector(expression string) error {
+	accesses, err := check(expression)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range accesses {
+		if a.capacity || a.computed || !slices.Contains(AlwaysPublished(), a.qualifiedName()) {
+			errs = append(errs, a.unguarded())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// check compiles an expression, checks its cost, and returns what it reads without a guard.
+func check(expression string) ([]access, error) {
+	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
+		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d: shorten it", len(expression), resourceapi.CELSelectorExpressionMaxLength)
+	}
+	s, err := compile(expression, environment.NewExpressions)
+	if err != nil {
+		return nil, err
+	}
+	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
+		return nil, fmt.Errorf("the expression may cost %d, the limit is %d: compare whole values with == or in, and guard with has() "+
+			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
+	}
+	return unguardedAccesses(s.result)
+}
+
+// qualifiedName returns the name of what is read.
+func (a access) qualifiedName() resourceapi.QualifiedName {
+	return resourceapi.QualifiedName(a.domain + "/" + a.id)
+}
+
+// field returns how an expression writes what is read; op is "." or ".?".
+func (a access) field(op string) string {
+	of := "attributes"
+	if a.capacity {
+		of = "capacity"
+	}
+	return fmt.Sprintf("device.%s[%q]%s%s", of, a.domain, op, a.id)
+}
+
+// unknown is the error of a policy's expression that reads what no device has.
+func (a access) unknown() error {
+	switch {
+	case a.computed:
+		return fmt.Errorf("the expression computes the name of an attribute: write the domain and the name as they are, "+
+			"as in %s", access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
+	case a.capacity:
+		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has no capacity: use device.attributes", a.field("."))
+	}
+	message := fmt.Sprintf("no device has an attribute %s", a.qualifiedName())
+	if near := nearest(a.id); near != "" {
+		return fmt.Errorf("%s: did you mean %s?", message, near)
+	}
+	return fmt.Errorf("%s: remove it from the expression, or guard it with has(%s) &&", message, a.field("."))
+}
+
+// unguarded is the error of a class's expression that reads what a device may not have.
+func (a access) unguarded() error {
+	if a.computed {
+		return fmt.Errorf("the expression computes the name of an attribute, so it cannot be known to exist: write the domain and the name as they are, " +
+			`as in device.attributes["dra.networking"].type`)
+	}
+	guard := fmt.Sprintf("write has(%s) && before it", a.field("."))
+	if absent, ok := absentLiteral(a); ok {
+		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent, a.field("."))
+	}
+	return fmt.Errorf("the expression reads %s, which not every device has, and reading it there is an error that stops the scheduling of the pod: %s",
+		a.field("."), guard)
+}
+
+// absentLiteral returns, as CEL writes it, the value that stands for an absent attribute of the vocabulary.
+func absentLiteral(a access) (string, bool) {
+	if a.capacity {
+		return "", false
+	}
+	if a.domain == v1alpha1.CNIDomain {
+		return "false", true
+	}
+	absent := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
+	value, ok := Attributes(absent)[a.qualifiedName()]
+	switch {
+	case !ok:
+		return "", false
+	case value.IntValue != nil:
+		return fmt.Sprint(*value.IntValue), true
+	case value.BoolValue != nil:
+		return "false", true
+	}
+	return `""`, true
+}
+
+// nearest returns the field of the vocabulary with the name most like id; empty if none is like it.
+func nearest(id string) string {
+	var best string
+	var bestDistance int
+	names := make([]string, 0, len(Attributes(discovery.Device{})))
+	for n := range Attributes(discovery.Device{}) {
+		names = append(names, string(n))
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(-cmp.Compare(domainRank(a), domainRank(b)), cmp.Compare(a, b)) })
+	for _, n := range names {
+		domain, known, _ := strings.Cut(n, "/")
+		if d := distance(strings.ToLower(id), strings.ToLower(known)); d <= 2 && (best == "" || d < bestDistance) {
+			best, bestDistance = access{domain: domain, id: known}.field("."), d
+		}
+	}
+	return best
+}
+
+// domainRank prefers the driver's own domain.
+func domainRank(qualifiedName string) int {
+	if strings.HasPrefix(qualifiedName, v1alpha1.AttributeDomain+"/") {
+		return 1
+	}
+	return 0
+}
+
+// distance is the number of single-character edits between two words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

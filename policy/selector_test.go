@@ -1,0 +1,89 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// of expands @x to the attribute x of the driver's domain.
+func of(expression string) string {
+	return strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
+}
+
+func TestCheckSelector(t *testing.T) {
+	for expression, want := range map[string]string{
+		`@type == "vf" && @pfName == "enp3s0f0" && @masterBridge == ""`:  "",
+		`@ifName in ["br-int", "ovn-k8s-mp0"]`:                           "",
+		`device.attributes["resource.kubernetes.io"].pcieRoot != ""`:     "",
+		`cel.bind(a, device.attributes["dra.networking"], a.mtu > 1500)`: "",
+		`@ifName.startsWith("en")`:                                       "",
+		`@defaultRoute`:                                                  "",
+		`has(@custom) && @custom == 1`:                                   "",
+		`@type`:                                                          "",
+		`@type ==`:                                                       "cannot compile",
+		`1 + 1`:                                                          "yields true or false",
+		`type == "vf"`:                                                   "cannot compile",
+		`@typ == "vf"`:                                                   `did you mean device.attributes["dra.networking"].type?`,
+		`@pfname == "x"`:                                                 `did you mean device.attributes["dra.networking"].pfName?`,
+		`@custom == 1`:                                                   "guard it with has(",
+		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`: "has no capacity",
+		`device.attributes[@type].x == 1`:                                  "computes the name",
+		`@ifName.matches(@driver.replace("a", "b"))`:                       "",
+		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, @type == "vf"))))))`: "may cost",
+	} {
+		err := policy.CheckSelector(of(expression))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", expression, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want ... %s ...", expression, err, want)
+		}
+	}
+}
+
+func TestCheckClassSelector(t *testing.T) {
+	numa := `write device.attributes["dra.networking"].?numaNode.orValue(-1) in its place, or has(device.attributes["dra.networking"].numaNode) && before it`
+	for expression, want := range map[string]string{
+		`@pfName == "enp3s0f0" && @vfIndex > 3 && @mtu >= 9000 && !@rdma`: "",
+		`device.driver == "dra.networking" && @type == "vf"`:              "",
+		`@numaNode == 0`:                                                                       numa,
+		`@type == "vf" && @numaNode == 0`:                                                      numa,
+		`@?numaNode.orValue(-1) == 0`:                                                          "",
+		`has(@numaNode) && @numaNode == 0`:                                                     "",
+		`@numaNode == 0 && has(@numaNode)`:                                                     "",
+		`has(@numaNode) && @type == "vf" && @numaNode > 0`:                                     "",
+		`has(@numaNode) || @numaNode > 0`:                                                      numa,
+		`!has(@numaNode) || @numaNode > 0`:                                                     "",
+		`!(has(@numaNode) && @numaNode > 0)`:                                                   "",
+		`has(@numaNode) ? @numaNode > 0 : false`:                                               "",
+		`has(@numaNode) ? false : @numaNode > 0`:                                               numa,
+		`(has(@numaNode) || has(@operState)) && @numaNode > 0`:                                 numa,
+		`(has(@numaNode) && has(@operState)) && @numaNode > 0`:                                 "",
+		`"numaNode" in device.attributes["dra.networking"] && @numaNode > 0`:                   "",
+		`device.attributes["dra.networking"]["numaNode"] == 0`:                                 numa,
+		`cel.bind(a, device.attributes["dra.networking"], a.numaNode == 0)`:                    numa,
+		`cel.bind(a, device.attributes["dra.networking"], has(a.numaNode) && a.numaNode == 0)`: "",
+		`cel.bind(a, device.attributes, a["dra.networking"].numaNode == 0)`:                    numa,
+		`device.attributes[device.driver].numaNode == 0`:                                       numa,
+		`[1].exists(a, @numaNode == a)`:                                                        numa,
+		`@operState == "up"`:                                                                   `.?operState.orValue("")`,
+		`@vlanFiltering`:                                                                       `.?vlanFiltering.orValue(false)`,
+		`@physicalNetworkName == "a"`:                                                          `write has(device.attributes["dra.networking"].physicalNetworkName) && before it`,
+		`device.attributes["cni.dra.networking"].sriov`:                                        `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
+		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                        "",
+		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                     `has(device.capacity["dra.networking"].x)`,
+		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:           "",
+		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "computes the name",
+		`@type == "vf" &&`:                                                                     "cannot compile",
+	} {
+		err := policy.CheckClassSelector(of(expression))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", expression, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want ... %s ...", expression, err, want)
+		}
+	}
+}

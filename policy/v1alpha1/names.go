@@ -1,0 +1,56 @@
+package v1alpha1
+
+import (
+	"strings"
+)
+
+const (
+	// AttributeDomain is the domain of the driver's attributes and capacities, and the name of the driver.
+	AttributeDomain = "dra.networking"
+	// CNIDomain is the domain of the boolean attributes that say which CNI plugins may attach a device.
+	CNIDomain = "cni." + AttributeDomain
+	// ExclusiveSuffix is appended to the device name of a policy with exclusive and shared plugins, to name the entry
+	// of the exclusive ones.
+	ExclusiveSuffix = "-exclusive"
+
+	maxIDLength     = 32 // of a C identifier that names an attribute or a capacity
+	maxDomainLength = 63
+	maxStringLength = 64 // bytes of a string attribute
+	maxValidValues  = 10
+)
+
+// DiscoveredNames returns the names of the attributes that the driver discovers or computes in AttributeDomain. Policies
+// may not set them.
+func DiscoveredNames() []string {
+	return []string{"adminUp", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver", "ifName", "kind",
+		"linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs", "numaNode", "operState", "parent", "pciAddress",
+		"pfName", "product", "rdma", "sriovCapable", "supportedCNIs", "totalVFs", "type", "vendor", "vfIndex", "vlanFiltering",
+		"vlanID"}
+}
+
+// CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.
+func CNIAttribute(plugin string) string {
+	return strings.NewReplacer("-", "_", ".", "_").Replace(plugin)
+}
+
+// QualifiedName returns the name of an attribute or capacity with its domain; bare names are in AttributeDomain.
+func QualifiedName(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return AttributeDomain + "/" + name
+}
+
+// isID says whether s can name an attribute or a capacity in its domain: a C identifier of at most 32 characters.
+func isID(s string) bool {
+	if s == "" || len(s) > maxIDLength {
+		return false
+	}
+	for i, r := range s {
+		letter := r == '_' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return true
+}

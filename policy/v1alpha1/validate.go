@@ -1,0 +1,263 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	maxPriority     = 1000
+	maxCELLength    = 4096
+	maxSuffixLength = 32
+	maxEntries      = 16 // of capacity, plugins and additional attributes
+)
+
+// Validate returns everything that is wrong with a policy, but for its CEL expression, which needs a compiler
+// (policy.CheckSelector). Each error has the field, the reason and what to do.
+func Validate(policy *DeviceExposurePolicy) field.ErrorList {
+	spec, path := &policy.Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	if spec.NodeSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(spec.NodeSelector,
+			metav1validation.LabelSelectorValidationOptions{}, path.Child("nodeSelector"))...)
+	}
+	if spec.Priority < 0 || spec.Priority > maxPriority {
+		errs = append(errs, field.Invalid(path.Child("priority"), spec.Priority, "must be between 0 and 1000"))
+	}
+	switch cel := path.Child("selector", "cel"); {
+	case strings.TrimSpace(spec.Selector.CEL) == "":
+		errs = append(errs, field.Required(cel, `an expression over one device, for example device.attributes["dra.networking"].type == "bridge"`))
+	case len(spec.Selector.CEL) > maxCELLength:
+		errs = append(errs, field.TooLong(cel, "", maxCELLength))
+	}
+	return append(errs, validateAction(spec, path)...)
+}
+
+// validateAction checks that the action and the exposure go together, and the exposure.
+func validateAction(spec *DeviceExposurePolicySpec, path *field.Path) field.ErrorList {
+	exposure := path.Child("exposure")
+	switch spec.Action {
+	case ActionExclude:
+		if spec.Exposure != nil {
+			return field.ErrorList{field.Forbidden(exposure,
+				"exposure says how devices are offered, but action is exclude: remove exposure, or set action to expose")}
+		}
+		return nil
+	case ActionExpose, "":
+		if spec.Exposure == nil {
+			return field.ErrorList{field.Required(exposure, "a policy that exposes devices needs exposure, with supportedCNIPlugins at least")}
+		}
+		return validateExposure(spec.Exposure, exposure)
+	}
+	return field.ErrorList{field.NotSupported(path.Child("action"), spec.Action, []Action{ActionExpose, ActionExclude})}
+}
+
+// validateExposure checks how devices are offered.
+func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if e.DeviceNameSuffix != "" && !isSuffix(e.DeviceNameSuffix) {
+		errs = append(errs, field.Invalid(path.Child("deviceNameSuffix"), e.DeviceNameSuffix,
+			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"`))
+	}
+	if e.ExclusionGroup != "" {
+		for _, reason := range validation.IsDNS1123Label(e.ExclusionGroup) {
+			errs = append(errs, field.Invalid(path.Child("exclusionGroup"), e.ExclusionGroup, reason))
+		}
+	}
+	errs = append(errs, validateSharing(e, path)...)
+	errs = append(errs, validateCapacities(e, path.Child("capacity"))...)
+	errs = append(errs, validatePlugins(e, path.Child("supportedCNIPlugins"))...)
+	errs = append(errs, validateConsumption(e, path.Child("supportedCNIPlugins"))...)
+	return append(errs, validateAttributes(e.AdditionalAttributes, path.Child("additionalAttributes"))...)
+}
+
+// validateSharing checks that the plugins' modes and the device's mode go together.
+func validateSharing(e *Exposure, path *field.Path) field.ErrorList {
+	if !e.AllowMultipleAllocations {
+		if exclusive, shared := e.modes(); exclusive && shared {
+			return field.ErrorList{field.Invalid(path.Child("allowMultipleAllocations"), false,
+				"exclusive and shared plugins in one policy need allowMultipleAllocations: true and a capacity; "+
+					"set both, or make one policy for each kind with different deviceNameSuffix")}
+		}
+		return nil
+	}
+	exclusive, shared := e.modes()
+	switch {
+	case exclusive && !shared:
+		return field.ErrorList{field.Invalid(path.Child("allowMultipleAllocations"), true,
+			"every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device")}
+	case exclusive && len(e.Capacity) == 0:
+		return field.ErrorList{field.Required(path.Child("capacity"),
+			"exclusive and shared plugins in one policy need a capacity, which the exclusive ones take as a whole")}
+	}
+	return nil
+}
+
+// modes says whether the exposure has exclusive and shared plugins.
+func (e *Exposure) modes() (exclusive, shared bool) {
+	for _, p := range e.SupportedCNIPlugins {
+		exclusive = exclusive || p.Exclusive
+		shared = shared || !p.Exclusive
+	}
+	return exclusive, shared
+}
+
+// validatePlugins checks the names of the plugins.
+func validatePlugins(e *Exposure, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(e.SupportedCNIPlugins) == 0 {
+		errs = append(errs, field.Required(path, "name at least one CNI plugin that may attach the device"))
+	}
+	if len(e.SupportedCNIPlugins) > maxEntries {
+		errs = append(errs, field.TooMany(path, len(e.SupportedCNIPlugins), maxEntries))
+	}
+	attributes := map[string]string{}
+	for i, p := range e.SupportedCNIPlugins {
+		name := path.Index(i).Child("name")
+		attribute := CNIAttribute(p.Name)
+		other, taken := attributes[attribute]
+		switch {
+		case taken && other == p.Name:
+			errs = append(errs, field.Duplicate(name, p.Name))
+		case taken:
+			errs = append(errs, field.Invalid(name, p.Name, fmt.Sprintf(
+				"cannot be told from %q, both are published as %s/%s: keep one of them", other, CNIDomain, attribute)))
+		case !isPluginName(p.Name):
+			errs = append(errs, field.Invalid(name, p.Name,
+				"must be the bare file name of the plugin's binary: letters, digits, '-', '_' and '.', without a path"))
+		case !isID(attribute):
+			errs = append(errs, field.Invalid(name, p.Name,
+				"is published as the name of an attribute, so it must start with a letter and have at most 32 characters: rename the binary"))
+		}
+		attributes[attribute] = p.Name
+	}
+	return errs
+}
+
+// validateConsumption checks what the plugins consume against the capacity.
+func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	first := map[string]amountOf{}
+	for i, p := range e.SupportedCNIPlugins {
+		consume := path.Index(i).Child("consumePerAllocation")
+		for _, counter := range slices.Sorted(maps.Keys(p.ConsumePerAllocation)) {
+			at := consume.Key(counter)
+			value := p.ConsumePerAllocation[counter]
+			amount, err := Amount(value)
+			capacity, known := e.Capacity[counter]
+			switch {
+			case err != nil:
+				errs = append(errs, field.Invalid(at, value.String(), err.Error()))
+			case !known:
+				errs = append(errs, field.Invalid(at, value.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
+			case !p.Exclusive:
+				errs = append(errs, validateAmount(p.Name, amount, counter, capacity, first, at)...)
+			}
+		}
+	}
+	return errs
+}
+
+// amountOf is what a plugin consumes.
+type amountOf struct {
+	plugin string
+	amount resource.Quantity
+}
+
+// validateAmount checks what one shared plugin consumes of one counter. The scheduler charges one default for a device,
+// whatever plugin will attach it.
+func validateAmount(plugin string, amount resource.Quantity, counter string, capacity Capacity, first map[string]amountOf, at *field.Path) field.ErrorList {
+	if p := capacity.RequestPolicy; p != nil && p.Default != nil && p.Default.Cmp(amount) != 0 {
+		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
+			"differs from the default %s of capacity[%s].requestPolicy, which is what the scheduler charges: write %s in both",
+			p.Default, counter, p.Default))}
+	}
+	if other, ok := first[counter]; ok && other.amount.Cmp(amount) != 0 {
+		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
+			"plugin %q consumes %s, but the scheduler charges one amount for the device whatever plugin attaches it: write %s for both, or make a policy for each",
+			other.plugin, &other.amount, &other.amount))}
+	}
+	first[counter] = amountOf{plugin, amount}
+	if capacity.RequestPolicy != nil && capacity.RequestPolicy.Default != nil {
+		return nil // checked as the default
+	}
+	policy := RequestPolicy{Default: &amount}
+	if capacity.RequestPolicy != nil {
+		policy.ValidRange, policy.ValidValues = capacity.RequestPolicy.ValidRange, capacity.RequestPolicy.ValidValues
+	}
+	return validateDefault(&policy, capacity.Value, at)
+}
+
+// Amount returns an amount of a counter as a quantity.
+func Amount(value intstr.IntOrString) (resource.Quantity, error) {
+	amount, err := resource.ParseQuantity(value.String())
+	if err != nil {
+		return resource.Quantity{}, fmt.Errorf(`must be a number or a quantity such as "10M": %w`, err)
+	}
+	if amount.Sign() < 0 {
+		return resource.Quantity{}, fmt.Errorf("must not be negative")
+	}
+	return amount, nil
+}
+
+// validateAttributes checks the attributes that the policy adds.
+func validateAttributes(attributes map[string]AttributeValue, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(attributes) > maxEntries {
+		errs = append(errs, field.TooMany(path, len(attributes), maxEntries))
+	}
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		at := path.Key(name)
+		if reason := attributeNameProblem(name); reason != "" {
+			errs = append(errs, field.Invalid(at, name, reason))
+		}
+		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
+			errs = append(errs, field.Duplicate(at, QualifiedName(name)))
+		}
+		switch v := attributes[name]; {
+		case v.String == nil && v.Int == nil && v.Bool == nil:
+			errs = append(errs, field.Required(at, "a string, an integer or a boolean"))
+		case v.String != nil && len(*v.String) > maxStringLength:
+			errs = append(errs, field.TooLong(at, "", maxStringLength))
+		}
+	}
+	return errs
+}
+
+// attributeNameProblem returns why a policy may not add an attribute of this name; empty if it may.
+func attributeNameProblem(name string) string {
+	domain, id, _ := strings.Cut(QualifiedName(name), "/")
+	switch {
+	case !isID(id):
+		return "the name after the domain must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"
+	case len(domain) > maxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
+		return "the domain must be a DNS name of at most 63 characters"
+	case domain == "k8s.io", domain == "kubernetes.io", strings.HasSuffix(domain, ".k8s.io"), strings.HasSuffix(domain, ".kubernetes.io"):
+		return "the domain belongs to Kubernetes: use a domain of your own, or a bare name"
+	case domain == CNIDomain:
+		return "the driver sets the attributes of this domain: name the plugin in supportedCNIPlugins"
+	case domain == AttributeDomain && slices.Contains(DiscoveredNames(), id):
+		return "the driver discovers this attribute: use another name"
+	}
+	return ""
+}
+
+// isSuffix says whether s can end a device name.
+func isSuffix(s string) bool {
+	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
+}
+
+// isPluginName says whether s is a file name that needs no care.
+func isPluginName(s string) bool {
+	ok, err := regexp.MatchString(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, s)
+	return ok && err == nil
+}

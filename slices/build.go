@@ -1,0 +1,210 @@
+package slices
+
+import (
+	"cmp"
+	"fmt"
+	stdslices "slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// Features is what the node can do.
+type Features struct {
+	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a pod
+	// that needed one would land here and never start.
+	CNIBinaries sets.Set[string]
+}
+
+// Result is what a node publishes.
+type Result struct {
+	// Resources is the complete desired state for the resourceslice controller.
+	Resources resourceslice.DriverResources
+	// Entries has one entry for every published device, sorted by pool and then in the order of publication.
+	Entries []Entry
+	// Problems are what could not be published, and what was published otherwise than a policy says; sorted.
+	Problems []policy.Problem
+}
+
+// Entry is one published device: what a pool and device name of an allocation stand for.
+type Entry struct {
+	Pool    string
+	Name    string
+	Device  discovery.Device
+	Persona policy.Persona
+	// Spec is the device as it is published.
+	Spec resourceapi.Device
+}
+
+// Find returns the entry that an allocation result names.
+func (r Result) Find(pool, device string) (Entry, bool) {
+	i := stdslices.IndexFunc(r.Entries, func(e Entry) bool { return e.Pool == pool && e.Name == device })
+	if i < 0 {
+		return Entry{}, false
+	}
+	return r.Entries[i], true
+}
+
+// Build returns what the node publishes. Devices that exclude each other share a pool: a physical function and its
+// virtual functions; every other device has a pool of its own, named <node>/<interface>. Build fails only if the node's
+// name cannot begin the name of a pool.
+func Build(node string, decision policy.Decision, features Features) (Result, error) {
+	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
+		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))
+	}
+	b := builder{features: features}
+	result := Result{Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
+	for _, d := range domains(decision) {
+		name := node + "/" + label(string(d.name))
+		if len(name) > resourceapi.PoolNameMaxLength {
+			b.problem("", d.name, "is not published: the name of its pool %s has more than %d characters", name, resourceapi.PoolNameMaxLength)
+			continue
+		}
+		entries, set := b.domain(d)
+		if len(entries) == 0 {
+			continue
+		}
+		for i := range entries {
+			entries[i].Pool = name
+		}
+		result.Entries = append(result.Entries, entries...)
+		result.Resources.Pools[name] = pool(entries, set)
+	}
+	stdslices.SortStableFunc(result.Entries, func(a, b Entry) int { return cmp.Compare(a.Pool, b.Pool) })
+	result.Problems = b.sortedProblems()
+	return result, nil
+}
+
+// conflictDomain is what excludes each other: one device, with its virtual functions if it is a physical function.
+type conflictDomain struct {
+	name discovery.IfName
+	// main is nil if virtual functions are known whose physical function is not.
+	main *policy.DeviceDecision
+	// vfs are sorted by index.
+	vfs []policy.DeviceDecision
+}
+
+// domains groups the devices, sorted by name.
+func domains(decision policy.Decision) []conflictDomain {
+	byName := map[discovery.IfName]*conflictDomain{}
+	of := func(name discovery.IfName) *conflictDomain {
+		if byName[name] == nil {
+			byName[name] = &conflictDomain{name: name}
+		}
+		return byName[name]
+	}
+	for _, d := range decision.Devices {
+		if d.Device.PFName != "" {
+			domain := of(d.Device.PFName)
+			domain.vfs = append(domain.vfs, d)
+			continue
+		}
+		of(d.Device.Name).main = &d
+	}
+	var sorted []conflictDomain
+	for _, domain := range byName {
+		stdslices.SortFunc(domain.vfs, func(a, b policy.DeviceDecision) int {
+			return cmp.Or(cmp.Compare(a.Device.VFIndex, b.Device.VFIndex), cmp.Compare(a.Device.Name, b.Device.Name))
+		})
+		sorted = append(sorted, *domain)
+	}
+	stdslices.SortFunc(sorted, func(a, b conflictDomain) int { return cmp.Compare(a.name, b.name) })
+	return sorted
+}
+
+// builder collects problems on the way.
+type builder struct {
+	features Features
+	problems map[policy.Problem]bool
+}
+
+// problem records a problem, once.
+func (b *builder) problem(policyName string, device discovery.IfName, format string, args ...any) {
+	if b.problems == nil {
+		b.problems = map[policy.Problem]bool{}
+	}
+	b.problems[policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...)}] = true
+}
+
+// sortedProblems returns the problems in a fixed order.
+func (b *builder) sortedProblems() []policy.Problem {
+	var sorted []policy.Problem
+	for p := range b.problems {
+		sorted = append(sorted, p)
+	}
+	stdslices.SortFunc(sorted, func(p, q policy.Problem) int {
+		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device), cmp.Compare(p.Message, q.Message))
+	})
+	return sorted
+}
+
+// domain returns the entries of a conflict domain in the order of publication (shared ones, exclusive ones, virtual
+// functions by index; the scheduler takes the first that fits) and its counter set, which is nil if nothing conflicts.
+func (b *builder) domain(d conflictDomain) ([]Entry, *resourceapi.CounterSet) {
+	var main []Entry
+	if d.main != nil {
+		main = b.withoutDuplicates(b.entries(*d.main))
+	}
+	var vfs []Entry
+	for _, vf := range d.vfs {
+		entries := b.entries(vf)
+		if len(entries) > 1 {
+			b.problem("", vf.Device.Name, "is not published: %d policies with different deviceNameSuffix expose it, but a virtual function "+
+				"can have one entry only; let one policy win, by the same suffix and a higher priority", len(entries))
+			continue
+		}
+		vfs = append(vfs, entries...)
+	}
+	plan, err := planCounters(d, main)
+	if err != nil {
+		b.problem("", d.name, "is not published: %v", err)
+		main = nil
+		plan, _ = planCounters(d, nil)
+	}
+	all := append(main, vfs...)
+	if plan == nil {
+		return all, nil
+	}
+	for i := range all {
+		all[i].Spec.ConsumesCounters = plan.consumption(all[i])
+	}
+	return all, &plan.set
+}
+
+// withoutDuplicates leaves out entries whose name is taken by one before them.
+func (b *builder) withoutDuplicates(entries []Entry) []Entry {
+	taken := map[string]string{}
+	return stdslices.DeleteFunc(entries, func(e Entry) bool {
+		other, duplicate := taken[e.Name]
+		if duplicate {
+			b.problem(e.Persona.Policy, e.Device.Name, "its entry is not published: policy %s already gives an entry the name %q: change deviceNameSuffix", other, e.Name)
+			return true
+		}
+		taken[e.Name] = e.Persona.Policy
+		return false
+	})
+}
+
+// pool distributes counters and devices over slices.
+func pool(entries []Entry, set *resourceapi.CounterSet) resourceslice.Pool {
+	var p resourceslice.Pool
+	size := resourceapi.ResourceSliceMaxDevices
+	if set != nil {
+		size = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+		p.Slices = append(p.Slices, resourceslice.Slice{SharedCounters: []resourceapi.CounterSet{*set}})
+	}
+	for chunk := range stdslices.Chunk(entries, size) {
+		var slice resourceslice.Slice
+		for _, e := range chunk {
+			slice.Devices = append(slice.Devices, e.Spec)
+		}
+		p.Slices = append(p.Slices, slice)
+	}
+	return p
+}

@@ -1,0 +1,156 @@
+package slices
+
+import (
+	"cmp"
+	"maps"
+	stdslices "slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+const (
+	// shares is the counter of a shared persona whose policy has none: the scheduler must have something to count.
+	shares = "shares"
+	// unlimitedShares is more than any node has pods.
+	unlimitedShares = 1_000_000
+)
+
+// entries returns the entries of a device, shared ones first, without pools and counters.
+func (b *builder) entries(d policy.DeviceDecision) []Entry {
+	personas := stdslices.Clone(d.Personas)
+	stdslices.SortStableFunc(personas, func(a, b policy.Persona) int {
+		return cmp.Or(exclusiveLast(a, b), cmp.Compare(a.Suffix, b.Suffix), cmp.Compare(a.Policy, b.Policy))
+	})
+	var entries []Entry
+	for _, p := range personas {
+		p = b.shareable(d.Device, p)
+		e := Entry{Name: label(string(d.Device.Name) + p.Suffix), Device: d.Device, Persona: p}
+		e.Spec = resourceapi.Device{
+			Name:       e.Name,
+			Attributes: b.attributes(d.Device, p),
+			Capacity:   capacity(p),
+		}
+		if !p.Exclusive {
+			e.Spec.AllowMultipleAllocations = ptr.To(true)
+		}
+		if b.withinBudget(&e) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// exclusiveLast orders shared personas before exclusive ones.
+func exclusiveLast(a, b policy.Persona) int {
+	switch {
+	case a.Exclusive == b.Exclusive:
+		return 0
+	case a.Exclusive:
+		return 1
+	}
+	return -1
+}
+
+// shareable returns the persona with what the scheduler needs to share it: every counter of a shared persona has a
+// default, since one without is taken as a whole by the first claim, and there is at least one counter.
+func (b *builder) shareable(d discovery.Device, p policy.Persona) policy.Persona {
+	if p.Exclusive {
+		return p
+	}
+	p.Capacity = stdslices.Clone(p.Capacity)
+	if len(p.Capacity) == 0 {
+		b.problem(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a counter to limit the number of pods", shares, unlimitedShares)
+		p.Capacity = []policy.Capacity{{Name: shares, Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
+	}
+	for i, c := range p.Capacity {
+		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
+			continue
+		}
+		if c.Name != shares {
+			b.problem(p.Policy, "", "capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default", c.Name)
+		}
+		one := resource.MustParse("1")
+		if c.Value.Cmp(one) < 0 {
+			one = c.Value.DeepCopy()
+		}
+		request := ptr.Deref(c.RequestPolicy, resourceapi.CapacityRequestPolicy{})
+		request.Default = &one
+		p.Capacity[i].RequestPolicy = &request
+	}
+	return p
+}
+
+// capacity returns what is published of a persona's counters. The API allows request policies on shared devices only.
+func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	if len(p.Capacity) == 0 {
+		return nil
+	}
+	published := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}
+	for _, c := range p.Capacity {
+		entry := resourceapi.DeviceCapacity{Value: c.Value.DeepCopy()}
+		if !p.Exclusive {
+			entry.RequestPolicy = c.RequestPolicy.DeepCopy()
+		}
+		published[resourceapi.QualifiedName(v1alpha1.QualifiedName(c.Name))] = entry
+	}
+	return published
+}
+
+// attributes returns the attributes of an entry: those of the device, those of the policy, and the CNI plugins.
+func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := policy.Published(d)
+	for n, value := range p.AdditionalAttributes {
+		attributes[n] = *value.DeepCopy()
+	}
+	var installed []string
+	for _, plugin := range p.Plugins {
+		if !b.features.CNIBinaries.Has(plugin) {
+			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it here: install the plugin or remove it from supportedCNIPlugins", plugin)
+			continue
+		}
+		installed = append(installed, plugin)
+		attributes[resourceapi.QualifiedName(v1alpha1.CNIDomain+"/"+v1alpha1.CNIAttribute(plugin))] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+	}
+	list := "," + strings.Join(installed, ",") + ","
+	if len(installed) > 0 && len(list) <= policy.MaxString {
+		attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{StringValue: &list}
+	}
+	return attributes
+}
+
+// withinBudget drops what classes can do without until the entry has no more attributes and capacities than the API
+// allows. If that is not enough it reports false: the entry cannot be published.
+func (b *builder) withinBudget(e *Entry) bool {
+	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
+	count := func() int { return len(e.Spec.Attributes) + len(e.Spec.Capacity) }
+	for _, dispensable := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.OperState} {
+		if count() > limit {
+			delete(e.Spec.Attributes, dispensable)
+		}
+	}
+	if count() <= limit {
+		return true
+	}
+	b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: it has %d attributes and capacities, %d of them from the policy, and the limit is %d: "+
+		"remove additional attributes, plugins or counters", e.Name, count(), fromPolicy(e), limit)
+	return false
+}
+
+// fromPolicy counts the attributes and capacities that the policy is the cause of.
+func fromPolicy(e *Entry) int {
+	discovered := policy.Published(e.Device)
+	added := 0
+	for n := range maps.Keys(e.Spec.Attributes) {
+		if _, ok := discovered[n]; !ok {
+			added++
+		}
+	}
+	return added + len(e.Spec.Capacity)
+}

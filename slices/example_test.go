@@ -1,0 +1,37 @@
+package slices_test
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+	drslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// A card is offered to macvlan, which shares it, and to host-device, which takes it. A shared counter keeps the two
+// entries apart.
+func ExampleBuild() {
+	decision := policy.Decision{Devices: []policy.DeviceDecision{{
+		Device: nic("eth1"),
+		Personas: []policy.Persona{
+			{Suffix: "-macvlan", Policy: "share", Plugins: []string{"macvlan"},
+				Capacity: []policy.Capacity{{Name: "macvlans", Value: resource.MustParse("64")}}},
+			{Suffix: "-whole", Policy: "whole", Plugins: []string{"host-device"}, Exclusive: true},
+		},
+	}}}
+	result, err := drslices.Build("worker-1", decision, drslices.Features{CNIBinaries: sets.New("macvlan", "host-device")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(summary(result))
+	// Output:
+	// pool worker-1/eth1
+	//   set eth1-counters: macvlans-capacity=64
+	//   slice of 2
+	//   device eth1-macvlan shared dra.networking/macvlans=64/1 <- macvlans-capacity=64
+	//   device eth1-whole <- macvlans-capacity=64
+	// problem policy share: capacity[macvlans] says not what one claim takes, so each takes 1: set requestPolicy.default
+}

@@ -1,0 +1,34 @@
+package slices
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+)
+
+// maxLabel is the greatest length of a DNS label.
+const maxLabel = 63
+
+// label returns name as a DNS label. A name that is one already stays as it is; another gets its bad characters replaced
+// and a hash of the whole name appended, so that different names give different labels.
+func label(name string) string {
+	mapped := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '-':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	mapped = strings.Trim(mapped, "-")
+	if mapped == name && len(name) <= maxLabel && name != "" {
+		return name
+	}
+	hash := fmt.Sprintf("x%x", sha256.Sum256([]byte(name)))[:9]
+	if mapped == "" {
+		return hash
+	}
+	mapped = strings.TrimRight(mapped[:min(len(mapped), maxLabel-len(hash)-1)], "-")
+	return mapped + "-" + hash
+}

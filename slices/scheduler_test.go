@@ -1,0 +1,283 @@
+package slices_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	drslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive result
+// becomes an allocated device, a share becomes a shared device with the capacity that it consumed.
+type scheduler struct {
+	t       testing.TB
+	slices  []*resourceapi.ResourceSlice
+	claims  map[string]*resourceapi.AllocationResult
+	counter int
+}
+
+func newScheduler(t testing.TB, result drslices.Result) *scheduler {
+	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}}
+	for pool, resources := range result.Resources.Pools {
+		for i, slice := range resources.Slices {
+			name := "worker-1"
+			s.slices = append(s.slices, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, strings.ReplaceAll(pool, "/", "-"))},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver:         v1alpha1.AttributeDomain,
+					Pool:           resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(resources.Slices))},
+					NodeName:       &name,
+					Devices:        slice.Devices,
+					SharedCounters: slice.SharedCounters,
+				},
+			})
+		}
+	}
+	stdslices.SortFunc(s.slices, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// List and Get make classes by the name of a CNI plugin, as the controller does for root steps.
+func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
+
+func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
+	for _, expression := range []string{
+		`device.driver == "dra.networking"`,
+		fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin)),
+	} {
+		class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
+	}
+	return class, nil
+}
+
+// claim returns a claim with one request for each plugin.
+func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
+	s.counter++
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", s.counter)}}
+	c.UID = types.UID(c.Name)
+	for i, plugin := range plugins {
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
+			Name:    fmt.Sprintf("r%d", i),
+			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: plugin, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
+		})
+	}
+	return c
+}
+
+// state is what the scheduler knows at the beginning of a cycle.
+func (s *scheduler) state() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, allocation := range s.claims {
+		for _, r := range allocation.Devices.Results {
+			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+			if r.ShareID == nil {
+				state.AllocatedDevices.Insert(id)
+				continue
+			}
+			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+		}
+	}
+	return state
+}
+
+// cycle allocates claims in one scheduling cycle. It returns the names of the devices and a key for release; the names
+// are empty if the claims do not fit.
+func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []string, keys []string) {
+	s.t.Helper()
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true}
+	cache := dracel.NewCache(10, dracel.Features{EnableConsumableCapacity: true})
+	allocator, err := structured.NewAllocator(s.t.Context(), features, s.state(), s, s.slices, cache)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
+	results, err := allocator.Allocate(s.t.Context(), node, claims)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i, result := range results {
+		s.claims[claims[i].Name] = &result
+		keys = append(keys, claims[i].Name)
+		for _, r := range result.Devices.Results {
+			devices = append(devices, r.Device)
+		}
+	}
+	return devices, keys
+}
+
+// release frees claims.
+func (s *scheduler) release(keys ...string) {
+	for _, key := range keys {
+		delete(s.claims, key)
+	}
+}
+
+// use is one way to use a device: the plugin of the claim and the entry that it must get.
+type use struct {
+	plugin, device string
+}
+
+// TestExclusion runs every ordered pair of uses of one machine: in separate cycles, in one cycle, and in one claim; and
+// again after the first was released.
+func TestExclusion(t *testing.T) {
+	macvlan, ipvlan := use{"macvlan", "-macvlan"}, use{"ipvlan", "-ipvlan"}
+	passthrough, vf := use{"host-device", "-passthrough"}, use{"sriov", "v"}
+	vfOnly := strings.Replace(vfPolicy, ", {name: host-device, exclusive: true}", "", 1)
+	ungrouped := func(spec string) string { return strings.Replace(spec, "exclusionGroup: rx-handler", "", 1) }
+	cases := map[string]struct {
+		result drslices.Result
+		uses   []use
+		// together are the pairs that may be in use at once, in either order.
+		together [][2]use
+	}{
+		"macvlan and ipvlan of one card exclude each other": {
+			build(t, nics(), macvlanPolicy, ipvlanPolicy), []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}}},
+		"macvlan and passthrough of one card exclude each other": {
+			build(t, nics(), macvlanPolicy, passthroughPolicy), []use{macvlan, passthrough}, [][2]use{{macvlan, macvlan}}},
+		"without a group macvlan and ipvlan coexist": {
+			build(t, nics(), ungrouped(macvlanPolicy), ungrouped(ipvlanPolicy), passthroughPolicy), []use{macvlan, ipvlan, passthrough},
+			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {macvlan, ipvlan}}},
+		"a physical function and its virtual functions": {
+			build(t, pf("enp3s0f0", 4), passthroughPolicy, vfOnly), []use{passthrough, vf}, [][2]use{{vf, vf}}},
+		"everything on one physical function": {
+			build(t, pf("enp3s0f0", 4), macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfOnly), []use{macvlan, ipvlan, passthrough, vf},
+			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {vf, vf}, {vf, macvlan}, {vf, ipvlan}}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, first := range test.uses {
+				for _, second := range test.uses {
+					allowed := stdslices.Contains(test.together, [2]use{first, second}) || stdslices.Contains(test.together, [2]use{second, first})
+					checkPair(t, test.result, first, second, allowed)
+				}
+			}
+		})
+	}
+}
+
+// checkPair allocates two uses in every way in which claims can arrive.
+func checkPair(t *testing.T, result drslices.Result, first, second use, allowed bool) {
+	t.Helper()
+	report := func(how string, devices []string) {
+		t.Helper()
+		if got := len(devices) > 0; got != allowed {
+			t.Errorf("%s with %s %s: allocated %t (%v), want %t", first.plugin, second.plugin, how, got, devices, allowed)
+		}
+	}
+	s := newScheduler(t, result)
+	got, keys := s.cycle(s.claim(first.plugin))
+	if len(got) != 1 || !strings.Contains(got[0], first.device) {
+		t.Fatalf("%s alone: got %v", first.plugin, got)
+	}
+	devices, _ := s.cycle(s.claim(second.plugin))
+	report("in a later cycle", devices)
+	if !allowed {
+		s.release(keys...)
+		if devices, _ = s.cycle(s.claim(second.plugin)); len(devices) == 0 {
+			t.Errorf("%s after the release of %s: refused", second.plugin, first.plugin)
+		}
+	}
+	s = newScheduler(t, result)
+	devices, _ = s.cycle(s.claim(first.plugin), s.claim(second.plugin))
+	report("in one cycle", devices)
+	s = newScheduler(t, result)
+	devices, _ = s.cycle(s.claim(first.plugin, second.plugin))
+	report("in one claim", devices)
+}
+
+// A card can be shared until its capacity is used up, and is free for another use when the last share is gone.
+func TestSharesAreCounted(t *testing.T) {
+	s := newScheduler(t, build(t, nics(), macvlanPolicy, ipvlanPolicy, passthroughPolicy))
+	var shares []string
+	for i := range 4 {
+		devices, keys := s.cycle(s.claim("macvlan"))
+		if len(devices) != 1 {
+			t.Fatalf("macvlan %d is refused", i+1)
+		}
+		shares = append(shares, keys...)
+	}
+	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 0 {
+		t.Errorf("a fifth macvlan got %v", devices)
+	}
+	s.release(shares[:3]...)
+	for _, plugin := range []string{"ipvlan", "host-device"} {
+		if devices, _ := s.cycle(s.claim(plugin)); len(devices) != 0 {
+			t.Errorf("%s got %v while a macvlan is left", plugin, devices)
+		}
+	}
+	s.release(shares[3])
+	devices, keys := s.cycle(s.claim("ipvlan"))
+	if len(devices) != 1 {
+		t.Error("ipvlan is refused on a free card")
+	}
+	s.release(keys...)
+	if devices, _ := s.cycle(s.claim("host-device")); len(devices) != 1 {
+		t.Error("host-device is refused on a free card")
+	}
+}
+
+// All virtual functions fit beside a macvlan, and each is given once.
+func TestAllVirtualFunctionsFit(t *testing.T) {
+	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
+	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {
+		t.Fatal("macvlan is refused")
+	}
+	got := map[string]bool{}
+	for range 4 {
+		devices, _ := s.cycle(s.claim("sriov"))
+		for _, d := range devices {
+			got[d] = true
+		}
+	}
+	if names := strings.Join(stdslices.Sorted(maps.Keys(got)), " "); names != "enp3s0f0v0 enp3s0f0v1 enp3s0f0v2 enp3s0f0v3" {
+		t.Errorf("got %s", names)
+	}
+	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
+		t.Errorf("a fifth virtual function: %v", devices)
+	}
+}
+
+// While a virtual function is a port of a bridge, the physical function cannot be taken, and the others can.
+func TestEnslavedVirtualFunctionIsSafe(t *testing.T) {
+	devices := pf("enp3s0f0", 3)
+	devices[2].Master = "br-data"
+	exclude := `
+selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].masterBridge != ""'}
+action: exclude`
+	vfOnly := strings.Replace(vfPolicy, ", {name: host-device, exclusive: true}", "", 1)
+	for want, specs := range map[int][]string{2: {passthroughPolicy, vfOnly, exclude}, 3: {passthroughPolicy, vfOnly}} {
+		s := newScheduler(t, build(t, devices, specs...))
+		if got, _ := s.cycle(s.claim("host-device")); len(got) > 0 {
+			t.Errorf("with %d virtual functions offered: the physical function was given away: %v", want, got)
+		}
+		for range 4 {
+			s.cycle(s.claim("sriov"))
+		}
+		if len(s.claims) != want {
+			t.Errorf("%d virtual functions were given, want %d", len(s.claims), want)
+		}
+	}
+}
+
+// nics is a machine with one card.
+func nics() []discovery.Device { return []discovery.Device{nic("eth1")} }
