@@ -1,0 +1,99 @@
+// Command dra-network-driver is the node driver: a kubelet DRA plugin and a container runtime NRI plugin in one process.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/dra-networking/dra-network-driver/plugin"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	config := plugin.Config{}
+	var kubeconfig string
+	var verbosity int
+	cmd := &cobra.Command{
+		Use:   "dra-network-driver",
+		Short: "Publish this node's network devices and attach what is allocated of them to pods",
+		Long: `dra-network-driver runs on every node. It discovers the node's network devices, publishes those that
+DeviceExposurePolicies allow as ResourceSlices, and attaches what the scheduler allocated to pods by running the CNI
+plugins of a NetworkTopology before the pod's first container starts.
+
+It needs: root, kubelet's plugin directories, the container runtime's NRI socket, and the CNI plugins of the node, all
+at the same paths as on the host.`,
+		Example: `  # as the DaemonSet runs it
+  dra-network-driver --node-name=$(NODE_NAME)
+
+  # from a shell on the node, with another kubeconfig and more logs
+  dra-network-driver --node-name=worker-1 --kubeconfig=/etc/kubernetes/admin.conf -v=4`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), config, kubeconfig, verbosity)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
+	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking", "directory of sockets and journal")
+	flags.StringVar(&config.RegistrarDir, "registrar-dir", "/var/lib/kubelet/plugins_registry", "kubelet's directory for plugin registration")
+	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "directories of CNI plugins, first match wins")
+	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
+	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
+	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network", "directory of the CNI logs, one folder for each claim")
+	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour, "how long the CNI log of a released claim stays")
+	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
+	flags.StringVar(&config.HTTPAddress, "http-address", "127.0.0.1:9680", "address of /healthz and /readyz; empty: none")
+	flags.IntVarP(&verbosity, "v", "v", 2, "log level: 0 problems only, 2 what happened, 4 why, 6 every call")
+	return cmd
+}
+
+func run(ctx context.Context, config plugin.Config, kubeconfig string, verbosity int) error {
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
+	klog.SetLogger(logger) // for libraries that have no context
+	ctx = klog.NewContext(ctx, logger)
+	if config.NodeName == "" {
+		return fmt.Errorf("the name of this node is not known: give --node-name or set NODE_NAME")
+	}
+	var err error
+	if config.RestConfig, err = restConfig(kubeconfig); err != nil {
+		return err
+	}
+	driver, err := plugin.New(ctx, config)
+	if err != nil {
+		return err
+	}
+	logger.Info("Starting", "node", config.NodeName, "v", strconv.Itoa(verbosity))
+	return driver.Run(ctx)
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the API server: give --kubeconfig or run in a pod: %w", err)
+	}
+	config.QPS, config.Burst = 50, 100
+	config.UserAgent = "dra-network-driver"
+	return config, nil
+}

@@ -1,0 +1,221 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs.
+type ClaimRecord struct {
+	Claim cnichain.Claim `json:"claim"`
+	// Consumers are the pods that the claim was reserved for when it was prepared.
+	Consumers []Consumer `json:"consumers"`
+	// Shareable is true for a claim that a user made: pods that it was not reserved for yet may come later.
+	Shareable bool            `json:"shareable,omitempty"`
+	Devices   []HeldDevice    `json:"devices"`
+	Plans     []cnichain.Plan `json:"plans"`
+}
+
+// Consumer is a pod that uses a claim.
+type Consumer struct {
+	PodUID string `json:"podUID"`
+	// Position is the claim's index in the pod's resourceClaims; interfaces are numbered in this order.
+	Position int `json:"position"`
+}
+
+// HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.
+type HeldDevice struct {
+	Request   string           `json:"request"`
+	Pool      string           `json:"pool"`
+	Name      string           `json:"name"`
+	ShareID   string           `json:"shareID,omitempty"`
+	Exclusive bool             `json:"exclusive,omitempty"`
+	Facts     discovery.Device `json:"facts"`
+}
+
+// position returns the claim's index in a pod, and whether the pod is a known consumer.
+func (r *ClaimRecord) position(podUID string) (int, bool) {
+	for _, consumer := range r.Consumers {
+		if consumer.PodUID == podUID {
+			return consumer.Position, true
+		}
+	}
+	return 0, false
+}
+
+// claims keeps the records in memory and in the journal. It is safe for concurrent use.
+type claims struct {
+	bucket *journal.Bucket[ClaimRecord]
+
+	mu    sync.Mutex
+	byUID map[string]ClaimRecord
+}
+
+// loadClaims reads the journal. Records that can't be read are returned.
+func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
+	bucket, err := journal.NewBucket[ClaimRecord](db, "claims")
+	if err != nil {
+		return nil, nil, err
+	}
+	records, damaged, err := bucket.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &claims{bucket: bucket, byUID: records}, damaged, nil
+}
+
+// get returns a record by claim UID.
+func (c *claims) get(uid string) (ClaimRecord, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	record, found := c.byUID[uid]
+	return record, found
+}
+
+// hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
+// reservation are one step, so that of two claims at once only one gets the device; the disk is written after it.
+func (c *claims) hold(record ClaimRecord) error {
+	if err := c.reserve(record); err != nil {
+		return err
+	}
+	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
+		c.forget(record.Claim.UID)
+		return err
+	}
+	return nil
+}
+
+func (c *claims) reserve(record ClaimRecord) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, uid := range sortedKeys(c.byUID) {
+		other := c.byUID[uid]
+		if uid == record.Claim.UID {
+			continue
+		}
+		if err := conflict(&record, &other); err != nil {
+			return err
+		}
+	}
+	c.byUID[record.Claim.UID] = record
+	return nil
+}
+
+// conflict says whether two claims may not be prepared at once.
+func conflict(record, other *ClaimRecord) error {
+	for _, wanted := range record.Devices {
+		for _, held := range other.Devices {
+			if identity(wanted.Facts) != identity(held.Facts) || !wanted.Exclusive && !held.Exclusive {
+				continue
+			}
+			return fmt.Errorf("device %s of pool %s is held by claim %s (as %s): wait until that claim is released",
+				wanted.Name, wanted.Pool, other.Claim, held.Name)
+		}
+	}
+	return nil
+}
+
+// identity tells physical devices apart.
+func identity(device discovery.Device) string {
+	return cmp.Or(string(device.PCIAddress), string(device.Name))
+}
+
+// release removes a record, durably first.
+func (c *claims) release(uid string) error {
+	if err := c.bucket.Delete(uid); err != nil {
+		return err
+	}
+	c.forget(uid)
+	return nil
+}
+
+func (c *claims) forget(uid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byUID, uid)
+}
+
+// ofPod returns the records that name a pod as consumer, in the order of its resourceClaims.
+func (c *claims) ofPod(podUID string) []ClaimRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []ClaimRecord
+	for _, record := range c.byUID {
+		if _, uses := record.position(podUID); uses {
+			found = append(found, record)
+		}
+	}
+	slices.SortFunc(found, func(a, b ClaimRecord) int {
+		left, _ := a.position(podUID)
+		right, _ := b.position(podUID)
+		return cmp.Or(cmp.Compare(left, right), cmp.Compare(a.Claim.UID, b.Claim.UID))
+	})
+	return found
+}
+
+// shareable says whether a namespace has prepared claims that pods may use which are not in any record.
+func (c *claims) shareable(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, record := range c.byUID {
+		if record.Shareable && record.Claim.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// named returns the record of a claim by name.
+func (c *claims) named(namespace, name string) (ClaimRecord, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, record := range c.byUID {
+		if record.Claim.Namespace == namespace && record.Claim.Name == name {
+			return record, true
+		}
+	}
+	return ClaimRecord{}, false
+}
+
+// inUse returns the facts of every held device as they were when it was prepared, each device once, sorted.
+func (c *claims) inUse() []discovery.Device {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var devices []discovery.Device
+	seen := map[string]bool{}
+	for _, uid := range sortedKeys(c.byUID) {
+		for _, held := range c.byUID[uid].Devices {
+			if !seen[identity(held.Facts)] {
+				seen[identity(held.Facts)] = true
+				devices = append(devices, held.Facts)
+			}
+		}
+	}
+	return devices
+}
+
+// all returns every record, sorted by UID.
+func (c *claims) all() []ClaimRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records := make([]ClaimRecord, 0, len(c.byUID))
+	for _, uid := range sortedKeys(c.byUID) {
+		records = append(records, c.byUID[uid])
+	}
+	return records
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,244 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// resync is how often informers repeat what they know, in case a handler missed something.
+const resync = 10 * time.Minute
+
+// cluster is what the driver sees of the API server, from caches.
+type cluster struct {
+	client     kubernetes.Interface
+	nodeName   string
+	policies   cache.SharedIndexInformer
+	topologies cache.SharedIndexInformer
+	schemas    cache.SharedIndexInformer
+	node       cache.SharedIndexInformer
+	namespaces cache.SharedIndexInformer
+	pods       cache.SharedIndexInformer
+}
+
+func newCluster(config *rest.Config, client kubernetes.Interface, nodeName string) (*cluster, error) {
+	custom, codec, err := customClient(config)
+	if err != nil {
+		return nil, err
+	}
+	byName := informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", nodeName).String()
+	})
+	onNode := informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
+	})
+	return &cluster{
+		client:     client,
+		nodeName:   nodeName,
+		policies:   informer(typed[*policyapi.DeviceExposurePolicy, *policyapi.DeviceExposurePolicyList](custom, codec, "deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, &policyapi.DeviceExposurePolicyList{})),
+		topologies: informer(typed[*chainapi.NetworkTopology, *chainapi.NetworkTopologyList](custom, codec, "networktopologies", &chainapi.NetworkTopology{}, &chainapi.NetworkTopologyList{})),
+		schemas:    informer(typed[*chainapi.CNIPluginSchema, *chainapi.CNIPluginSchemaList](custom, codec, "cnipluginschemas", &chainapi.CNIPluginSchema{}, &chainapi.CNIPluginSchemaList{})),
+		node:       informers.NewSharedInformerFactoryWithOptions(client, resync, byName).Core().V1().Nodes().Informer(),
+		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
+		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
+	}, nil
+}
+
+// customClient makes a client of our API group.
+func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{policyapi.AddToScheme, chainapi.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, nil, err
+		}
+	}
+	gv := policyapi.GroupVersion()
+	config = rest.CopyConfig(config)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a client of %s: %w", gv, err)
+	}
+	return client, runtime.NewParameterCodec(scheme), nil
+}
+
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// resourceOf is a resource that an informer can list and watch.
+type resourceOf struct {
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	example runtime.Object
+}
+
+func typed[T object, L runtime.Object](client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L) resourceOf {
+	typedClient := gentype.NewClientWithList[T, L](resource, client, codec, "",
+		func() T { return example.DeepCopyObject().(T) }, func() L { return list.DeepCopyObject().(L) })
+	return resourceOf{
+		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return typedClient.List(ctx, options)
+		},
+		watch:   typedClient.Watch,
+		example: example,
+	}
+}
+
+func informer(resource resourceOf) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(
+		&cache.ListWatch{ListWithContextFunc: resource.list, WatchFuncWithContext: resource.watch}, resource.example, resync, cache.Indexers{})
+}
+
+func (c *cluster) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
+}
+
+// run runs the informers until ctx ends.
+func (c *cluster) run(ctx context.Context) error {
+	for _, one := range c.informers() {
+		go one.RunWithContext(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// synced waits until every cache is filled.
+func (c *cluster) synced(ctx context.Context) error {
+	for _, one := range c.informers() {
+		if !cache.WaitForCacheSync(ctx.Done(), one.HasSynced) {
+			return fmt.Errorf("cannot read from the API server: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// onChange calls trigger when a policy, a topology's plugin contract or the node changes: what the slices depend on.
+func (c *cluster) onChange(trigger func()) error {
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { trigger() },
+		UpdateFunc: func(any, any) { trigger() },
+		DeleteFunc: func(any) { trigger() },
+	}
+	if _, err := c.policies.AddEventHandler(handler); err != nil {
+		return err
+	}
+	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { trigger() },
+		UpdateFunc: func(before, after any) {
+			old, _ := before.(*corev1.Node)
+			current, _ := after.(*corev1.Node)
+			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) {
+				trigger()
+			}
+		},
+	})
+	return err
+}
+
+// exposurePolicies returns the policies, sorted by name.
+func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
+	byName := map[string]policyapi.DeviceExposurePolicy{}
+	for _, item := range c.policies.GetStore().List() {
+		if policy, ok := item.(*policyapi.DeviceExposurePolicy); ok {
+			byName[policy.Name] = *policy
+		}
+	}
+	policies := make([]policyapi.DeviceExposurePolicy, 0, len(byName))
+	for _, name := range sortedKeys(byName) {
+		policies = append(policies, byName[name])
+	}
+	return policies
+}
+
+// pluginSchemas returns the built-in plugin contracts with the cluster's over them.
+func (c *cluster) pluginSchemas() cnichain.Schemas {
+	byName := map[string]chainapi.CNIPluginSchema{}
+	for _, item := range c.schemas.GetStore().List() {
+		if schema, ok := item.(*chainapi.CNIPluginSchema); ok {
+			byName[schema.Name] = *schema
+		}
+	}
+	schemas := make([]chainapi.CNIPluginSchema, 0, len(byName))
+	for _, name := range sortedKeys(byName) {
+		schemas = append(schemas, byName[name])
+	}
+	return cnichain.DefaultSchemas().With(schemas...)
+}
+
+// topology returns a NetworkTopology by name.
+func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
+	item, found, err := c.topologies.GetStore().GetByKey(name)
+	if err != nil {
+		return nil, err
+	}
+	topology, ok := item.(*chainapi.NetworkTopology)
+	if !found || !ok {
+		return nil, fmt.Errorf("NetworkTopology %s does not exist any more: create it, or delete the claim and the pod", name)
+	}
+	return topology, nil
+}
+
+// nodeLabels returns the labels of this node.
+func (c *cluster) nodeLabels() map[string]string {
+	item, _, _ := c.node.GetStore().GetByKey(c.nodeName)
+	if node, ok := item.(*corev1.Node); ok {
+		return node.Labels
+	}
+	return nil
+}
+
+// namespaceLabels returns the labels of a namespace.
+func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
+	item, found, err := c.namespaces.GetStore().GetByKey(name)
+	if namespace, ok := item.(*corev1.Namespace); ok && found && err == nil {
+		return namespace.Labels, nil
+	}
+	return nil, fmt.Errorf("namespace %s is not known yet: try again", name)
+}
+
+// cachedPod returns a pod from the cache, nil if it is not there.
+func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
+	pod, err := corelisters.NewPodLister(c.pods.GetIndexer()).Pods(namespace).Get(name)
+	if err != nil || string(pod.UID) != uid {
+		return nil
+	}
+	return pod
+}
+
+// pod returns a pod from the cache, or else from the API server.
+func (c *cluster) pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+	if pod := c.cachedPod(namespace, name, uid); pod != nil {
+		return pod, nil
+	}
+	pod, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("cannot read pod %s/%s: %w", namespace, name, err)
+	}
+	if err != nil || string(pod.UID) != uid {
+		return nil, nil
+	}
+	return pod, nil
+}

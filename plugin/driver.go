@@ -1,0 +1,291 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// Config of the node driver. Paths are those of the host, and must be the same inside the driver's container.
+type Config struct {
+	// NodeName is the name of this node in Kubernetes.
+	NodeName string
+	// RestConfig says how to reach the API server.
+	RestConfig *rest.Config
+	// PluginDir holds the driver's sockets and its journal: kubelet's directory for the plugin.
+	PluginDir string
+	// RegistrarDir is kubelet's directory for plugin registration.
+	RegistrarDir string
+	// CNIDirs are where CNI plugins are looked up.
+	CNIDirs []string
+	// NetNSDir is where network namespaces are pinned; its mount must be shared with the host.
+	NetNSDir string
+	// CDIDir is where CDI specs are written.
+	CDIDir string
+	// LogDir is where CNI calls are logged, one folder for each claim.
+	LogDir string
+	// LogRetention is how long the log of a claim stays after its last line, once the claim is released.
+	LogRetention time.Duration
+	// NRISocket is the container runtime's NRI socket.
+	NRISocket string
+	// HTTPAddress serves /healthz and /readyz.
+	HTTPAddress string
+}
+
+// Driver is the node driver. New builds it, Run runs it once.
+type Driver struct {
+	config    Config
+	client    kubernetes.Interface
+	cluster   *cluster
+	claims    *claims
+	sandboxes *sandboxes
+	publisher *publisher
+	statuses  *statuses
+	nri       *nriPlugin
+	dra       *draPlugin
+	callLog   *cnichain.CallLog
+	events    record.EventBroadcaster
+	sources   discovery.Sources
+	journal   journal.Opened
+	left      map[string]cnichain.Attachment
+	stopWork  context.CancelFunc
+
+	mu         sync.Mutex
+	registered func() bool
+	fatal      chan error
+}
+
+// New builds a driver and reads its journal. It starts nothing. Close frees what it holds if Run is not called.
+func New(ctx context.Context, config Config) (driver *Driver, err error) {
+	client, err := kubernetes.NewForConfig(config.RestConfig)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client of the API server: %w", err)
+	}
+	d := &Driver{config: config, client: client, fatal: make(chan error, 1), registered: func() bool { return false }}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	if d.cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
+		return nil, err
+	}
+	if d.sources, err = discovery.Host(); err != nil {
+		return nil, err
+	}
+	bucket, err := d.openJournal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.build(ctx, attachmentJournal{bucket: bucket})
+}
+
+// openJournal loads what an earlier driver left.
+func (d *Driver) openJournal(ctx context.Context) (*journal.Bucket[cnichain.Attachment], error) {
+	logger := klog.FromContext(ctx)
+	opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	d.journal = opened
+	if opened.SetAside != "" {
+		logger.Error(opened.Reason, "The journal can't be read and is set aside; claims must be prepared again", "path", opened.SetAside)
+	}
+	var damagedClaims, damagedAttachments []journal.Damaged
+	if d.claims, damagedClaims, err = loadClaims(opened.DB); err != nil {
+		return nil, err
+	}
+	bucket, err := journal.NewBucket[cnichain.Attachment](opened.DB, "attachments")
+	if err != nil {
+		return nil, err
+	}
+	if d.left, damagedAttachments, err = bucket.All(); err != nil {
+		return nil, err
+	}
+	for _, damaged := range append(damagedClaims, damagedAttachments...) {
+		logger.Error(damaged.Err, "A journal record can't be read and is ignored", "bucket", damaged.Bucket, "key", damaged.Key)
+	}
+	return bucket, nil
+}
+
+// build wires the pieces.
+func (d *Driver) build(ctx context.Context, attachments attachmentJournal) error {
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("cannot tell which boot this is: %w", err)
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	d.stopWork = stop
+	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
+	executor := cnichain.NewExecutor(cnichain.Options{
+		Exec: cnichain.PluginExec{}, Host: cnichain.LinuxHost{}, Journal: attachments, Log: d.callLog, Dirs: d.config.CNIDirs,
+	})
+	d.events = record.NewBroadcaster(record.WithContext(ctx))
+	recorder := d.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
+	realClock := clock.RealClock{}
+	claimGate := gate{dir: d.config.CDIDir}
+	d.statuses = newStatuses(d.client, recorder, d.claims, realClock)
+	d.sandboxes = &sandboxes{
+		executor: executor, claims: d.claims, gate: claimGate, changed: d.statuses.changed, failed: d.statuses.attachFailed,
+		node: d.config.NodeName, bootID: strings.TrimSpace(string(bootID)), pinDir: d.config.NetNSDir, clock: realClock, work: work,
+		byID: map[string]*sandbox{},
+	}
+	d.statuses.sandboxes = d.sandboxes
+	d.publisher = newPublisher(d.cluster, d.claims, d.sources, d.config.CNIDirs)
+	d.nri = &nriPlugin{
+		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, onConnect: func() {},
+	}
+	d.dra = &draPlugin{
+		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
+		statuses: d.statuses, locks: newKeyedLocks(), connected: d.nri.connected, fatal: d.fail,
+	}
+	return d.cluster.onChange(d.publisher.trigger)
+}
+
+// fail ends Run.
+func (d *Driver) fail(err error) {
+	select {
+	case d.fatal <- err:
+	default:
+	}
+}
+
+// Close frees what New opened.
+func (d *Driver) Close() {
+	if d.stopWork != nil {
+		d.stopWork()
+	}
+	d.sources.Close()
+	if d.journal.DB != nil {
+		_ = d.journal.Close()
+	}
+}
+
+// shutdownLimit is how long a stopping driver lets running chains end.
+const shutdownLimit = 45 * time.Second
+
+// Run runs the driver until ctx ends or something fails that only a new process cures. NRI and the gates come up first
+// and without the API server, so that pods without claims and those that are prepared are served while it is down.
+func (d *Driver) Run(ctx context.Context) error {
+	defer d.Close()
+	if err := os.MkdirAll(d.config.CDIDir, 0o755); err != nil {
+		return fmt.Errorf("cannot make the CDI directory: %w", err)
+	}
+	d.sandboxes.recover(d.left)
+	if err := d.sandboxes.gate.closeOthers(d.sandboxes.openGates()); err != nil {
+		return err
+	}
+	// NRI outlives DRA: a pod that was prepared must still be attached while the driver stops.
+	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopNRI()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.nri.run(nriCtx) })
+	group.Go(func() error { return d.serveHTTP(ctx) })
+	group.Go(func() error { return d.cluster.run(ctx) })
+	group.Go(func() error { return d.statuses.run(ctx) })
+	group.Go(func() error { return d.sweepLogs(ctx) })
+	group.Go(func() error { return d.watchFatal(ctx) })
+	group.Go(func() error {
+		defer stopNRI()
+		defer d.finishWork()
+		return d.serveDRA(ctx)
+	})
+	d.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.client.CoreV1().Events("")})
+	defer d.events.Shutdown()
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (d *Driver) watchFatal(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-d.fatal:
+		return err
+	}
+}
+
+// serveDRA registers with kubelet once the devices are known, and publishes until ctx ends.
+func (d *Driver) serveDRA(ctx context.Context) error {
+	if err := d.cluster.synced(ctx); err != nil {
+		return nil // ctx has ended
+	}
+	if err := d.publisher.refresh(ctx); err != nil {
+		return fmt.Errorf("cannot read the node's devices: %w", err)
+	}
+	helper, err := kubeletplugin.Start(ctx, d.dra,
+		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName), kubeletplugin.KubeClient(d.client),
+		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
+		kubeletplugin.Serialize(false), kubeletplugin.HealthService(false))
+	if err != nil {
+		return fmt.Errorf("cannot register with kubelet: %w", err)
+	}
+	defer helper.Stop()
+	d.mu.Lock()
+	d.registered = func() bool {
+		status := helper.RegistrationStatus()
+		return status != nil && status.PluginRegistered
+	}
+	d.mu.Unlock()
+	d.publisher.startPublishing(helper.PublishResources)
+	return d.publisher.run(ctx)
+}
+
+// finishWork lets what runs end, and nothing begin again.
+func (d *Driver) finishWork() {
+	d.stopWork()
+	done := make(chan struct{})
+	go func() {
+		d.sandboxes.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(shutdownLimit):
+	}
+}
+
+// sweepLogs removes the CNI logs of claims that are long gone.
+func (d *Driver) sweepLogs(ctx context.Context) error {
+	ticker := time.NewTicker(max(d.config.LogRetention/4, time.Minute))
+	defer ticker.Stop()
+	for {
+		err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), func(uid string) bool {
+			_, prepared := d.claims.get(uid)
+			return prepared
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot remove old CNI logs", "dir", d.config.LogDir)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

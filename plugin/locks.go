@@ -1,0 +1,51 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
+
+// keyedLocks are locks by name that wait no longer than a context.
+type keyedLocks struct {
+	mu   sync.Mutex
+	held map[string]*keyedLock
+}
+
+type keyedLock struct {
+	turn  chan struct{}
+	users int
+}
+
+func newKeyedLocks() *keyedLocks { return &keyedLocks{held: map[string]*keyedLock{}} }
+
+// lock waits for the lock of a key and returns what gives it back.
+func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	l.mu.Lock()
+	one := l.held[key]
+	if one == nil {
+		one = &keyedLock{turn: make(chan struct{}, 1)}
+		l.held[key] = one
+	}
+	one.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.held, key)
+		}
+	}
+	select {
+	case one.turn <- struct{}{}:
+		return func() { <-one.turn; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("another call for %s takes too long: %w", key, ctx.Err())
+	}
+}
+
+func isRecoverable(err error) bool { return errors.Is(err, kubeletplugin.ErrRecoverable) }

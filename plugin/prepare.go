@@ -1,0 +1,347 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// prepareLimit bounds Prepare; kubelet gives up after 45 s.
+const prepareLimit = 20 * time.Second
+
+// draPlugin is what kubelet calls.
+type draPlugin struct {
+	cluster   *cluster
+	publisher *publisher
+	claims    *claims
+	sandboxes *sandboxes
+	executor  *cnichain.Executor
+	gate      gate
+	statuses  *statuses
+	locks     *keyedLocks
+	// connected says whether the container runtime would tell us about a new pod.
+	connected func() bool
+	fatal     func(error)
+}
+
+var _ kubeletplugin.DRAPlugin = &draPlugin{}
+
+// PrepareResourceClaims compiles and records the plan of each claim. Claims succeed and fail each on their own.
+func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, prepareLimit)
+	defer cancel()
+	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for _, claim := range claims {
+		logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(claim))
+		devices, err := d.prepare(klog.NewContext(ctx, logger), claim)
+		if err != nil {
+			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace, claim.Name, err)
+			logger.Error(err, "Cannot prepare claim")
+			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
+		}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}
+	return results, nil
+}
+
+// allocatedDevices are our devices of a claim that could not be prepared.
+func allocatedDevices(claim *resourceapi.ResourceClaim) []HeldDevice {
+	var devices []HeldDevice
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == v1alpha1.DriverName {
+			devices = append(devices, HeldDevice{Pool: result.Pool, Name: result.Device, ShareID: string(ptr.Deref(result.ShareID, ""))})
+		}
+	}
+	return devices
+}
+
+func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
+	return cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
+}
+
+// prepare is idempotent: a claim that is prepared is answered from its record, and what a reboot lost is made again.
+func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	unlock, err := d.locks.lock(ctx, string(claim.UID))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	record, known := d.claims.get(string(claim.UID))
+	if known {
+		if d.sandboxes.attached(record.Claim.UID) {
+			if err := d.gate.open(record.Claim.UID); err != nil {
+				return nil, err
+			}
+		}
+		return d.devices(&record), nil
+	}
+	if !d.connected() {
+		return nil, fmt.Errorf("the driver is not connected to the container runtime (NRI), so the pod would start without its interfaces; it is trying again")
+	}
+	record, err = d.compile(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.claims.hold(record); err != nil {
+		return nil, err
+	}
+	d.publisher.trigger()
+	klog.FromContext(ctx).V(2).Info("Prepared", "devices", len(record.Devices), "steps", steps(&record))
+	return d.devices(&record), nil
+}
+
+func steps(record *ClaimRecord) int {
+	n := 0
+	for i := range record.Plans {
+		n += len(record.Plans[i].Steps)
+	}
+	return n
+}
+
+// devices is the answer to kubelet: every device with the claim's gate.
+func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
+	for _, held := range record.Devices {
+		device := kubeletplugin.Device{
+			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
+			CDIDeviceIDs: []string{d.gate.device(record.Claim.UID)},
+		}
+		if held.ShareID != "" {
+			device.ShareID = ptr.To(types.UID(held.ShareID))
+		}
+		devices = append(devices, device)
+	}
+	return devices
+}
+
+// compile makes the record of a claim.
+func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
+	record := ClaimRecord{Claim: claimOf(claim), Shareable: metav1.GetControllerOf(claim) == nil}
+	if err := d.addConsumers(ctx, claim, &record); err != nil {
+		return record, err
+	}
+	results, err := ourResults(claim)
+	if err != nil {
+		return record, err
+	}
+	roots := map[string][]cnichain.RootDevice{}
+	var order []string
+	for _, result := range results {
+		held, device, err := d.publisher.resolve(&result.DeviceRequestAllocationResult)
+		if err != nil {
+			return record, err
+		}
+		record.Devices = append(record.Devices, held)
+		name := result.parameters.NetworkTopologyRef.Name
+		if roots[name] == nil {
+			order = append(order, name)
+		}
+		roots[name] = append(roots[name], cnichain.RootDevice{Step: result.parameters.Step, Device: device})
+	}
+	for _, name := range order {
+		plan, err := d.plan(ctx, record.Claim, name, roots[name])
+		if err != nil {
+			return record, err
+		}
+		record.Plans = append(record.Plans, *plan)
+	}
+	return record, nil
+}
+
+func (d *draPlugin) plan(ctx context.Context, claim cnichain.Claim, name string, roots []cnichain.RootDevice) (*cnichain.Plan, error) {
+	topology, err := d.cluster.topology(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkNamespace(topology, claim.Namespace); err != nil {
+		return nil, err
+	}
+	plugins, err := d.executor.Probe(ctx, cnichain.Types(topology))
+	if err != nil {
+		return nil, err
+	}
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.pluginSchemas(), Plugins: plugins, Devices: roots,
+	})
+	if len(problems) > 0 {
+		texts := make([]string, len(problems))
+		for i, problem := range problems {
+			texts[i] = problem.Error()
+		}
+		return nil, fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
+	}
+	return plan, nil
+}
+
+func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
+	if topology.Spec.AllowedNamespaces == nil {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(topology.Spec.AllowedNamespaces)
+	if err != nil {
+		return fmt.Errorf("NetworkTopology %s: spec.allowedNamespaces: %w", topology.Name, err)
+	}
+	found, err := d.cluster.namespaceLabels(namespace)
+	if err != nil {
+		return err
+	}
+	if !selector.Matches(labels.Set(found)) {
+		return fmt.Errorf("NetworkTopology %s may not be used in namespace %s: its allowedNamespaces want %s", topology.Name, namespace, selector)
+	}
+	return nil
+}
+
+// addConsumers resolves the pods that the claim is reserved for.
+func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord) error {
+	for _, reference := range claim.Status.ReservedFor {
+		if reference.APIGroup != "" || reference.Resource != "pods" {
+			continue
+		}
+		pod, err := d.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
+		if err != nil {
+			return err
+		}
+		consumer := Consumer{PodUID: string(reference.UID)}
+		if pod != nil {
+			if pod.Spec.HostNetwork {
+				return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the claim", pod.Name)
+			}
+			consumer.Position = position(pod, claim)
+		}
+		record.Consumers = append(record.Consumers, consumer)
+	}
+	return nil
+}
+
+// position is the claim's index in the pod's resourceClaims.
+func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err == nil && name != nil && *name == claim.Name {
+			return i
+		}
+	}
+	return len(pod.Spec.ResourceClaims)
+}
+
+// allocated is one result of an allocation with the parameters of its class.
+type allocated struct {
+	resourceapi.DeviceRequestAllocationResult
+	parameters v1alpha1.Parameters
+}
+
+// ourResults returns the devices of our driver that are to be attached, in request order. Devices for administrative
+// access are not.
+func ourResults(claim *resourceapi.ResourceClaim) ([]allocated, error) {
+	var results []allocated
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != v1alpha1.DriverName || ptr.Deref(result.AdminAccess, false) {
+			continue
+		}
+		parameters, err := parametersOf(claim, result.Request)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, allocated{DeviceRequestAllocationResult: result, parameters: parameters})
+	}
+	return results, nil
+}
+
+// parametersOf returns the parameters of a request's class. Parameters in a claim are refused: a claim is a namespace
+// user's, who must not choose what runs on the host.
+func parametersOf(claim *resourceapi.ResourceClaim, request string) (v1alpha1.Parameters, error) {
+	found := v1alpha1.Parameters{}
+	for _, config := range claim.Status.Allocation.Devices.Config {
+		if config.Opaque == nil || config.Opaque.Driver != v1alpha1.DriverName || !appliesTo(config.Requests, request) {
+			continue
+		}
+		if config.Source != resourceapi.AllocationConfigSourceClass {
+			return found, fmt.Errorf("request %s has configuration for %s in the claim: only the DeviceClass may have it; remove config from the claim", request, v1alpha1.DriverName)
+		}
+		if found.Step != "" {
+			return found, fmt.Errorf("request %s has several configurations for %s in its DeviceClass: keep one", request, v1alpha1.DriverName)
+		}
+		parameters, err := v1alpha1.DecodeParameters(config.Opaque.Parameters.Raw)
+		if err != nil {
+			return found, fmt.Errorf("request %s: its DeviceClass: %w", request, err)
+		}
+		found = parameters
+	}
+	if found.Step == "" {
+		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the device: use a class that the controller made for a topology", request)
+	}
+	return found, nil
+}
+
+// appliesTo follows the API: no requests mean all; a request stands for its subrequests.
+func appliesTo(requests []string, request string) bool {
+	if len(requests) == 0 {
+		return true
+	}
+	for _, candidate := range requests {
+		if candidate == request || candidate == resourceclaim.BaseRequestRef(request) {
+			return true
+		}
+	}
+	return false
+}
+
+// UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
+func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	ctx, cancel := context.WithTimeout(ctx, unprepareLimit)
+	defer cancel()
+	results := make(map[types.UID]error, len(claims))
+	for _, claim := range claims {
+		err := d.unprepare(ctx, string(claim.UID))
+		if err != nil {
+			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.cluster.nodeName, claim, err)
+			klog.FromContext(ctx).Error(err, "Cannot release claim")
+		}
+		results[claim.UID] = err
+	}
+	return results, nil
+}
+
+func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
+	unlock, err := d.locks.lock(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.sandboxes.releaseClaim(ctx, uid); err != nil {
+		return err
+	}
+	if err := d.claims.release(uid); err != nil {
+		return err
+	}
+	d.statuses.forget(uid)
+	d.publisher.trigger()
+	return nil
+}
+
+// HandleError is told about slices that can't be written, and about the end of the gRPC servers.
+func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
+	klog.FromContext(ctx).Error(err, msg)
+	if !isRecoverable(err) {
+		d.fatal(err)
+	}
+}
+
+// WatchHealthStatus is not offered.
+func (d *draPlugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}

@@ -1,0 +1,210 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// scanPeriod is how often the host is read when nothing seems to change.
+const scanPeriod = time.Minute
+
+// publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
+type publisher struct {
+	cluster *cluster
+	claims  *claims
+	sources discovery.Sources
+	events  discovery.Events
+	cniDirs []string
+	// publish hands the complete resources to the controller that writes slices.
+	publish func(context.Context, resourceslice.DriverResources) error
+
+	triggers chan struct{}
+
+	mu        sync.Mutex
+	entries   map[entryKey]draslices.Entry
+	published bool
+	last      resourceslice.DriverResources
+	problems  []string
+}
+
+type entryKey struct{ pool, device string }
+
+func newPublisher(cluster *cluster, claims *claims, sources discovery.Sources, cniDirs []string) *publisher {
+	return &publisher{
+		cluster: cluster, claims: claims, sources: sources, events: discovery.KernelEvents(), cniDirs: cniDirs,
+		triggers: make(chan struct{}, 1),
+	}
+}
+
+// trigger asks for a fresh computation.
+func (p *publisher) trigger() {
+	select {
+	case p.triggers <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes until ctx ends. The first computation has been made by refresh.
+func (p *publisher) run(ctx context.Context) error {
+	changes, err := discovery.Watch(ctx, p.events, scanPeriod)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := p.refresh(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.triggers:
+		case <-changes:
+		}
+	}
+}
+
+// refresh reads the host, computes the slices and hands them on if they changed. Devices in use stay as they were when
+// their claim was prepared: where they are now, discovery can't see them.
+func (p *publisher) refresh(ctx context.Context) error {
+	facts, err := discovery.Read(ctx, p.sources)
+	if err != nil {
+		return err
+	}
+	facts = facts.With(p.claims.inUse()...)
+	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: p.cluster.nodeName, Labels: p.cluster.nodeLabels()})
+	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: binaries(p.cniDirs)})
+	if err != nil {
+		return err
+	}
+	p.report(ctx, &facts, &decision, &result)
+	entries := make(map[entryKey]draslices.Entry, len(result.Entries))
+	for _, entry := range result.Entries {
+		entries[entryKey{pool: entry.Pool, device: entry.Name}] = entry
+	}
+	p.mu.Lock()
+	p.entries = entries
+	same := p.published && reflect.DeepEqual(p.last, result.Resources)
+	p.last = result.Resources
+	publish := p.publish
+	p.published = publish != nil
+	p.mu.Unlock()
+	if same || publish == nil {
+		return nil
+	}
+	klog.FromContext(ctx).V(2).Info("Publishing", "pools", len(result.Resources.Pools), "devices", len(result.Entries))
+	return publish(ctx, result.Resources)
+}
+
+// startPublishing sets where resources go.
+func (p *publisher) startPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.publish = publish
+}
+
+// report logs problems when they change.
+func (p *publisher) report(ctx context.Context, facts *discovery.Facts, decision *policy.Decision, result *draslices.Result) {
+	var problems []string
+	for _, problem := range facts.Problems {
+		problems = append(problems, problem.String())
+	}
+	for _, problem := range decision.Problems {
+		problems = append(problems, problem.String())
+	}
+	for _, problem := range result.Problems {
+		problems = append(problems, problem.String())
+	}
+	p.mu.Lock()
+	same := reflect.DeepEqual(p.problems, problems)
+	p.problems = problems
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	for _, problem := range problems {
+		klog.FromContext(ctx).Info("Problem with the node's devices", "problem", problem)
+	}
+}
+
+// resolve finds what an allocated device is.
+func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (HeldDevice, cnichain.Device, error) {
+	p.mu.Lock()
+	entry, known := p.entries[entryKey{pool: result.Pool, device: result.Device}]
+	p.mu.Unlock()
+	if !known {
+		return HeldDevice{}, cnichain.Device{}, fmt.Errorf(
+			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim to have another one allocated", result.Device, result.Pool)
+	}
+	shareID := ""
+	if result.ShareID != nil {
+		shareID = string(*result.ShareID)
+	}
+	held := HeldDevice{
+		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
+		Exclusive: entry.Persona.Exclusive, Facts: entry.Device,
+	}
+	facts := &entry.Device
+	return held, cnichain.Device{
+		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
+		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), MAC: facts.MAC, MTU: facts.MTU, Up: facts.AdminUp,
+		Attributes: plainAttributes(entry.Spec.Attributes),
+	}, nil
+}
+
+// plainAttributes are the published attributes for templates: those of our domain by their bare names.
+func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
+	plain := make(map[string]any, len(attributes))
+	for name, attribute := range attributes {
+		key := bareName(string(name))
+		switch {
+		case attribute.StringValue != nil:
+			plain[key] = *attribute.StringValue
+		case attribute.IntValue != nil:
+			plain[key] = *attribute.IntValue
+		case attribute.BoolValue != nil:
+			plain[key] = *attribute.BoolValue
+		}
+	}
+	return plain
+}
+
+func bareName(name string) string {
+	const domain = v1alpha1.DriverName + "/"
+	if len(name) > len(domain) && name[:len(domain)] == domain {
+		return name[len(domain):]
+	}
+	return name
+}
+
+// binaries are the executable files in the CNI directories.
+func binaries(dirs []string) sets.Set[string] {
+	found := sets.New[string]()
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		for _, entry := range entries {
+			if info, err := os.Stat(dir + "/" + entry.Name()); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+				found.Insert(entry.Name())
+			}
+		}
+	}
+	return found
+}

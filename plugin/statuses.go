@@ -1,0 +1,266 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const (
+	conditionReady = "Ready"
+	// maxAddresses is the API's limit of networkData.ips.
+	maxAddresses = 16
+	// maxMessage keeps conditions and events readable and within the API's limits.
+	maxMessage = 1000
+)
+
+// statuses writes what became of claims to the API server, in the background and as often as it takes. What is written is
+// always computed from the records, so nothing is lost with a crash: everything is written again after a start.
+type statuses struct {
+	client    kubernetes.Interface
+	events    record.EventRecorder
+	claims    *claims
+	sandboxes *sandboxes
+	clock     clock.Clock
+	queue     workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex
+	failures map[string]failure
+	written  map[string][]deviceStatus
+}
+
+// failure is the last attempt that failed.
+type failure struct {
+	claim   cnichain.Claim
+	devices []HeldDevice
+	reason  string
+	message string
+}
+
+// deviceStatus is one entry of status.devices.
+type deviceStatus struct {
+	pool, device, shareID string
+	ready                 bool
+	reason, message       string
+	network               *resourceapi.NetworkDeviceData
+}
+
+func newStatuses(client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock) *statuses {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
+	return &statuses{
+		client: client, events: events, claims: claims, clock: clock,
+		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		failures: map[string]failure{}, written: map[string][]deviceStatus{},
+	}
+}
+
+// changed asks for a claim's status to be written.
+func (s *statuses) changed(claimUID string) {
+	s.mu.Lock()
+	delete(s.failures, claimUID)
+	s.mu.Unlock()
+	s.queue.Add(claimUID)
+}
+
+// failed records why a claim is not ready.
+func (s *statuses) failed(claim cnichain.Claim, devices []HeldDevice, reason string, err error) {
+	s.mu.Lock()
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error())}
+	s.mu.Unlock()
+	s.queue.Add(claim.UID)
+}
+
+// attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0 when
+// kubelet makes a new sandbox.
+func (s *statuses) attachFailed(pod cnichain.Pod, records []ClaimRecord, err error, again time.Duration) {
+	reason := "AttachFailed"
+	var step *cnichain.StepError
+	if errors.As(err, &step) {
+		reason = "StepFailed"
+	}
+	message := err.Error()
+	if again > 0 {
+		message += fmt.Sprintf("; everything is undone, next try in %s", again)
+	}
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", shorten(message))
+	for i := range records {
+		if step == nil || step.Claim.UID == records[i].Claim.UID {
+			s.failed(records[i].Claim, records[i].Devices, reason, err)
+		}
+	}
+}
+
+// forget ends the story of a claim.
+func (s *statuses) forget(claimUID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failures, claimUID)
+	delete(s.written, claimUID)
+}
+
+// run writes until ctx ends.
+func (s *statuses) run(ctx context.Context) error {
+	for _, record := range s.claims.all() {
+		s.queue.Add(record.Claim.UID)
+	}
+	go func() {
+		<-ctx.Done()
+		s.queue.ShutDown()
+	}()
+	for {
+		uid, shutdown := s.queue.Get()
+		if shutdown {
+			return nil
+		}
+		if err := s.write(ctx, uid); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot write claim status; trying again", "claimUID", uid)
+			s.queue.AddRateLimited(uid)
+		} else {
+			s.queue.Forget(uid)
+		}
+		s.queue.Done(uid)
+	}
+}
+
+func (s *statuses) write(ctx context.Context, uid string) error {
+	claim, wanted := s.wanted(uid)
+	s.mu.Lock()
+	same := reflect.DeepEqual(s.written[uid], wanted)
+	s.mu.Unlock()
+	if same || len(wanted) == 0 {
+		return nil
+	}
+	err := s.apply(ctx, claim, wanted)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the claim is gone, or another one has its name
+	}
+	if err != nil {
+		return fmt.Errorf("claim %s: %w", claim, err)
+	}
+	s.mu.Lock()
+	s.written[uid] = wanted
+	s.mu.Unlock()
+	return nil
+}
+
+// wanted computes the entries of a claim, which may be prepared, or may have failed to be.
+func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
+	s.mu.Lock()
+	failure, failed := s.failures[uid]
+	s.mu.Unlock()
+	claimRecord, prepared := s.claims.get(uid)
+	claim, devices := claimRecord.Claim, claimRecord.Devices
+	if !prepared {
+		claim, devices = failure.claim, failure.devices
+	}
+	steps := s.sandboxes.attachedSteps(uid)
+	var entries []deviceStatus
+	for i := range devices {
+		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
+		switch {
+		case steps != nil:
+			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was seen in the pod"
+			entry.network = networkData(steps, uid, &devices[i])
+		case failed:
+			entry.reason, entry.message = failure.reason, failure.message
+		default:
+			continue
+		}
+		entries = append(entries, entry)
+	}
+	return claim, entries
+}
+
+// networkData describes the device's final interface: that of the last step that depends on the device.
+func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
+	final := -1
+	descends := map[int]bool{}
+	for i := range steps {
+		device := steps[i].Step.Device
+		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool && device.Name == held.Name && device.ShareID == held.ShareID
+		for _, parent := range steps[i].Step.DependsOn {
+			mine = mine || descends[parent]
+		}
+		if mine {
+			descends[i], final = true, i
+		}
+	}
+	if final < 0 || steps[final].Merged == nil {
+		return nil
+	}
+	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
+	index := interfaceIndex(steps[final].Merged, steps[final].IfName)
+	if index >= 0 {
+		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac
+	}
+	for _, ip := range steps[final].Merged.IPs {
+		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) {
+			data.IPs = append(data.IPs, ip.Address.String())
+		}
+	}
+	return data
+}
+
+func interfaceIndex(result *types100.Result, name string) int {
+	for i, link := range result.Interfaces {
+		if link.Name == name && link.Sandbox != "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.
+func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
+	status := resourceapply.ResourceClaimStatus()
+	for _, entry := range entries {
+		value := metav1.ConditionFalse
+		if entry.ready {
+			value = metav1.ConditionTrue
+		}
+		device := resourceapply.AllocatedDeviceStatus().
+			WithDriver(v1alpha1.DriverName).WithPool(entry.pool).WithDevice(entry.device).
+			WithConditions(metaapply.Condition().WithType(conditionReady).WithStatus(value).
+				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(metav1.NewTime(s.clock.Now())))
+		if entry.shareID != "" {
+			device.WithShareID(entry.shareID)
+		}
+		if entry.network != nil {
+			device.WithNetworkData(resourceapply.NetworkDeviceData().
+				WithInterfaceName(entry.network.InterfaceName).WithHardwareAddress(entry.network.HardwareAddress).WithIPs(entry.network.IPs...))
+		}
+		status.WithDevices(device)
+	}
+	_, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx,
+		resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(types.UID(claim.UID)).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: v1alpha1.DriverName, Force: true})
+	return err
+}
+
+func shorten(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return text[:maxMessage] + "…"
+}
