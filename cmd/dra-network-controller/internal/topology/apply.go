@@ -1,0 +1,43 @@
+package topology
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+)
+
+// applyConfiguration returns exactly the fields of a class that the controller owns. A resource version, where the class
+// has one, makes the API server refuse to change another version of it.
+func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
+	configuration := resourceapply.DeviceClass(class.Name).
+		WithLabels(class.Labels).
+		WithSpec(applySpec(class.Spec))
+	if class.ResourceVersion != "" {
+		configuration.WithUID(class.UID).WithResourceVersion(class.ResourceVersion)
+	}
+	for _, owner := range class.OwnerReferences {
+		configuration.WithOwnerReferences(metaapply.OwnerReference().
+			WithAPIVersion(owner.APIVersion).
+			WithKind(owner.Kind).
+			WithName(owner.Name).
+			WithUID(owner.UID).
+			WithController(*owner.Controller).
+			WithBlockOwnerDeletion(*owner.BlockOwnerDeletion))
+	}
+	return configuration
+}
+
+func applySpec(spec resourceapi.DeviceClassSpec) *resourceapply.DeviceClassSpecApplyConfiguration {
+	configuration := resourceapply.DeviceClassSpec()
+	for _, selector := range spec.Selectors {
+		cel := resourceapply.CELDeviceSelector().WithExpression(selector.CEL.Expression)
+		configuration.WithSelectors(resourceapply.DeviceSelector().WithCEL(cel))
+	}
+	for _, config := range spec.Config {
+		opaque := resourceapply.OpaqueDeviceConfiguration().
+			WithDriver(config.Opaque.Driver).
+			WithParameters(config.Opaque.Parameters)
+		configuration.WithConfig(resourceapply.DeviceClassConfiguration().WithOpaque(opaque))
+	}
+	return configuration
+}

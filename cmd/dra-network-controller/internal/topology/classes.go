@@ -1,0 +1,110 @@
+package topology
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// kind is the kind of the owner of generated classes.
+const kind = "NetworkTopology"
+
+// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates them on the
+// devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
+const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
+
+// Classes returns the DeviceClasses of a topology, one for each root step, in the order of the steps.
+func Classes(topology *v1alpha1.NetworkTopology) []resourceapi.DeviceClass {
+	var classes []resourceapi.DeviceClass
+	for i := range topology.Spec.Steps {
+		if step := &topology.Spec.Steps[i]; isRoot(step) {
+			classes = append(classes, class(topology, step))
+		}
+	}
+	return classes
+}
+
+func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) resourceapi.DeviceClass {
+	return resourceapi.DeviceClass{
+		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: topology.Name + "-" + step.Name,
+			Labels: map[string]string{
+				v1alpha1.LabelTopology:    topology.Name,
+				v1alpha1.LabelStep:        step.Name,
+				v1alpha1.LabelTopologyUID: string(topology.UID),
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion:         v1alpha1.GroupVersion().String(),
+				Kind:               kind,
+				Name:               topology.Name,
+				UID:                topology.UID,
+				Controller:         ptr.To(true),
+				BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: resourceapi.DeviceClassSpec{
+			Selectors: selectors(step),
+			Config: []resourceapi.DeviceClassConfiguration{{
+				DeviceConfiguration: resourceapi.DeviceConfiguration{
+					Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver:     v1alpha1.DriverName,
+						Parameters: runtime.RawExtension{Raw: parameters(topology.Name, step.Name)},
+					},
+				},
+			}},
+		},
+	}
+}
+
+// selectors are evaluated in this order, and a device that fails one is not tried on the next: the cheap ones that most
+// devices fail come first.
+func selectors(step *v1alpha1.Step) []resourceapi.DeviceSelector {
+	expressions := []string{
+		isOurDriver,
+		fmt.Sprintf(`%s && device.attributes["cni.%s"].?%s.orValue(false)`, isOurDriver, v1alpha1.DriverName, cniAttribute(step.Type)),
+	}
+	if step.Selector != nil {
+		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurDriver, closable(step.Selector.CEL)))
+	}
+	var selectors []resourceapi.DeviceSelector
+	for _, expression := range expressions {
+		selectors = append(selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
+	}
+	return selectors
+}
+
+// closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its own.
+func closable(expression string) string {
+	expression = strings.TrimSpace(expression)
+	if strings.Contains(expression, "//") {
+		return expression + "\n"
+	}
+	return expression
+}
+
+// cniAttribute returns the name of the attribute, in the domain cni.dra.networking, that is true on devices that a CNI
+// plugin may attach.
+func cniAttribute(cniType string) string {
+	return strings.NewReplacer("-", "_", ".", "_").Replace(cniType)
+}
+
+func parameters(topology, step string) []byte {
+	raw, err := json.Marshal(v1alpha1.Parameters{
+		APIVersion:         v1alpha1.GroupVersion().String(),
+		Kind:               v1alpha1.ParametersKind,
+		NetworkTopologyRef: v1alpha1.TopologyRef{Name: topology},
+		Step:               step,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("strings can't be written as JSON: %v", err)) // impossible: the type holds strings only
+	}
+	return raw
+}

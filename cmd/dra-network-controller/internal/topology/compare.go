@@ -1,0 +1,122 @@
+package topology
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Changes are what makes the classes of the cluster those of a topology. Lists are sorted by name.
+type Changes struct {
+	// Create are wanted classes that don't exist.
+	Create []resourceapi.DeviceClass
+	// Repair are wanted classes that exist and differ, with UID and resource version of what exists.
+	Repair []resourceapi.DeviceClass
+	// Delete are existing classes of the topology that aren't wanted.
+	Delete []resourceapi.DeviceClass
+	// Taken are existing classes of somebody else that have the name of a wanted class.
+	Taken []resourceapi.DeviceClass
+	// Ready are the names of the wanted classes that exist as they should be.
+	Ready []string
+}
+
+// Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the cluster.
+func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
+	var changes Changes
+	byName := map[string]*resourceapi.DeviceClass{}
+	for i := range wanted {
+		byName[wanted[i].Name] = &wanted[i]
+	}
+	for i := range existing {
+		found := &existing[i]
+		want := byName[found.Name]
+		delete(byName, found.Name)
+		switch ours := belongsTo(found, topology); {
+		case want == nil && ours:
+			changes.Delete = append(changes.Delete, *found)
+		case want == nil:
+		case !ours:
+			changes.Taken = append(changes.Taken, *found)
+		case isAsWanted(found, want):
+			changes.Ready = append(changes.Ready, found.Name)
+		default:
+			repaired := *want
+			repaired.UID, repaired.ResourceVersion = found.UID, found.ResourceVersion
+			changes.Repair = append(changes.Repair, repaired)
+		}
+	}
+	for _, missing := range byName {
+		changes.Create = append(changes.Create, *missing)
+	}
+	for _, list := range [][]resourceapi.DeviceClass{changes.Create, changes.Repair, changes.Delete, changes.Taken} {
+		slices.SortFunc(list, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	slices.Sort(changes.Ready)
+	return changes
+}
+
+// belongsTo says whether a class was made for this very topology, not for one of the same name that is gone. One of the
+// two marks is enough, so that a class that lost the other is repaired.
+func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
+	if owner := metav1.GetControllerOf(class); owner != nil {
+		return owner.UID == topology.UID
+	}
+	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
+}
+
+// isAsWanted says whether everything that we set is there. Labels and annotations of others are theirs.
+func isAsWanted(found, want *resourceapi.DeviceClass) bool {
+	for key, value := range want.Labels {
+		if found.Labels[key] != value {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(metav1.GetControllerOf(found), metav1.GetControllerOf(want)) &&
+		equality.Semantic.DeepEqual(found.Spec.Selectors, want.Spec.Selectors) &&
+		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
+}
+
+// sameConfig compares the parameters as JSON: an API server may write them in another order.
+func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
+	if a.Opaque == nil || b.Opaque == nil {
+		return a.Opaque == b.Opaque
+	}
+	var left, right any
+	if json.Unmarshal(a.Opaque.Parameters.Raw, &left) != nil || json.Unmarshal(b.Opaque.Parameters.Raw, &right) != nil {
+		return false
+	}
+	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
+}
+
+// concerned returns the names of the topologies that a class is, was or should be of, so that they are looked at again
+// when it changes, also when it frees a name that one of them waits for.
+func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
+	var names []string
+	owner := metav1.GetControllerOf(class)
+	for i := range topologies {
+		topology := &topologies[i]
+		mine := owner != nil && owner.UID == topology.UID || class.GetLabels()[v1alpha1.LabelTopologyUID] == string(topology.UID)
+		if mine || strings.HasPrefix(class.GetName(), topology.Name+"-") {
+			names = append(names, topology.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// holder says whose a class is.
+func holder(class *resourceapi.DeviceClass) string {
+	if owner := metav1.GetControllerOf(class); owner != nil {
+		return fmt.Sprintf("%s %s", owner.Kind, owner.Name)
+	}
+	return "somebody else"
+}

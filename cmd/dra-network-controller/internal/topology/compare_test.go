@@ -1,0 +1,134 @@
+package topology
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+func TestCompare(t *testing.T) {
+	topology := parse(t, bonded)
+	// each test changes vf0 of the classes that the topology wants and has
+	tests := map[string]struct {
+		change func(class *resourceapi.DeviceClass)
+		gone   bool
+		want   string
+	}{
+		"as wanted":             {want: "ready"},
+		"missing":               {gone: true, want: "create"},
+		"label of others added": {change: func(c *resourceapi.DeviceClass) { c.Labels["other"] = "x" }, want: "ready"},
+		"parameters in other order": {change: func(c *resourceapi.DeviceClass) {
+			c.Spec.Config[0].Opaque.Parameters.Raw = []byte(`{"step": "vf0", "networkTopologyRef": {"name": "bonded"},` +
+				` "kind": "StepParameters", "apiVersion": "networking.dra.io/v1alpha1"}`)
+		}, want: "ready"},
+		"label lost":    {change: func(c *resourceapi.DeviceClass) { delete(c.Labels, v1alpha1.LabelTopologyUID) }, want: "repair"},
+		"owner lost":    {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences = nil }, want: "repair"},
+		"selector lost": {change: func(c *resourceapi.DeviceClass) { c.Spec.Selectors = c.Spec.Selectors[1:] }, want: "repair"},
+		"selector added": {change: func(c *resourceapi.DeviceClass) {
+			c.Spec.Selectors = append(c.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: "false"}})
+		}, want: "repair"},
+		"config of another driver added": {change: func(c *resourceapi.DeviceClass) {
+			c.Spec.Config = append(c.Spec.Config, resourceapi.DeviceClassConfiguration{})
+		}, want: "repair"},
+		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
+			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
+		}, want: "repair"},
+		"made by somebody": {change: func(c *resourceapi.DeviceClass) { c.Labels, c.OwnerReferences = nil, nil }, want: "taken"},
+		"of a topology of the same name that is gone": {change: func(c *resourceapi.DeviceClass) {
+			c.Labels[v1alpha1.LabelTopologyUID], c.OwnerReferences[0].UID = "uid-0", "uid-0"
+		}, want: "taken"},
+		"owned by another, with our label": {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences[0].UID = "uid-0" }, want: "taken"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			existing := Classes(topology)
+			existing[0].UID, existing[0].ResourceVersion = "class-uid", "42"
+			if test.change != nil {
+				test.change(&existing[0])
+			}
+			if test.gone {
+				existing = existing[1:]
+			}
+			if diff := cmp.Diff(test.want, verb(Compare(topology, Classes(topology), existing), "bonded-vf0")); diff != "" {
+				t.Errorf("wrong change (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
+	topology := parse(t, bonded)
+	existing := Classes(topology)
+	existing[1].Spec.Selectors, existing[1].UID, existing[1].ResourceVersion = nil, "class-uid", "42"
+	changes := Compare(topology, Classes(topology), existing)
+	want := Classes(topology)[1]
+	want.UID, want.ResourceVersion = "class-uid", "42"
+	if diff := cmp.Diff(Changes{Repair: []resourceapi.DeviceClass{want}, Ready: []string{"bonded-vf0"}}, changes); diff != "" {
+		t.Errorf("wrong changes (-want +got):\n%s", diff)
+	}
+}
+
+func TestCompareDeletesOnlyItsOwn(t *testing.T) {
+	topology := parse(t, bonded)
+	existing := append(Classes(topology), resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
+		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "bonded-old", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
+	changes := Compare(topology, nil, existing)
+	var deleted []string
+	for _, class := range changes.Delete {
+		deleted = append(deleted, class.Name)
+	}
+	if diff := cmp.Diff([]string{"bonded-old", "bonded-vf0", "bonded-vf1"}, deleted); diff != "" {
+		t.Errorf("wrong deletions (-want +got):\n%s", diff)
+	}
+	if len(changes.Create)+len(changes.Repair)+len(changes.Taken)+len(changes.Ready) > 0 {
+		t.Errorf("a topology that isn't accepted gets %+v", changes)
+	}
+}
+
+// verb says what becomes of the class of that name.
+func verb(changes Changes, name string) string {
+	for verb, classes := range map[string][]resourceapi.DeviceClass{
+		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
+	} {
+		for _, class := range classes {
+			if class.Name == name {
+				return verb
+			}
+		}
+	}
+	for _, ready := range changes.Ready {
+		if ready == name {
+			return "ready"
+		}
+	}
+	return "nothing"
+}
+
+func TestConcerned(t *testing.T) {
+	topologies := []v1alpha1.NetworkTopology{
+		{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a-b", UID: "uid-ab"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a"}},
+	}
+	tests := map[string]struct {
+		class metav1.ObjectMeta
+		want  []string
+	}{
+		"by name, also of two":         {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
+		"by label, under another name": {metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
+		"by owner":                     {Classes(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}})[0].ObjectMeta, []string{"b"}},
+		"of another driver":            {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, concerned(&test.class, topologies)); diff != "" {
+				t.Errorf("wrong topologies (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package topology
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Judge reports every problem of a topology: its structure, its plugins' configuration, and the expressions of its root
+// steps, which checkSelector compiles. The classes of a topology without problems are ones that the API server takes and
+// the scheduler can evaluate on any device.
+func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error) field.ErrorList {
+	var problems field.ErrorList
+	if size := len(topology.Name); size > validation.LabelValueMaxLength {
+		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
+	}
+	if allowed := topology.Spec.AllowedNamespaces; allowed != nil {
+		if _, err := metav1.LabelSelectorAsSelector(allowed); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "allowedNamespaces"), allowed, err.Error()))
+		}
+	}
+	problems = append(problems, cnichain.Validate(topology, schemas)...)
+	for i := range topology.Spec.Steps {
+		problems = append(problems, judgeRoot(field.NewPath("spec", "steps").Index(i), &topology.Spec.Steps[i], checkSelector)...)
+	}
+	return problems
+}
+
+func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
+	if !isRoot(step) {
+		return nil
+	}
+	var problems field.ErrorList
+	if attribute := cniAttribute(step.Type); step.Type != "" && len(validation.IsCIdentifier(attribute)) > 0 {
+		problems = append(problems, field.Invalid(path.Child("type"), step.Type,
+			"no device can say that it supports this plugin, since the name of a device attribute starts with a letter: install the plugin under another name"))
+	}
+	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
+		return problems // that it is missing is said with the structure
+	}
+	if err := checkSelector(step.Selector.CEL); err != nil {
+		problems = append(problems, field.Invalid(path.Child("selector", "cel"), step.Selector.CEL, err.Error()))
+	}
+	return problems
+}
+
+func isRoot(step *v1alpha1.Step) bool { return len(step.DependOn) == 0 }

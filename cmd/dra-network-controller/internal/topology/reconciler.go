@@ -1,0 +1,199 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// FieldOwner is the name under which the controller applies DeviceClasses.
+const FieldOwner = "dra-network-controller"
+
+// soon is when to look again after a conflict. By then the cache has caught up.
+const soon = 200 * time.Millisecond
+
+// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields are required.
+type Reconciler struct {
+	// Client reads through a cache and writes to the API server.
+	Client client.Client
+	// Live reads from the API server. It is asked before a class is made, since a cache may not know yet that somebody
+	// else has one of that name.
+	Live client.Reader
+	// CheckSelector returns what is wrong with the CEL expression of a root step.
+	CheckSelector func(expression string) error
+}
+
+// SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes changed,
+// and for all when a CNIPluginSchema changed.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(manager).
+		Named("networktopology").
+		For(&v1alpha1.NetworkTopology{}, specChanged).
+		Watches(&v1alpha1.CNIPluginSchema{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
+		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		Complete(r)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	topology := &v1alpha1.NetworkTopology{}
+	if err := r.Client.Get(ctx, request.NamespacedName, topology); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if topology.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil // the garbage collector removes the classes
+	}
+	problems, err := r.judge(ctx, topology)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var wanted []resourceapi.DeviceClass
+	if len(problems) == 0 {
+		wanted = Classes(topology)
+	}
+	var existing resourceapi.DeviceClassList
+	if err := r.Client.List(ctx, &existing); err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
+	}
+	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
+	err = outcome.Err
+	if !apierrors.IsConflict(err) {
+		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, outcome)))
+	}
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure and not worth a status
+	}
+	return reconcile.Result{}, err
+}
+
+func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopology) (field.ErrorList, error) {
+	var schemas v1alpha1.CNIPluginSchemaList
+	if err := r.Client.List(ctx, &schemas); err != nil {
+		return nil, fmt.Errorf("cannot list CNIPluginSchemas: %w", err)
+	}
+	slices.SortFunc(schemas.Items, func(a, b v1alpha1.CNIPluginSchema) int { return cmp.Compare(a.Name, b.Name) })
+	return Judge(topology, cnichain.DefaultSchemas().With(schemas.Items...), r.CheckSelector), nil
+}
+
+// carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.
+func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
+	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken}
+	var failures []error
+	for i := range changes.Delete {
+		failures = append(failures, r.delete(ctx, &changes.Delete[i]))
+	}
+	for i := range changes.Create {
+		class := &changes.Create[i]
+		if err := r.create(ctx, class); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		outcome.Ready = append(outcome.Ready, class.Name)
+	}
+	for i := range changes.Repair {
+		class := &changes.Repair[i]
+		if err := r.apply(ctx, class, client.ForceOwnership); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		outcome.Ready = append(outcome.Ready, class.Name)
+	}
+	slices.Sort(outcome.Ready)
+	outcome.Err = errors.Join(failures...)
+	return outcome
+}
+
+// create applies a class that must not exist; if it does, the cache doesn't know yet, and that is a conflict. Fields of
+// others are not taken over, so that a class that somebody makes in this very moment is not overwritten either.
+func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
+	err := r.Live.Get(ctx, types.NamespacedName{Name: class.Name}, &resourceapi.DeviceClass{})
+	if err == nil {
+		return apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Name, errors.New("it exists already"))
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot look for DeviceClass %s: %w", class.Name, err)
+	}
+	return r.apply(ctx, class)
+}
+
+func (r *Reconciler) apply(ctx context.Context, class *resourceapi.DeviceClass, options ...client.ApplyOption) error {
+	options = append(options, client.FieldOwner(FieldOwner))
+	if err := r.Client.Apply(ctx, applyConfiguration(class), options...); err != nil {
+		return fmt.Errorf("cannot apply DeviceClass %s: %w", class.Name, err)
+	}
+	return nil
+}
+
+// delete removes just the class that was looked at, not one that took its name since.
+func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass) error {
+	preconditions := client.Preconditions{UID: ptr.To(class.UID), ResourceVersion: ptr.To(class.ResourceVersion)}
+	if err := r.Client.Delete(ctx, class, preconditions); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot delete DeviceClass %s: %w", class.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus) error {
+	if equality.Semantic.DeepEqual(topology.Status, status) {
+		return nil
+	}
+	changed := topology.DeepCopy()
+	changed.Status = status
+	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string {
+		var names []string
+		for i := range topologies {
+			names = append(names, topologies[i].Name)
+		}
+		return names
+	}))
+}
+
+func (r *Reconciler) concerned(ctx context.Context, class client.Object) []reconcile.Request {
+	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
+}
+
+// names returns the names that pick chooses. A watch's handler can't return an error, and the cache, which is what is
+// read here, has none to give once it is filled.
+func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
+	var topologies v1alpha1.NetworkTopologyList
+	if err := r.Client.List(ctx, &topologies); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot list NetworkTopologies: a change of a class or schema is not acted upon")
+		return nil
+	}
+	return pick(topologies.Items)
+}
+
+func requests(names []string) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range names {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	}
+	return requests
+}

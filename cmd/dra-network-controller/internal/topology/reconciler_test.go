@@ -1,0 +1,294 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// cluster is an API server with one topology, "net", and the reconciler under test.
+type cluster struct {
+	t      *testing.T
+	api    client.Client
+	r      *Reconciler
+	writes []string // since the last look
+	refuse string   // an apply of a class of this name fails
+}
+
+const netSteps = `
+metadata: {name: net}
+spec:
+  steps:
+  - {name: a, type: macvlan, selector: {cel: "true"}}
+  - {name: b, type: host-device, selector: {cel: "true"}}
+`
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(resourceapi.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t}
+	c.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetworkTopology{}).WithObjects(objects...).Build()
+	watched := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
+		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			name := *object.(interface{ GetName() *string }).GetName()
+			if name == c.refuse {
+				return errors.New("forbidden by an admission policy")
+			}
+			c.writes = append(c.writes, "apply "+name)
+			return api.Apply(ctx, object, options...)
+		},
+		Delete: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			c.writes = append(c.writes, "delete "+object.GetName())
+			return api.Delete(ctx, object, options...)
+		},
+		SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			c.writes = append(c.writes, sub+" "+object.GetName())
+			return api.SubResource(sub).Update(ctx, object, options...)
+		},
+	})
+	c.r = &Reconciler{Client: watched, Live: c.api, CheckSelector: checkSelector}
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// edit changes the steps of the topology, as its author does.
+func (c *cluster) edit(change func(steps []v1alpha1.Step) []v1alpha1.Step) {
+	c.t.Helper()
+	topology := c.topology()
+	topology.Spec.Steps = change(topology.Spec.Steps)
+	topology.Generation++
+	c.must(c.api.Update(c.t.Context(), topology))
+}
+
+func (c *cluster) topology() *v1alpha1.NetworkTopology {
+	c.t.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	c.must(c.api.Get(c.t.Context(), types.NamespacedName{Name: "net"}, topology))
+	return topology
+}
+
+func (c *cluster) class(name string) *resourceapi.DeviceClass {
+	c.t.Helper()
+	class := &resourceapi.DeviceClass{}
+	c.must(c.api.Get(c.t.Context(), types.NamespacedName{Name: name}, class))
+	return class
+}
+
+// look reconciles and prints what was written, the conditions and the classes of the cluster.
+func (c *cluster) look() string {
+	c.t.Helper()
+	c.writes = nil
+	result, err := c.r.Reconcile(c.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}})
+	var text strings.Builder
+	if result.RequeueAfter > 0 {
+		fmt.Fprintf(&text, "again in %s\n", result.RequeueAfter)
+	}
+	if err != nil {
+		fmt.Fprintf(&text, "error: %v\n", err)
+	}
+	fmt.Fprintf(&text, "writes: %s\n", strings.Join(c.writes, ", "))
+	topology := c.topology()
+	for _, condition := range topology.Status.Conditions {
+		fmt.Fprintf(&text, "%s=%s %s @%d: %s\n", condition.Type, condition.Status, condition.Reason, condition.ObservedGeneration, condition.Message)
+	}
+	var classes resourceapi.DeviceClassList
+	c.must(c.api.List(c.t.Context(), &classes))
+	var names []string
+	for _, class := range classes.Items {
+		names = append(names, class.Name)
+	}
+	fmt.Fprintf(&text, "status: %s; cluster: %s", strings.Join(topology.Status.DeviceClasses, " "), strings.Join(names, " "))
+	return strings.TrimSpace(text.String())
+}
+
+func (c *cluster) expect(state, want string) {
+	c.t.Helper()
+	if diff := cmp.Diff(strings.TrimSpace(want), c.look()); diff != "" {
+		c.t.Errorf("%s (-want +got):\n%s", state, diff)
+	}
+}
+
+func TestReconcileInvalidValidInvalid(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	setCEL := func(cel string) func([]v1alpha1.Step) []v1alpha1.Step {
+		return func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].Selector.CEL = cel; return steps }
+	}
+	c.edit(setCEL("broken"))
+	const invalid = `Accepted=False Invalid @%[1]d: spec.steps[0].selector.cel: Invalid value: "broken": does not compile; write it like device.attributes["dra.networking"].type == "vf"
+ClassesReady=False NotAccepted @%[1]d: the topology is not accepted, so it has no DeviceClasses: see the condition Accepted
+status: ; cluster: `
+	c.expect("invalid", "writes: status net\n"+fmt.Sprintf(invalid, 2))
+	c.expect("invalid, again", "writes: \n"+fmt.Sprintf(invalid, 2))
+
+	c.edit(setCEL("true"))
+	const valid = `Accepted=True Valid @3: steps: 2, root steps: 2
+ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`
+	c.expect("valid", "writes: apply net-a, apply net-b, status net\n"+valid)
+	c.expect("valid, again", "writes: \n"+valid)
+	want := Classes(c.topology())[0]
+	got := c.class("net-a")
+	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" {
+		t.Errorf("wrong class (-want +got):\n%s", diff)
+	}
+
+	c.edit(setCEL("broken"))
+	c.expect("invalid again", "writes: delete net-a, delete net-b, status net\n"+fmt.Sprintf(invalid, 4))
+}
+
+func TestReconcileRepairsDriftAndRemovesSteps(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	c.look()
+	class := c.class("net-b")
+	class.Labels = map[string]string{"team": "x"}
+	class.Spec.Selectors = nil
+	c.must(c.api.Update(t.Context(), class))
+	c.expect("drift", `
+writes: apply net-b
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`)
+	repaired := c.class("net-b")
+	if len(repaired.Spec.Selectors) != 3 || repaired.Labels["team"] != "x" || repaired.Labels[v1alpha1.LabelStep] != "b" {
+		t.Errorf("not repaired, or a label of others is lost: %+v", repaired)
+	}
+
+	c.must(c.api.Delete(t.Context(), c.class("net-a")))
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { return steps[:1] })
+	c.expect("a class is gone, a step is gone", `
+writes: delete net-b, apply net-a, status net
+Accepted=True Valid @2: steps: 1, root steps: 1
+ClassesReady=True Ready @2: a claim needs one request for each of: net-a
+status: net-a; cluster: net-a`)
+}
+
+func TestReconcileLeavesClassesOfOthersAlone(t *testing.T) {
+	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
+	c := newCluster(t, parse(t, netSteps), foreign)
+	c.expect("taken", `
+writes: apply net-b, status net
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=False NameTaken @1: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); delete or rename them, or rename the topology or its steps
+status: net-b; cluster: net-a net-b`)
+	if class := c.class("net-a"); len(class.Labels)+len(class.OwnerReferences)+len(class.Spec.Selectors) > 0 {
+		t.Errorf("the class of somebody else was changed: %+v", class)
+	}
+	c.must(c.api.Delete(t.Context(), foreign))
+	c.expect("free again", `
+writes: apply net-a, status net
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`)
+}
+
+// TestReconcileWithAStaleCache: the cache doesn't know yet of a class that somebody made.
+func TestReconcileWithAStaleCache(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	stale := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if class, ok := object.(*resourceapi.DeviceClass); ok && key.Name == "net-a" {
+				class.Name = "net-a"
+				return nil
+			}
+			return api.Get(ctx, key, object, options...)
+		},
+	})
+	c.r.Live = stale
+	c.expect("not overwritten, looked at again", `
+again in 200ms
+writes: apply net-b
+status: ; cluster: net-b`)
+	c.r.Live = c.api
+	c.expect("the cache has caught up", `
+writes: apply net-a, status net
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`)
+}
+
+// TestReconcileWithAStaleTopology: somebody writes the status between our reading and our writing.
+func TestReconcileWithAStaleTopology(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	watched := c.r.Client
+	c.r.Client = interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
+		SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+			return apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(), "net", errors.New("modified"))
+		},
+	})
+	c.expect("not written, looked at again", `
+again in 200ms
+writes: 
+status: ; cluster: net-a net-b`)
+	c.r.Client = watched
+	c.expect("written", `
+writes: status net
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`)
+}
+
+func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	c.refuse = "net-a"
+	c.expect("refused", `
+error: cannot apply DeviceClass net-a: forbidden by an admission policy
+writes: apply net-b, status net
+Accepted=True Valid @1: steps: 2, root steps: 2
+ClassesReady=False Failed @1: cannot apply DeviceClass net-a: forbidden by an admission policy; it is tried again
+status: net-b; cluster: net-b`)
+}
+
+// TestReconcileHeedsSchemas: a schema of the cluster replaces the built-in one, by which tuning can't be a root step.
+func TestReconcileHeedsSchemas(t *testing.T) {
+	topology := parse(t, `
+metadata: {name: net}
+spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
+`)
+	c := newCluster(t, topology)
+	if got := c.look(); !strings.Contains(got, "Accepted=False Invalid") || !strings.Contains(got, "spec.steps[0].dependOn: Required value") {
+		t.Errorf("with the built-in schema:\n%s", got)
+	}
+	schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
+	c.must(c.api.Create(t.Context(), schema))
+	if got := c.r.all(t.Context(), schema); len(got) != 1 || got[0].Name != "net" {
+		t.Errorf("a schema's change has %v looked at", got)
+	}
+	if got := c.look(); !strings.Contains(got, "Accepted=True") {
+		t.Errorf("with a schema of the cluster:\n%s", got)
+	}
+}
+
+func TestReconcileOfATopologyThatGoes(t *testing.T) {
+	topology := parse(t, netSteps)
+	topology.Finalizers = []string{"example.com/wait"}
+	c := newCluster(t, topology)
+	c.must(c.api.Delete(t.Context(), c.topology()))
+	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
+	if _, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
+		t.Errorf("Reconcile of a topology that is gone: %v", err)
+	}
+}

@@ -1,0 +1,104 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Reasons of the condition Accepted.
+const (
+	// ReasonValid is the reason of an object without problems.
+	ReasonValid = "Valid"
+	// ReasonInvalid is the reason of an object with problems.
+	ReasonInvalid = "Invalid"
+)
+
+// Accepted is the condition type. The API packages of all kinds use it.
+const Accepted = "Accepted"
+
+const (
+	// maxMessage is the API server's limit for the message of a condition, in bytes to be on the safe side.
+	maxMessage = 32 * 1024
+	// maxProblem is how much of one problem is shown, so that a huge value doesn't hide the other problems.
+	maxProblem = 2 * 1024
+	// maxValue is how much of a refused value is repeated. The author has the rest.
+	maxValue = 160
+)
+
+// Of returns the condition Accepted: True with the summary where there are no problems, else False with all of them.
+func Of(generation int64, summary string, problems field.ErrorList) metav1.Condition {
+	condition := metav1.Condition{
+		Type:               Accepted,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: generation,
+		Reason:             ReasonValid,
+		Message:            Bound(summary),
+	}
+	if len(problems) > 0 {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonInvalid, Describe(problems)
+	}
+	return condition
+}
+
+// Describe words problems on one line: "2 problems: (1) spec.a: ...; (2) spec.b: ...".
+func Describe(problems field.ErrorList) string {
+	if len(problems) == 1 {
+		return describe(problems[0])
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d problems: ", len(problems))
+	for i, problem := range problems {
+		next := fmt.Sprintf("(%d) %s", i+1, describe(problem))
+		if i > 0 {
+			next = "; " + next
+		}
+		rest := fmt.Sprintf("; and %d more: correct these first", len(problems)-i)
+		if text.Len()+len(next)+len(rest) > maxMessage {
+			text.WriteString(rest)
+			break
+		}
+		text.WriteString(next)
+	}
+	return text.String()
+}
+
+func describe(problem *field.Error) string {
+	short := *problem
+	if value, isText := short.BadValue.(string); isText {
+		short.BadValue = cut(value, maxValue)
+	}
+	return cut(oneLine(short.Error()), maxProblem)
+}
+
+// oneLine puts text on one line, as tables need it, without the lines in which CEL repeats the expression and points
+// into it with a caret: the line and column are said before.
+func oneLine(text string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, " | ") {
+			_, line, _ = strings.Cut(line, "^")
+		}
+		kept = append(kept, strings.Fields(line)...)
+	}
+	return strings.ReplaceAll(strings.Join(kept, " "), " ; ", "; ")
+}
+
+// Bound cuts a message to what a condition holds.
+func Bound(message string) string { return cut(message, maxMessage) }
+
+// cut shortens text to at most size bytes, at a character, and shows that it did.
+func cut(text string, size int) string {
+	const mark = "..."
+	if len(text) <= size {
+		return text
+	}
+	end := size - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}

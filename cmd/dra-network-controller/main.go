@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+type options struct {
+	kubeconfig           string
+	leaderElect          bool
+	leaderElectNamespace string
+	healthAddress        string
+	metricsAddress       string
+}
+
+func main() {
+	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "dra-network-controller:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	o := &options{}
+	c := &cobra.Command{
+		Use:   "dra-network-controller",
+		Short: "Make DeviceClasses of NetworkTopologies and judge topologies and policies",
+		Long: `Make one DeviceClass for each root step of every NetworkTopology, keep it as it should be, and say in the status of
+NetworkTopologies and DeviceExposurePolicies what is wrong with them. One instance works for the whole cluster.`,
+		Example: `  # In the cluster, one of several replicas at work:
+  dra-network-controller --leader-elect --health-probe-bind-address=:9682
+
+  # On a workstation, for the cluster of a kubeconfig file, with metrics on http://127.0.0.1:9683/metrics:
+  dra-network-controller --kubeconfig ~/.kube/config --metrics-bind-address 127.0.0.1:9683 -v 4`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return run(c, o) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service account)")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while holding the lease dra-network-controller")
+	flags.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "namespace of the lease (default: the pod's own)")
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:9682",
+		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 is off")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "address of /metrics, for example 127.0.0.1:9683; 0 is off")
+	logging := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	flags.AddGoFlag(logging.Lookup("v"))
+	return c
+}
+
+func run(c *cobra.Command, o *options) error {
+	ctrl.SetLogger(klog.NewKlogr())
+	config, err := kubeconfig(o.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("cannot find the cluster, give --kubeconfig outside of a pod: %w", err)
+	}
+	manager, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	reconcilers := []interface{ SetupWithManager(ctrl.Manager) error }{
+		&topology.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), CheckSelector: policy.CheckClassSelector},
+		&exposure.Reconciler{Client: manager.GetClient(), Checks: exposure.Checks{Policy: policyapi.Validate, Selector: policy.CheckSelector}},
+	}
+	for _, reconciler := range reconcilers {
+		if err := reconciler.SetupWithManager(manager); err != nil {
+			return fmt.Errorf("cannot set up a controller: %w", err)
+		}
+	}
+	return manager.Start(c.Context())
+}
+
+func kubeconfig(path string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme), policyapi.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("cannot register the API types: %w", err)
+	}
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "dra-network-controller",
+		LeaderElectionNamespace:       o.leaderElectNamespace,
+		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
+		HealthProbeBindAddress:        o.healthAddress,
+		Metrics:                       server.Options{BindAddress: o.metricsAddress},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the controller manager: %w", err)
+	}
+	if err := errors.Join(manager.AddHealthzCheck("ping", healthz.Ping), manager.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, fmt.Errorf("cannot set up health checks: %w", err)
+	}
+	return manager, nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+func TestFlags(t *testing.T) {
+	got := map[string]string{}
+	command().Flags().VisitAll(func(f *pflag.Flag) { got[f.Name] = f.DefValue })
+	want := map[string]string{
+		"kubeconfig":                "",
+		"leader-elect":              "false",
+		"leader-elect-namespace":    "",
+		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless asked
+		"metrics-bind-address":      "0",
+		"v":                         "0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong flags (-want +got):\n%s", diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"argument":      {[]string{"start"}, `unknown command "start"`},
+		"no such file":  {[]string{"--kubeconfig", "/does/not/exist"}, "cannot find the cluster, give --kubeconfig outside of a pod: "},
+		"broken number": {[]string{"-v", "much"}, `invalid argument "much" for "-v, --v" flag`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := command()
+			c.SetArgs(test.args)
+			var out bytes.Buffer
+			c.SetOut(&out)
+			c.SetErr(&out)
+			err := c.ExecuteContext(t.Context())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+			if out.Len() > 0 {
+				t.Errorf("the command printed %q beside its error", out.String())
+			}
+		})
+	}
+}

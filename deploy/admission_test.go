@@ -1,0 +1,152 @@
+package deploy_test
+
+import (
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/utils/ptr"
+)
+
+const nodeAccount = "system:serviceaccount:dra-network:dra-network-driver"
+
+// TestNodesWriteTheirOwnSlices evaluates the admission policy with the API server's own compiler.
+func TestNodesWriteTheirOwnSlices(t *testing.T) {
+	slice := func(driver, node string) *resourceapi.ResourceSlice {
+		spec := resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To(node)}
+		if node == "" {
+			spec.NodeName, spec.AllNodes = nil, ptr.To(true)
+		}
+		return &resourceapi.ResourceSlice{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
+			ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: spec,
+		}
+	}
+	own, foreign := slice("dra.networking", "n1"), slice("dra.networking", "n2")
+	tests := map[string]struct {
+		account   string
+		tokenNode string
+		operation admission.Operation
+		object    *resourceapi.ResourceSlice
+		old       *resourceapi.ResourceSlice
+		want      string // what the policy says to it
+	}{
+		"create its own":                  {nodeAccount, "n1", admission.Create, own, nil, "allowed"},
+		"update its own":                  {nodeAccount, "n1", admission.Update, own, own, "allowed"},
+		"delete its own":                  {nodeAccount, "n1", admission.Delete, nil, own, "allowed"},
+		"create another's":                {nodeAccount, "n1", admission.Create, foreign, nil, "refused"},
+		"create one of all nodes":         {nodeAccount, "n1", admission.Create, slice("dra.networking", ""), nil, "refused"},
+		"take another's":                  {nodeAccount, "n1", admission.Update, own, foreign, "refused"},
+		"give its own away":               {nodeAccount, "n1", admission.Update, foreign, own, "refused"},
+		"delete another's":                {nodeAccount, "n1", admission.Delete, nil, foreign, "refused"},
+		"delete many at once":             {nodeAccount, "n1", admission.Delete, nil, nil, "refused"},
+		"create one of another driver":    {nodeAccount, "n1", admission.Create, slice("gpu.example.com", "n1"), nil, "refused"},
+		"with a token that names no node": {nodeAccount, "", admission.Create, own, nil, "refused"},
+		"no node, no node":                {nodeAccount, "", admission.Create, slice("dra.networking", ""), nil, "refused"},
+		"somebody else":                   {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
+	}
+	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			info := &user.DefaultInfo{Name: test.account, Extra: map[string][]string{}}
+			if test.tokenNode != "" {
+				info.Extra["authentication.kubernetes.io/node-name"] = []string{test.tokenNode}
+			}
+			if got := decide(t, policy, test.operation, test.object, test.old, info); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// decide says what the policy makes of a request.
+func decide(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, operation admission.Operation,
+	object, old *resourceapi.ResourceSlice, who user.Info) string {
+	t.Helper()
+	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := plugincel.OptionalVariableDeclarations{}
+	var conditions, validations []plugincel.ExpressionAccessor
+	for _, variable := range policy.Spec.Variables {
+		compiler.CompileAndStoreVariable(&validating.Variable{Name: variable.Name, Expression: variable.Expression}, options, environment.NewExpressions)
+	}
+	for _, condition := range policy.Spec.MatchConditions {
+		conditions = append(conditions, &validating.ValidationCondition{Expression: condition.Expression})
+	}
+	for _, rule := range policy.Spec.Validations {
+		validations = append(validations, &validating.ValidationCondition{Expression: rule.Expression})
+		if rule.MessageExpression != "" {
+			message := compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: rule.MessageExpression}, options, environment.NewExpressions)
+			if message.Error != nil {
+				t.Errorf("%s: %v", rule.MessageExpression, message.Error)
+			}
+		}
+	}
+	attributes := versioned(operation, object, old, who)
+	evaluate := func(expressions []plugincel.ExpressionAccessor) bool {
+		evaluator := compiler.CompileCondition(expressions, options, environment.NewExpressions)
+		if errs := evaluator.CompilationErrors(); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		request := plugincel.CreateAdmissionRequest(attributes.Attributes, metav1.GroupVersionResource(attributes.GetResource()), metav1.GroupVersionKind(attributes.GetKind()))
+		results, _, err := evaluator.ForInput(t.Context(), attributes, request, plugincel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes := true
+		for _, result := range results {
+			passes = passes && result.Error == nil && result.EvalResult.Value() == true
+		}
+		return passes
+	}
+	switch {
+	case !evaluate(conditions):
+		return "not asked"
+	case evaluate(validations):
+		return "allowed"
+	}
+	return "refused"
+}
+
+func versioned(operation admission.Operation, object, old *resourceapi.ResourceSlice, who user.Info) *admission.VersionedAttributes {
+	var newObject, oldObject runtime.Object
+	versioned := &admission.VersionedAttributes{VersionedKind: resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")}
+	if object != nil {
+		newObject = object
+		versioned.VersionedObject.Set(object)
+	}
+	if old != nil {
+		oldObject = old
+		versioned.VersionedOldObject.Set(old)
+	}
+	resource := resourceapi.SchemeGroupVersion.WithResource("resourceslices")
+	versioned.Attributes = admission.NewAttributesRecord(newObject, oldObject, versioned.VersionedKind, "", "s", resource, "", operation, nil, false, who)
+	return versioned
+}
+
+// TestAdmissionPolicyIsInForce: it denies, is bound, and is about the account that the driver runs as.
+func TestAdmissionPolicyIsInForce(t *testing.T) {
+	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
+	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "admission.yaml")
+	if *policy.Spec.FailurePolicy != admissionregistration.Fail || binding.Spec.PolicyName != policy.Name ||
+		len(binding.Spec.ValidationActions) != 1 || binding.Spec.ValidationActions[0] != admissionregistration.Deny {
+		t.Errorf("the policy %s does not deny", policy.Name)
+	}
+	accounts := all[interface {
+		runtime.Object
+		metav1.Object
+	}](load(t, "node.yaml"))
+	if account := accounts[0]; nodeAccount != "system:serviceaccount:"+account.GetNamespace()+":"+account.GetName() {
+		t.Errorf("the driver runs as %s/%s", account.GetNamespace(), account.GetName())
+	}
+}

@@ -1,0 +1,199 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// TestRBACGrantsNoMore lists what each service account may do, so that a new right is a change of this test.
+func TestRBACGrantsNoMore(t *testing.T) {
+	tests := map[string][]string{
+		"node.yaml": {
+			"cnipluginschemas,deviceexposurepolicies,networktopologies.networking.dra.io: get list watch",
+			"events.,events.events.k8s.io: create patch",
+			"namespaces,nodes,pods.: get list watch",
+			"resourceclaims.resource.k8s.io: get",
+			"resourceclaims/driver.resource.k8s.io dra.networking: associated-node:patch associated-node:update",
+			"resourceclaims/status.resource.k8s.io: patch update",
+			"resourceslices.resource.k8s.io: create delete get list patch update watch",
+		},
+		"controller.yaml": {
+			"cnipluginschemas,deviceexposurepolicies,networktopologies.networking.dra.io: get list watch",
+			"deviceclasses.resource.k8s.io: create delete get list patch watch",
+			"deviceexposurepolicies/status,networktopologies/status.networking.dra.io: update",
+			"networktopologies/finalizers.networking.dra.io: update",
+			"own namespace: events.,events.events.k8s.io: create patch",
+			"own namespace: leases.coordination.k8s.io dra-network-controller: get update",
+			"own namespace: leases.coordination.k8s.io: create",
+		},
+	}
+	for file, want := range tests {
+		t.Run(file, func(t *testing.T) {
+			objects := load(t, file)
+			var got []string
+			for _, role := range all[*rbacv1.ClusterRole](objects) {
+				got = append(got, rules("", role.Rules)...)
+			}
+			for _, role := range all[*rbacv1.Role](objects) {
+				got = append(got, rules("own namespace: ", role.Rules)...)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("wrong rights (-want +got):\n%s", diff)
+			}
+			if strings.Contains(strings.Join(got, "\n"), "*") {
+				t.Error("a right is a wildcard")
+			}
+			bound(t, objects)
+		})
+	}
+}
+
+// rules prints each rule as resources.group names: verbs.
+func rules(prefix string, rules []rbacv1.PolicyRule) []string {
+	var lines []string
+	for _, rule := range rules {
+		var groups []string
+		for _, group := range rule.APIGroups {
+			groups = append(groups, strings.Join(slices.Sorted(slices.Values(rule.Resources)), ",")+"."+group)
+		}
+		line := prefix + strings.Join(groups, ",")
+		if len(rule.ResourceNames) > 0 {
+			line += " " + strings.Join(rule.ResourceNames, ",")
+		}
+		lines = append(lines, line+": "+strings.Join(slices.Sorted(slices.Values(rule.Verbs)), " "))
+	}
+	return lines
+}
+
+// bound checks that every role of a file is bound to the service account of the file and to nobody else.
+func bound(t *testing.T, objects []runtime.Object) {
+	t.Helper()
+	account := all[*corev1.ServiceAccount](objects)[0]
+	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
+	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
+		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name {
+			t.Errorf("ClusterRoleBinding to %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
+		}
+	}
+	for _, binding := range all[*rbacv1.RoleBinding](objects) {
+		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name || binding.Namespace != account.Namespace {
+			t.Errorf("RoleBinding to %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
+		}
+	}
+}
+
+func TestNodeDriver(t *testing.T) {
+	set := find[*appsv1.DaemonSet](t, "node.yaml")
+	pod := set.Spec.Template.Spec
+	container := pod.Containers[0]
+	update := set.Spec.UpdateStrategy.RollingUpdate
+	if update.MaxSurge.IntValue() != 0 || update.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("an update must end the old driver before it starts the new one: %+v", update)
+	}
+	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || *pod.TerminationGracePeriodSeconds != 60 ||
+		!cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
+		t.Error("the driver must be on the host's network and on every node, and have time to end")
+	}
+	if security := container.SecurityContext; !*security.Privileged || !*security.ReadOnlyRootFilesystem {
+		t.Errorf("wrong security context: %+v", security)
+	}
+	for name, probe := range map[string]*corev1.Probe{
+		"/healthz at start": container.StartupProbe, "/healthz": container.LivenessProbe, "/readyz": container.ReadinessProbe,
+	} {
+		path, _, _ := strings.Cut(name, " ")
+		if get := probe.HTTPGet; get.Host != "127.0.0.1" || get.Port.IntValue() != 9680 || get.Path != path {
+			t.Errorf("the probe %s asks %+v", name, get)
+		}
+	}
+	want := []string{
+		"/opt/cni/bin Directory read-only",
+		"/run/cni DirectoryOrCreate",
+		"/var/lib/cni DirectoryOrCreate",
+		"/var/lib/kubelet/plugins/dra.networking DirectoryOrCreate",
+		"/var/lib/kubelet/plugins_registry Directory",
+		"/var/log/dra-network DirectoryOrCreate",
+		"/var/run/cdi DirectoryOrCreate",
+		"/var/run/netns DirectoryOrCreate Bidirectional",
+		"/var/run/nri Directory", // never the socket, which is another one after a restart of the runtime
+	}
+	if diff := cmp.Diff(want, hostPaths(t, pod)); diff != "" {
+		t.Errorf("wrong host paths (-want +got):\n%s", diff)
+	}
+}
+
+// hostPaths prints the host's paths that a pod mounts, each of which must be mounted where it is on the host.
+func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
+	t.Helper()
+	mounts := map[string]corev1.VolumeMount{}
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		mounts[mount.Name] = mount
+	}
+	var paths []string
+	for _, volume := range pod.Volumes {
+		mount, mounted := mounts[volume.Name]
+		delete(mounts, volume.Name)
+		if !mounted {
+			t.Errorf("volume %s is not mounted", volume.Name)
+		}
+		if volume.HostPath == nil {
+			continue
+		}
+		if mount.MountPath != volume.HostPath.Path {
+			t.Errorf("%s of the host is mounted at %s", volume.HostPath.Path, mount.MountPath)
+		}
+		path := volume.HostPath.Path + " " + string(*volume.HostPath.Type)
+		if mount.ReadOnly {
+			path += " read-only"
+		}
+		if mount.MountPropagation != nil {
+			path += " " + string(*mount.MountPropagation)
+		}
+		paths = append(paths, path)
+	}
+	for name := range mounts {
+		t.Errorf("mount %s has no volume", name)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func TestController(t *testing.T) {
+	pod := find[*appsv1.Deployment](t, "controller.yaml").Spec.Template.Spec
+	security := pod.Containers[0].SecurityContext
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Volumes) > 0 {
+		t.Error("the controller must have nothing of the host")
+	}
+	if !*pod.SecurityContext.RunAsNonRoot || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
+		*security.AllowPrivilegeEscalation || !*security.ReadOnlyRootFilesystem || security.Privileged != nil ||
+		!cmp.Equal(security.Capabilities, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}) {
+		t.Errorf("wrong security context: %+v, %+v", pod.SecurityContext, security)
+	}
+}
+
+func TestWorkloadsUseTheirAccountAndImage(t *testing.T) {
+	node := find[*appsv1.DaemonSet](t, "node.yaml")
+	controller := find[*appsv1.Deployment](t, "controller.yaml")
+	namespace := find[*corev1.Namespace](t, "namespace.yaml").Name
+	for name, got := range map[string]struct {
+		namespace string
+		labels    map[string]string
+		pod       corev1.PodSpec
+	}{
+		"dra-network-driver":     {node.Namespace, node.Spec.Selector.MatchLabels, node.Spec.Template.Spec},
+		"dra-network-controller": {controller.Namespace, controller.Spec.Selector.MatchLabels, controller.Spec.Template.Spec},
+	} {
+		container := got.pod.Containers[0]
+		if got.namespace != namespace || got.labels["app.kubernetes.io/name"] != name || got.pod.ServiceAccountName != name ||
+			container.Image != "localhost/"+name+":dev" || container.ImagePullPolicy != corev1.PullIfNotPresent {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
