@@ -1,0 +1,260 @@
+// Command demo shows the whole way on a real local Kubernetes: devices are published, pods get them, and give them back.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	d := &demo{out: os.Stdout}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the whole way on a real local Kubernetes",
+		Long: `demo starts a Kubernetes cluster on this machine, installs the driver as it is shipped, makes three links as
+hardware, applies the samples of deploy/samples and shows what becomes of them. It needs root, and Go and gcc the first
+time, when the Kubernetes programs are built (5 to 15 minutes).`,
+		Example: `  demo            show it, then remove everything
+  demo --keep     leave the cluster running to play with`,
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVar(&d.bin, "bin", "bin", "folder with the driver's and the controller's binaries")
+	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the cluster running and say how to use it")
+	return cmd
+}
+
+type demo struct {
+	bin     string
+	keep    bool
+	out     io.Writer
+	start   time.Time
+	cluster *lab.Cluster
+	samples string
+}
+
+// name of the demo's cluster.
+const name = "demo"
+
+func (d *demo) run(ctx context.Context) (err error) {
+	clone, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	d.start, d.samples = time.Now(), filepath.Join(clone, "deploy", "samples")
+	d.title("A local Kubernetes")
+	d.cluster, err = lab.Up(ctx, lab.Options{Name: name, Progress: d.out, Detached: d.keep})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if !d.keep || err != nil {
+			err = errors.Join(err, d.cluster.Down(context.WithoutCancel(ctx)))
+		}
+	}()
+	d.title("The driver and the controller, as they are shipped")
+	if err := stack.Install(ctx, d.cluster, stack.Options{Clone: clone, Bin: d.bin, Progress: d.out}); err != nil {
+		return err
+	}
+	for _, chapter := range []func(context.Context) error{d.hardware, d.policies, d.pods, d.ping, d.wholeLink, d.log, d.clean} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	d.title("Done in %.0f s", time.Since(d.start).Seconds())
+	if d.keep {
+		d.say("The cluster is still up, with the driver and the sample policies. Try:\n\n" +
+			"  bin/lab --name demo kubectl apply -f deploy/samples/pods.yaml\n" +
+			"  bin/lab --name demo kubectl get pods,resourceclaims,resourceslices\n" +
+			"  bin/lab --name demo exec -- ip link\n" +
+			"  bin/lab --name demo down")
+	}
+	return nil
+}
+
+func (d *demo) hardware(context.Context) error {
+	d.title("Hardware: two uplinks and a bridge")
+	// The far ends of the uplinks stand for the switch.
+	for _, uplink := range []string{"uplink0", "uplink1"} {
+		if err := d.cluster.AddVeth(uplink, "switch-"+uplink); err != nil {
+			return err
+		}
+	}
+	if err := d.cluster.AddBridge("br-data"); err != nil {
+		return err
+	}
+	return d.show("ip", "-br", "link", "show")
+}
+
+func (d *demo) policies(ctx context.Context) error {
+	d.title("What administrators write: policies (what is offered) and topologies (how it is attached)")
+	for _, file := range []string{"policies.yaml", "topologies.yaml"} {
+		if err := d.show("kubectl", "apply", "-f", filepath.Join(d.samples, file)); err != nil {
+			return err
+		}
+	}
+	if err := d.until(ctx, "DeviceClasses of every topology", "kubectl", "wait", "--for=condition=ClassesReady", "--timeout=30s", "networktopologies", "--all"); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "devices published", "sh", "-c", `test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"kubectl", "get", "deviceexposurepolicies,networktopologies,deviceclasses"},
+		{"kubectl", "get", "resourceslices", "-o", `custom-columns=POOL:.spec.pool.name,DEVICE:.spec.devices[*].name,SHARED:.spec.devices[*].allowMultipleAllocations,CNI:.spec.devices[*].attributes.dra\.networking/supportedCNIs.string`},
+	} {
+		if err := d.show(args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) pods(ctx context.Context) error {
+	d.title("What users write: a claim of three lines, and pods that name it")
+	start := time.Now()
+	if err := d.show("kubectl", "apply", "-f", filepath.Join(d.samples, "pods.yaml")); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "four pods Ready", "kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all"); err != nil {
+		return err
+	}
+	d.say("four pods Ready %.1f s after kubectl apply", time.Since(start).Seconds())
+	if err := d.until(ctx, "claim status written", "sh", "-c", `test "$(kubectl get resourceclaims -o jsonpath='{.items[*].status.devices[*].networkData.interfaceName}' | wc -w)" = 4`); err != nil {
+		return err
+	}
+	if err := d.show("kubectl", "get", "resourceclaims", "-o", `custom-columns=CLAIM:.metadata.name,DEVICE:.status.allocation.devices.results[*].device,READY:.status.devices[*].conditions[?(@.type=="Ready")].status,INTERFACE:.status.devices[*].networkData.interfaceName,ADDRESS:.status.devices[*].networkData.ips[*],MAC:.status.devices[*].networkData.hardwareAddress`); err != nil {
+		return err
+	}
+	for _, pod := range []string{"macvlan-1", "whole-link", "bridged"} {
+		if err := d.show("kubectl", "exec", pod, "--", "ip", "addr", "show", "dev", "net1"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) ping(context.Context) error {
+	d.title("Two pods talk over macvlan")
+	return d.show("sh", "-c", `set -e
+peer=$(kubectl exec macvlan-2 -- ip -4 addr show dev net1 | awk '/inet / {sub("/.*", "", $2); print $2}')
+echo "macvlan-1 pings $peer, the address of macvlan-2"
+kubectl exec macvlan-1 -- ping -c 3 -I net1 $peer`)
+}
+
+func (d *demo) wholeLink(ctx context.Context) error {
+	d.title("A whole link goes into a pod, and comes back with its name")
+	if err := d.show("sh", "-c", `ip link show uplink1 2>&1 || echo "uplink1 is not on the node: it is net1 of pod whole-link"`); err != nil {
+		return err
+	}
+	if err := d.show("kubectl", "delete", "pod", "whole-link", "--timeout=30s"); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "uplink1 is back", "ip", "link", "show", "uplink1"); err != nil {
+		return err
+	}
+	return d.show("ip", "-br", "link", "show", "uplink1")
+}
+
+func (d *demo) log(context.Context) error {
+	d.title("The log of a claim: every call of a CNI plugin, with what went in and came out")
+	return d.show("sh", "-c", `cd /var/log/dra-network && cd "$(ls -d default_macvlan-1* | head -n 1)" && pwd && cut -c 1-400 ./*.jsonl`)
+}
+
+func (d *demo) clean(ctx context.Context) error {
+	d.title("Nothing is left after deletion")
+	if err := d.show("kubectl", "delete", "-f", filepath.Join(d.samples, "pods.yaml"), "--ignore-not-found", "--timeout=60s"); err != nil {
+		return err
+	}
+	for what, test := range map[string]string{
+		"no claims":                     `test -z "$(kubectl get resourceclaims -o name)"`,
+		"no pinned network namespaces":  `test -z "$(ls /var/run/netns | grep ^dra-)"`,
+		"no leases":                     `test -z "$(find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null)"`,
+		"no CDI devices":                `test -z "$(ls /var/run/cdi)"`,
+		"every link is home":            `ip link show uplink0 >/dev/null && ip link show uplink1 >/dev/null`,
+		"no port is left on the bridge": `test -z "$(ls /sys/class/net/br-data/brif)"`,
+	} {
+		if err := d.until(ctx, what, "sh", "-c", test); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) title(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, "\n\033[1m── %s\033[0m\n\n", fmt.Sprintf(format, args...))
+}
+
+func (d *demo) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
+}
+
+// show runs a command on the node and shows it with its output.
+func (d *demo) show(args ...string) error {
+	shown := args
+	if args[0] == "sh" {
+		shown = args[2:]
+	}
+	_, _ = fmt.Fprintf(d.out, "\033[2m$ %s\033[0m\n", join(shown))
+	cmd := d.cluster.Command(context.Background(), args...)
+	cmd.Stdout, cmd.Stderr = d.out, d.out
+	if err := d.cluster.Run(cmd); err != nil {
+		return fmt.Errorf("%s: %w", join(shown), err)
+	}
+	_, _ = fmt.Fprintln(d.out)
+	return nil
+}
+
+func join(words []string) string {
+	text := ""
+	for i, word := range words {
+		if i > 0 {
+			text += " "
+		}
+		text += word
+	}
+	return text
+}
+
+// until repeats a command until it succeeds, and says how long it took.
+func (d *demo) until(ctx context.Context, what string, args ...string) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		output, err := d.cluster.Exec(ctx, args...)
+		if err == nil {
+			d.say("✓ %s (%.1f s)", what, time.Since(start).Seconds())
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not so after 60 s: %s: %w\n%s", what, err, output)
+		case <-ticker.C:
+		}
+	}
+}

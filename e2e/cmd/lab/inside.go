@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+func execCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec -- COMMAND [ARGUMENT...]",
+		Short: "Run a command on the node, inside the cluster's namespaces",
+		Long: `exec runs a command with the node's mounts, processes, network and host name. Terminal and standard streams
+are passed through, KUBECONFIG is set and the cluster's own programs come first in PATH.`,
+		Example: `  lab exec -- ip -br address
+  lab exec -- ctr -n k8s.io containers ls
+  lab exec -- bash`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return inside(w, args) },
+	}
+}
+
+func kubectlCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubectl [ARGUMENT...]",
+		Short: "Run kubectl as the cluster's administrator",
+		Long: `kubectl passes everything on to the kubectl of the cluster's version. Put --name before "kubectl" to choose
+the cluster.`,
+		Example: `  lab kubectl get nodes
+  lab --name other kubectl apply -f pod.yaml`,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return inside(w, append([]string{"kubectl"}, args...))
+		},
+	}
+}
+
+// inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so it
+// is only kept from ending us first; a request to terminate is passed on.
+func inside(w *where, args []string) error {
+	c, err := w.open()
+	if err != nil {
+		return err
+	}
+	cmd := c.Command(context.Background(), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if cmd.Dir, err = os.Getwd(); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if err := c.StartCommand(cmd); err != nil {
+		return err
+	}
+	go func() {
+		for s := range signals {
+			if s == syscall.SIGTERM {
+				_ = cmd.Process.Signal(s) // it may have ended already
+			}
+		}
+	}()
+	return cmd.Wait()
+}
+
+func restartCommand(w *where) *cobra.Command {
+	var name string
+	cmd := componentCommand(w, "restart", "Stop a component and start it again; pods stay", "restarted",
+		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error {
+			sig, err := parseSignal(name)
+			if err != nil {
+				return err
+			}
+			return c.Restart(ctx, comp, sig)
+		})
+	cmd.Example = "  lab restart kubelet\n  lab restart containerd --signal TERM"
+	addSignal(cmd, &name)
+	return cmd
+}
+
+func stopCommand(w *where) *cobra.Command {
+	var name string
+	cmd := componentCommand(w, "stop", "Stop a component", "stopped",
+		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error {
+			sig, err := parseSignal(name)
+			if err != nil {
+				return err
+			}
+			return c.Stop(ctx, comp, sig)
+		})
+	addSignal(cmd, &name)
+	return cmd
+}
+
+func addSignal(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "signal", "KILL", "signal to stop it with; after TERM the API server may take a minute to end")
+}
+
+func startCommand(w *where) *cobra.Command {
+	return componentCommand(w, "start", "Start a stopped component again", "started",
+		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error { return c.Start(ctx, comp) })
+}
+
+// componentCommand is a command that does something to one component and tells how long that took.
+func componentCommand(w *where, verb, short, done string, do func(context.Context, *lab.Cluster, lab.Component) error) *cobra.Command {
+	return &cobra.Command{
+		Use:       verb + " COMPONENT",
+		Short:     short,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: componentNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := w.open()
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
+			defer cancel()
+			if err := do(ctx, c, lab.Component(args[0])); err != nil {
+				return err
+			}
+			return say(cmd, "%s %s in %s.", args[0], done, since(start))
+		},
+	}
+}
+
+func logsCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:       "logs COMPONENT",
+		Short:     "Print what a component has logged",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: append(componentNames(), "node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := w.open()
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(c.Logs(lab.Component(args[0])))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = f.Close() }() // only read
+			_, err = io.Copy(cmd.OutOrStdout(), f)
+			return err
+		},
+	}
+}
+
+func imageCommand(w *where) *cobra.Command {
+	parent := &cobra.Command{Use: "image", Short: "Give images to the node"}
+	parent.AddCommand(&cobra.Command{
+		Use:   "import ARCHIVE...",
+		Short: "Import image archives, so that pods can use them with imagePullPolicy Never",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := w.open()
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := c.ImportImages(cmd.Context(), args...); err != nil {
+				return err
+			}
+			return say(cmd, "%d imported in %s.", len(args), since(start))
+		},
+	})
+	return parent
+}

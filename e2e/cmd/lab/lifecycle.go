@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+func buildCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "Build the programs of the cluster, if they are not in the cache",
+		Long: `build makes sure that Kubernetes, etcd, containerd, runc and the CNI plugins are built in the versions that
+e2e/tools/go.mod pins. Compilers and headers that are missing are installed where apt-get and root allow it.
+"lab up" does the same on its own.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			start := time.Now()
+			b, err := lab.Build(cmd.Context(), lab.BuildOptions{CacheDir: w.cache, Progress: cmd.ErrOrStderr()})
+			if err != nil {
+				return err
+			}
+			return say(cmd, "Built in %s: %s", since(start), b.Dir)
+		},
+	}
+}
+
+func upCommand(w *where) *cobra.Command {
+	var o lab.Options
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster and leave it running",
+		Long: `up builds what is missing, starts a cluster and returns when pods can be made. The cluster runs until
+"lab down". What a crashed cluster of the same name left is removed first.`,
+		Example: `  lab up
+  lab up --name gates --feature-gate DRAListTypeAttributes=true
+  lab up --image driver.tar --label example.com/rack=7`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node")
+	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of the node")
+	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: those of the version)")
+	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil, "API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
+	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
+	f.StringVar(&o.ExtraCNIDir, "extra-cni-dir", "", "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
+	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
+	f.DurationVar(&o.StartTimeout, "timeout", 2*time.Minute, "how long the start may take, without the build")
+	f.BoolVarP(&quiet, "quiet", "q", false, "do not print the steps")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if o.FeatureGates, err = parseGates(*gates); err != nil {
+			return err
+		}
+		o.Name, o.CacheDir, o.Detached = w.name, w.cache, true
+		if !quiet {
+			o.Progress = cmd.ErrOrStderr()
+		}
+		start := time.Now()
+		if _, err := lab.Up(cmd.Context(), o); err != nil {
+			return err
+		}
+		return say(cmd, "Ready in %s.  Try: lab%s kubectl get nodes", since(start), nameFlag(w))
+	}
+	return cmd
+}
+
+func downCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End a cluster and remove everything of it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			start := time.Now()
+			found, err := lab.Remove(cmd.Context(), w.options())
+			if err != nil {
+				return err
+			}
+			if !found {
+				return say(cmd, "There is no cluster %q.", w.name)
+			}
+			return say(cmd, "Gone in %s.", since(start))
+		},
+	}
+}
+
+func statusCommand(w *where) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tell how a cluster and its components are",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := w.open()
+			if errors.Is(err, lab.ErrNotRunning) {
+				return say(cmd, "Cluster %q is not running.", w.name)
+			}
+			if err != nil {
+				return err
+			}
+			return printStatus(cmd, c)
+		},
+	}
+}
+
+func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
+	all, err := c.Status(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if err := say(cmd, "Cluster     %s\nNode        %s\nState in    %s\nKubeconfig  %s (server reachable inside only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
+		return err
+	}
+	for _, comp := range lab.Components() {
+		s, ok := all[comp]
+		text := "never started"
+		if s.Running {
+			text = fmt.Sprintf("running, pid %d inside", s.PID)
+		} else if ok {
+			text = "ended: " + s.Result
+		}
+		if err := say(cmd, "%-24s  %s", comp, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Command lab runs a real one-node Kubernetes cluster on this machine, for trying the driver out and for its tests.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run returns the exit status. A command that ran inside the cluster has already said what is wrong with it.
+func run(ctx context.Context, stderr io.Writer) int {
+	err := rootCommand().ExecuteContext(ctx)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
+		return exit.ExitCode()
+	default:
+		_, _ = fmt.Fprintln(stderr, "lab:", err) // there is nowhere else to tell it
+		return 1
+	}
+}
+
+// where names a cluster; all commands share it.
+type where struct {
+	name, cache string
+}
+
+func (w *where) options() lab.Options {
+	return lab.Options{Name: w.name, CacheDir: w.cache}
+}
+
+func (w *where) open() (*lab.Cluster, error) {
+	return lab.Open(w.options())
+}
+
+func rootCommand() *cobra.Command {
+	w := &where{}
+	root := &cobra.Command{
+		Use:   "lab",
+		Short: "A real Kubernetes cluster on this machine, in seconds",
+		Long: `lab runs one node of real Kubernetes (API server, etcd, containerd, kubelet and the rest) without Docker
+and without a registry. Everything is inside private namespaces: the host sees no mount, no interface and
+no file of it, and "lab down" ends all of it at once. It needs root.
+
+The programs are built from source on first use, which takes 5 to 15 minutes, and are kept in a cache
+($DRA_NETWORK_CACHE, or dra-network-driver in the user's cache folder).`,
+		Example: `  lab up                      start the cluster "default"
+  lab deploy                  put the driver into it
+  lab kubectl get pods -A     look at it
+  lab exec -- ip link         run any command on the node
+  lab down                    remove it without a trace`,
+		SilenceErrors: true,
+		// Reads --name in front of "kubectl", which leaves all that follows to kubectl.
+		TraverseChildren: true,
+		SilenceUsage:     true,
+	}
+	root.PersistentFlags().StringVar(&w.name, "name", lab.DefaultName, "name of the cluster; several can run side by side")
+	root.PersistentFlags().StringVar(&w.cache, "cache-dir", "", "folder for binaries and state (default $DRA_NETWORK_CACHE or the user's cache)")
+	root.AddCommand(buildCommand(w), upCommand(w), downCommand(w), statusCommand(w),
+		execCommand(w), kubectlCommand(w), restartCommand(w), stopCommand(w), startCommand(w), logsCommand(w), imageCommand(w),
+		deployCommand(w), packCommand())
+	return root
+}

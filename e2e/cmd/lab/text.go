@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// say prints a line of the result.
+func say(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	return err
+}
+
+func since(start time.Time) string {
+	return fmt.Sprintf("%.1f s", time.Since(start).Seconds())
+}
+
+// nameFlag repeats --name in a hint where it is needed.
+func nameFlag(w *where) string {
+	if w.name == lab.DefaultName {
+		return ""
+	}
+	return " --name " + w.name
+}
+
+func componentNames() []string {
+	var out []string
+	for _, c := range lab.Components() {
+		out = append(out, string(c))
+	}
+	return out
+}
+
+// parseSignal understands TERM, SIGTERM and 15.
+func parseSignal(s string) (syscall.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
+		return syscall.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if sig := unix.SignalNum(name); sig != 0 {
+		return sig, nil
+	}
+	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
+}
+
+func parseGates(in map[string]string) (map[string]bool, error) {
+	out := make(map[string]bool, len(in))
+	for name, text := range in {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, fmt.Errorf("feature gate %s must be true or false, not %q", name, text)
+		}
+		out[name] = on
+	}
+	return out, nil
+}

@@ -1,0 +1,21 @@
+// Command labnode is process 1 inside the namespaces of a lab cluster. The lab package builds and starts it; it is of no
+// use on its own.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "labnode: want one argument, the cluster's run directory; use the lab command instead")
+		os.Exit(2)
+	}
+	if err := node.Run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "labnode:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,30 @@
+// Command pause is the only process of the lab's pod sandboxes: it holds the pod's namespaces open, reaps what is left
+// to it, and ends when told to.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for s := range signals {
+		if s != syscall.SIGCHLD {
+			return
+		}
+		reap()
+	}
+}
+
+// reap collects every child that has ended: one SIGCHLD may stand for several.
+func reap() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err != syscall.EINTR && (err != nil || pid <= 0) {
+			return
+		}
+	}
+}

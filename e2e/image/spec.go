@@ -1,0 +1,200 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// defaultPath is what a program finds as PATH unless the image says otherwise.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Spec describes an image. All paths inside the image are absolute and clean.
+type Spec struct {
+	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
+	Ref string
+	// Files are the regular files. Their parent directories are made with mode 0755.
+	Files []File
+	// Links are symbolic links: path inside the image to target.
+	Links map[string]string
+	// Dirs are directories that shall exist although nothing is in them. /tmp always does, with mode 1777.
+	Dirs []string
+	// Entrypoint and Cmd are the command line.
+	Entrypoint, Cmd []string
+	// Env are settings of the form NAME=value. PATH is added unless given.
+	Env []string
+	// Labels describe the image to people and tools.
+	Labels map[string]string
+	// User is the numeric user, and group if wanted, for example "65532:65532"; empty is root.
+	User string
+}
+
+// File is one regular file of an image.
+type File struct {
+	// Path is where the file is inside the image.
+	Path string
+	// Source is the local file to copy; Data is used when it is empty.
+	Source string
+	// Data is the content when there is no Source.
+	Data []byte
+	// Mode holds the permission bits; zero means 0755.
+	Mode fs.FileMode
+}
+
+// entry is one item of the layer.
+type entry struct {
+	path   string
+	kind   byte
+	mode   int64
+	target string
+	file   File
+}
+
+func (s Spec) env() []string {
+	if slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		return s.Env
+	}
+	return append([]string{defaultPath}, s.Env...)
+}
+
+// entries lists everything in the layer, parents before children.
+func (s Spec) entries() ([]entry, error) {
+	if err := checkRef(s.Ref); err != nil {
+		return nil, err
+	}
+	items := map[string]entry{}
+	add := func(e entry) error {
+		if err := checkPath(e.path); err != nil {
+			return err
+		}
+		if _, taken := items[e.path]; taken {
+			return fmt.Errorf("%q is in the image twice: remove one of the two", e.path)
+		}
+		items[e.path] = e
+		return nil
+	}
+	var errs []error
+	for _, f := range s.Files {
+		mode := f.Mode.Perm()
+		if mode == 0 {
+			mode = 0o755
+		}
+		errs = append(errs, add(entry{path: f.Path, kind: tar.TypeReg, mode: int64(mode), file: f}))
+	}
+	for name, target := range s.Links {
+		if target == "" || strings.ContainsRune(target, 0) {
+			errs = append(errs, fmt.Errorf("link %q has the bad target %q", name, target))
+		}
+		errs = append(errs, add(entry{path: name, kind: tar.TypeSymlink, mode: 0o777, target: target}))
+	}
+	for _, d := range s.Dirs {
+		errs = append(errs, add(entry{path: d, kind: tar.TypeDir, mode: 0o755}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return withParents(items)
+}
+
+// withParents adds the missing parent directories and sorts. An entry below a file or a link is refused: whoever unpacks
+// the layer could be led out of it.
+func withParents(items map[string]entry) ([]entry, error) {
+	if _, ok := items["/tmp"]; !ok {
+		items["/tmp"] = entry{path: "/tmp", kind: tar.TypeDir, mode: 0o1777}
+	}
+	out := make([]entry, 0, len(items))
+	for _, e := range items {
+		out = append(out, e)
+	}
+	for _, e := range out {
+		for d := path.Dir(e.path); d != "/"; d = path.Dir(d) {
+			parent, ok := items[d]
+			if ok && parent.kind != tar.TypeDir {
+				return nil, fmt.Errorf("%q lies below %q, which is not a directory", e.path, d)
+			}
+			items[d] = entry{path: d, kind: tar.TypeDir, mode: 0o755}
+			if ok {
+				items[d] = parent
+			}
+		}
+	}
+	out = out[:0]
+	for _, e := range items {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b entry) int { return strings.Compare(a.path, b.path) })
+	return out, nil
+}
+
+func checkRef(ref string) error {
+	name, tag, ok := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], ":")
+	if !ok || name == "" || tag == "" || strings.ContainsAny(ref, " \t\r\n\x00@") {
+		return fmt.Errorf("%q is not an image name: use the form registry/name:tag", ref)
+	}
+	return nil
+}
+
+func checkPath(p string) error {
+	if p == "/" || !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+		return fmt.Errorf("%q is not a path inside an image: it must be absolute, clean and not the root", p)
+	}
+	return nil
+}
+
+// writeLayer writes the file system of the image as a tar stream.
+func writeLayer(w io.Writer, entries []entry) error {
+	tw := tar.NewWriter(w)
+	for _, e := range entries {
+		if err := writeEntry(tw, e); err != nil {
+			return fmt.Errorf("cannot add %q: %w", e.path, err)
+		}
+	}
+	return tw.Close()
+}
+
+func writeEntry(tw *tar.Writer, e entry) error {
+	h := &tar.Header{Typeflag: e.kind, Name: e.path[1:], Mode: e.mode, Linkname: e.target, ModTime: time.Unix(0, 0)}
+	if e.kind == tar.TypeDir {
+		h.Name += "/"
+	}
+	if e.kind != tar.TypeReg {
+		return tw.WriteHeader(h)
+	}
+	if e.file.Source == "" {
+		h.Size = int64(len(e.file.Data))
+		if err := tw.WriteHeader(h); err != nil {
+			return err
+		}
+		_, err := tw.Write(e.file.Data)
+		return err
+	}
+	return copyFile(tw, h, e.file.Source)
+}
+
+func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
+	f, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", source)
+	}
+	h.Size = info.Size()
+	if err := tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.Copy(tw, f)
+	return err
+}

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Operations of the control socket.
+const (
+	OpStart  = "start"
+	OpStop   = "stop"
+	OpStatus = "status"
+)
+
+// requestTimeout bounds one request on the serving side.
+const requestTimeout = 2 * time.Minute
+
+// Request is what one connection to the control socket asks for.
+type Request struct {
+	Op     string         `json:"op"`
+	Name   string         `json:"name,omitempty"`
+	Argv   []string       `json:"argv,omitempty"`
+	Signal syscall.Signal `json:"signal,omitempty"`
+}
+
+// Response is the answer.
+type Response struct {
+	Error     string             `json:"error,omitempty"`
+	Processes map[string]Process `json:"processes,omitempty"`
+}
+
+// Process tells how one component is.
+type Process struct {
+	// PID is the process ID inside the node.
+	PID     int    `json:"pid"`
+	Running bool   `json:"running"`
+	Result  string `json:"result,omitempty"`
+	// Argv is the command line.
+	Argv []string `json:"argv,omitempty"`
+}
+
+// listen opens the control socket below the current directory: an absolute path could be longer than a socket's may be.
+func listen() (net.Listener, error) {
+	l, err := net.Listen("unix", ControlSocket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the control socket: %w", err)
+	}
+	return l, nil
+}
+
+func (s *supervisor) serve(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("cannot serve the control socket: %w", err)
+		}
+		go func() {
+			defer func() { _ = conn.Close() }() // the answer has been sent
+			if err := s.answer(conn); err != nil {
+				slog.Error("cannot answer a request", "error", err)
+			}
+		}()
+	}
+}
+
+func (s *supervisor) answer(conn net.Conn) error {
+	var req Request
+	if err := json.NewDecoder(conn).Decode(&req); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	var resp Response
+	if err := s.handle(ctx, req); err != nil {
+		resp.Error = err.Error()
+	}
+	resp.Processes = s.status()
+	return json.NewEncoder(conn).Encode(resp)
+}
+
+func (s *supervisor) handle(ctx context.Context, req Request) error {
+	switch req.Op {
+	case OpStart:
+		return s.start(req.Name, req.Argv)
+	case OpStop:
+		return s.stop(ctx, req.Name, req.Signal)
+	case OpStatus:
+		return nil
+	default:
+		return fmt.Errorf("unknown operation %q", req.Op)
+	}
+}
+
+// Call sends one request to the process 1 of the cluster in runDir.
+func Call(ctx context.Context, runDir string, req Request) (Response, error) {
+	var resp Response
+	dir, err := os.Open(runDir)
+	if err != nil {
+		return resp, err
+	}
+	defer func() { _ = dir.Close() }() // only names the socket
+	// The detour through the descriptor keeps the socket's path short.
+	socket := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), ControlSocket)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return resp, err
+	}
+	defer func() { _ = conn.Close() }() // the answer has been read
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := json.NewEncoder(conn).Encode(req); err != nil {
+		return resp, err
+	}
+	if err := json.NewDecoder(conn).Decode(&resp); err != nil {
+		return resp, err
+	}
+	if resp.Error != "" {
+		return resp, errors.New(resp.Error)
+	}
+	return resp, nil
+}

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// overlays are the host's directories below which the node needs its own files. An overlay shows what is there and takes
+// what is written, so nothing is ever created on the host, not even a mount point.
+var overlays = [...]string{"/etc", "/opt", "/var/lib"}
+
+// sysctls are the settings that kubelet writes and that are not private to any namespace: it writes into files instead.
+var sysctls = [...]struct{ name, value string }{
+	{"vm/overcommit_memory", "1"},
+	{"vm/panic_on_oom", "0"},
+	{"kernel/panic", "10"},
+	{"kernel/panic_on_oops", "1"},
+	{"kernel/keys/root_maxkeys", "1000000"},
+	{"kernel/keys/root_maxbytes", "25000000"},
+}
+
+// mountAll makes the node's view of the file system. Everything is private until the end: only then do pods get the
+// shared root that mount propagation needs, in a peer group the host is not part of.
+func mountAll(s Spec) error {
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	private := filepath.Join(s.RunDir, PrivateDir)
+	if err := mount("tmpfs", private, "tmpfs", 0, "mode=700"); err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		mountSys,
+		func() error { return keeping(s.Keep, func() error { return coverHost(private) }) },
+		func() error { return mountState(s) },
+		func() error { return mountCNI(s.CNIDirs, private) },
+		func() error { return mountSysctls(private) },
+		func() error { return writeFiles(s.Files) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
+}
+
+// mountSys mounts a sysfs of the new network namespace, whose /sys/class/net shows the node's interfaces and not the
+// host's, and puts the cgroup mounts that it covers back in place.
+func mountSys() error {
+	const cgroups = "/sys/fs/cgroup"
+	return keeping([]string{cgroups}, func() error {
+		return mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	})
+}
+
+// keeping runs cover, which hides dirs, and then binds dirs, with all that is mounted below, over their own paths again.
+func keeping(dirs []string, cover func() error) error {
+	fds := make([]int, 0, len(dirs))
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, d := range dirs {
+		fd, err := unix.Open(d, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return fmt.Errorf("cannot open %s: %w", d, err)
+		}
+		fds = append(fds, fd)
+	}
+	if err := cover(); err != nil {
+		return err
+	}
+	for i, d := range dirs {
+		if err := bindTree(fds[i], d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bindTree(fd int, target string) error {
+	if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+	}
+	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// coverHost hides the host's run-time state and makes the host's configuration writable without writing to it.
+func coverHost(private string) error {
+	for _, d := range overlays {
+		if err := overlay(private, d, d); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"/run", "/var/log"} {
+		if err := mount("tmpfs", d, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{
+		"/run/lock", "/run/netns", "/run/nri", "/run/cdi", "/etc/cdi", "/etc/cni/net.d", "/opt/cni/bin",
+		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers",
+	} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountState puts what grows large on the disk of the run directory.
+func mountState(s Spec) error {
+	for source, target := range map[string]string{
+		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
+		filepath.Join(s.RunDir, ContainerdDir): "/var/lib/containerd",
+	} {
+		if err := mount(source, target, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"plugins", "plugins_registry"} {
+		if err := os.MkdirAll(filepath.Join("/var/lib/kubelet", d), 0o750); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountCNI shows dirs as one, writable, since network add-ons install their plugins there.
+func mountCNI(dirs []string, private string) error {
+	return overlay(private, "/opt/cni/bin", dirs...)
+}
+
+// overlay mounts a writable view of the lower directories at target. What is written goes to the private tmpfs.
+func overlay(private, target string, lower ...string) error {
+	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
+	upper, work := filepath.Join(private, name, "upper"), filepath.Join(private, name, "work")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	return mount("overlay", target, "overlay", 0, overlayOptions(lower, upper, work))
+}
+
+// overlayOptions builds the option string; colons and commas in paths would end the value.
+func overlayOptions(lower []string, upper, work string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
+	escaped := make([]string, 0, len(lower))
+	for _, l := range lower {
+		escaped = append(escaped, escape.Replace(l))
+	}
+	return "lowerdir=" + strings.Join(escaped, ":") + ",upperdir=" + escape.Replace(upper) + ",workdir=" + escape.Replace(work)
+}
+
+func mountSysctls(private string) error {
+	for _, s := range sysctls {
+		target := filepath.Join("/proc/sys", s.name)
+		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
+			continue // this kernel has no such setting
+		}
+		file := filepath.Join(private, strings.ReplaceAll(s.name, "/", "."))
+		if err := os.WriteFile(file, []byte(s.value+"\n"), 0o644); err != nil {
+			return err
+		}
+		if err := mount(file, target, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFiles writes the configuration. A link is replaced: /etc/resolv.conf may point into the /run that is now covered.
+func writeFiles(files map[string]string) error {
+	for name, content := range files {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot replace %s: %w", name, err)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mount(source, target, kind string, flags uintptr, options string) error {
+	if err := unix.Mount(source, target, kind, flags, options); err != nil {
+		if source == "" {
+			source = "(change)"
+		}
+		return fmt.Errorf("cannot mount %s %s at %s (options %q): %w", kind, source, target, options, err)
+	}
+	return nil
+}

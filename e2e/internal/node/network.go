@@ -1,0 +1,49 @@
+package node
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/vishvananda/netlink"
+)
+
+// setupNetwork gives the new network namespace the API's address on the loopback interface, and a bridge that carries
+// the node's address and the pods.
+func setupNetwork(s Spec) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("cannot find the loopback interface: %w", err)
+	}
+	if err := address(lo, s.APIAddress+"/32"); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = s.Bridge
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("cannot make the bridge %s: %w", s.Bridge, err)
+	}
+	if err := address(bridge, s.NodeAddress); err != nil {
+		return err
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
+		return fmt.Errorf("cannot switch IP forwarding on: %w", err)
+	}
+	return nil
+}
+
+// address adds cidr to the link and sets it up.
+func address(link netlink.Link, cidr string) error {
+	name := link.Attrs().Name
+	addr, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		return fmt.Errorf("cannot use %q as an address of %s: %w", cidr, name, err)
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("cannot add %s to %s: %w", cidr, name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("cannot set %s up: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Run is the main function of process 1. It returns only when the node cannot go on.
+func Run(runDir string) error {
+	if os.Getpid() != 1 {
+		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")
+	}
+	s, err := Load(runDir)
+	if err != nil {
+		return err
+	}
+	go exitOn(syscall.SIGTERM, syscall.SIGINT)
+	if s.Lifetime {
+		go exitAtEnd(os.NewFile(LifetimeFD, "lifetime"))
+	}
+	if err := prepare(s); err != nil {
+		return err
+	}
+	sup := newSupervisor(LogDir)
+	l, err := listen()
+	if err != nil {
+		return err
+	}
+	go sup.reap()
+	return sup.serve(l)
+}
+
+func prepare(s Spec) error {
+	if err := mountAll(s); err != nil {
+		return err
+	}
+	if err := syscall.Sethostname([]byte(s.Hostname)); err != nil {
+		return fmt.Errorf("cannot set the host name %q: %w", s.Hostname, err)
+	}
+	if err := os.Chdir(s.RunDir); err != nil { // only now: mounts may have covered the path
+		return err
+	}
+	return setupNetwork(s)
+}
+
+// exitOn ends process 1, and with it everything, at the first of the signals.
+func exitOn(signals ...os.Signal) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, signals...)
+	<-ch
+	os.Exit(0)
+}
+
+// exitAtEnd does the same when the owner's end of the pipe closes, however the owner ended.
+func exitAtEnd(pipe *os.File) {
+	_, _ = io.Copy(io.Discard, pipe) // only its end matters
+	os.Exit(0)
+}

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Names of the files in the run directory that both sides use.
+const (
+	SpecFile      = "node.json"
+	ControlSocket = "control.sock"
+	LogDir        = "log"
+	PrivateDir    = "private" // mount point of the node's own tmpfs
+	KubeletDir    = "kubelet"
+	ContainerdDir = "containerd"
+)
+
+// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone.
+const LifetimeFD = 3
+
+// Spec says how the node's namespaces are to be prepared.
+type Spec struct {
+	// RunDir holds the cluster's state.
+	RunDir string `json:"runDir"`
+	// Keep are the directories that must stay reachable under their own path although the node covers parts of the
+	// host's file system.
+	Keep []string `json:"keep,omitempty"`
+	// CNIDirs are shown as one in /opt/cni/bin; the first wins where names collide.
+	CNIDirs []string `json:"cniDirs"`
+	// Hostname is the node's name.
+	Hostname string `json:"hostname"`
+	// APIAddress is given to the loopback interface.
+	APIAddress string `json:"apiAddress"`
+	// Bridge carries NodeAddress (a CIDR) and the pods.
+	Bridge      string `json:"bridge"`
+	NodeAddress string `json:"nodeAddress"`
+	// Files are written before anything starts: path to content.
+	Files map[string]string `json:"files,omitempty"`
+	// Lifetime says that the pipe LifetimeFD is there to be watched.
+	Lifetime bool `json:"lifetime,omitempty"`
+}
+
+// Save writes the Spec where Load finds it.
+func (s Spec) Save() error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot encode the node's settings: %w", err)
+	}
+	return os.WriteFile(filepath.Join(s.RunDir, SpecFile), data, 0o600)
+}
+
+// Load reads the Spec of the cluster in runDir.
+func Load(runDir string) (Spec, error) {
+	var s Spec
+	data, err := os.ReadFile(filepath.Join(runDir, SpecFile))
+	if err != nil {
+		return s, fmt.Errorf("cannot read the node's settings: %w", err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("cannot decode the node's settings in %s: %w", runDir, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+// process is one component: what it is started with, and how it is.
+type process struct {
+	argv    []string
+	pid     int
+	running bool
+	result  string        // how it ended last
+	done    chan struct{} // closed when it has ended
+}
+
+// supervisor starts components and reaps them together with everything else that is left to process 1. Only its loop
+// waits for children: two waiters would steal each other's results.
+type supervisor struct {
+	logDir string
+	mu     sync.Mutex
+	procs  map[string]*process
+}
+
+func newSupervisor(logDir string) *supervisor {
+	return &supervisor{logDir: logDir, procs: map[string]*process{}}
+}
+
+// start runs a component; without argv it runs as it did the last time.
+func (s *supervisor) start(name string, argv []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.procs[name]
+	switch {
+	case p != nil && p.running:
+		return fmt.Errorf("%s is running already (pid %d)", name, p.pid)
+	case len(argv) == 0 && p == nil:
+		return fmt.Errorf("%s was never started", name)
+	case len(argv) == 0:
+		argv = p.argv
+	}
+	// The lock is held until the process is recorded, so the reaper cannot meet a pid it does not know.
+	pid, err := s.fork(name, argv)
+	if err != nil {
+		return fmt.Errorf("cannot start %s: %w", name, err)
+	}
+	s.procs[name] = &process{argv: argv, pid: pid, running: true, done: make(chan struct{})}
+	slog.Info("started", "component", name, "pid", pid)
+	return nil
+}
+
+func (s *supervisor) fork(name string, argv []string) (int, error) {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return 0, err
+	}
+	out, err := os.OpenFile(filepath.Join(s.logDir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = out.Close() }() // the component has its own copy
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = null.Close() }() // as above
+	return syscall.ForkExec(path, argv, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   os.Environ(),
+		Files: []uintptr{null.Fd(), out.Fd(), out.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true}, // a signal to one component reaches no other
+	})
+}
+
+// stop sends sig and waits until the component has ended.
+func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
+	s.mu.Lock()
+	p := s.procs[name]
+	if p == nil || !p.running {
+		s.mu.Unlock()
+		return fmt.Errorf("%s is not running", name)
+	}
+	err := syscall.Kill(p.pid, sig)
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("cannot send signal %d to %s: %w", sig, name, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s (pid %d) has not ended after signal %d: %w", name, p.pid, sig, ctx.Err())
+	}
+}
+
+// reap collects ended children for ever. SIGCHLD tells when it is worth asking again after there were none at all.
+func (s *supervisor) reap() {
+	child := make(chan os.Signal, 1)
+	signal.Notify(child, syscall.SIGCHLD)
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.ECHILD):
+			<-child
+		case err == nil:
+			s.ended(pid, status)
+		}
+	}
+}
+
+func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, p := range s.procs {
+		if p.pid != pid || !p.running {
+			continue
+		}
+		p.running = false
+		p.result = fmt.Sprintf("exit status %d", status.ExitStatus())
+		if status.Signaled() {
+			p.result = "killed by signal " + status.Signal().String()
+		}
+		close(p.done)
+		slog.Info("ended", "component", name, "pid", pid, "result", p.result)
+	}
+}
+
+func (s *supervisor) status() map[string]Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]Process, len(s.procs))
+	for name, p := range s.procs {
+		out[name] = Process{PID: p.pid, Running: p.running, Result: p.result, Argv: p.argv}
+	}
+	return out
+}

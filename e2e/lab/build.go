@@ -1,0 +1,200 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// progressInterval is how often a build from nothing says how far it is.
+const progressInterval = 15 * time.Second
+
+// BuildOptions say where to build the tools.
+type BuildOptions struct {
+	// CacheDir is where binaries are kept; empty means CacheDir().
+	CacheDir string
+	// Clone is the project's folder; empty means the one around the working directory.
+	Clone string
+	// Progress gets lines that tell how far the build is; nil means none.
+	Progress io.Writer
+}
+
+// Binaries tells where the built programs are.
+type Binaries struct {
+	// Dir holds the programs, such as kubelet and containerd.
+	Dir string
+	// CNIDir holds the CNI plugins.
+	CNIDir string
+}
+
+// Path is where the program name is.
+func (b Binaries) Path(name string) string {
+	return filepath.Join(b.Dir, name)
+}
+
+// Cached tells where the binaries are, or would be, and whether they are there.
+func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
+	_, b, err := locate(ctx, &o)
+	return b, err == nil && exists(b.Dir), err
+}
+
+// Build makes sure that all programs of the cluster are there. From nothing that takes minutes; once built they are found
+// again for as long as e2e/tools and the version of Go stay the same. Several may build at once: the others wait.
+func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
+	t, b, err := locate(ctx, &o)
+	if err != nil || exists(b.Dir) {
+		return b, err
+	}
+	p := newProgress(o.Progress)
+	if err := checkCompiler(ctx, p); err != nil {
+		return b, err
+	}
+	unlock, err := lockFile(ctx, b.Dir+".lock")
+	if err != nil {
+		return b, err
+	}
+	defer unlock()
+	if exists(b.Dir) { // somebody else was faster
+		return b, nil
+	}
+	return b, buildInto(ctx, t, b.Dir, p)
+}
+
+func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
+	var err error
+	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {
+		return toolchain{}, Binaries{}, err
+	}
+	if o.Clone == "" {
+		if o.Clone, err = findClone(); err != nil {
+			return toolchain{}, Binaries{}, err
+		}
+	}
+	t, err := readTools(ctx, o.Clone)
+	dir := filepath.Join(o.CacheDir, "tools-"+t.hash)
+	return t, Binaries{Dir: dir, CNIDir: filepath.Join(dir, "cni")}, err
+}
+
+// buildInto builds in a folder of its own, which gets its name only when it is complete.
+func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
+	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
+	if err != nil {
+		return fmt.Errorf("cannot build the tools: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // gone already after the rename
+	total, err := t.packages(ctx)
+	if err != nil {
+		return err
+	}
+	counter := &buildLog{}
+	finished := make(chan struct{})
+	var reporter sync.WaitGroup
+	reporter.Go(func() { report(p, counter, tmp, total, len(t.tools), finished) })
+	err = t.build(ctx, tmp, counter)
+	close(finished)
+	reporter.Wait()
+	if err != nil {
+		return fmt.Errorf("cannot build the tools: %w\n%s", err, counter.tail())
+	}
+	if err := t.arrange(tmp); err != nil {
+		return fmt.Errorf("cannot arrange the tools: %w", err)
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return fmt.Errorf("cannot put the tools in place: %w", err)
+	}
+	p.step("built into %s", dir)
+	return nil
+}
+
+// report says how far the build is until finished is closed. Go names only the packages that it compiles, not those it
+// has in its cache, so the total is an upper bound.
+func report(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-finished:
+			return
+		case <-tick.C:
+			done, err := os.ReadDir(dir)
+			if err != nil {
+				return
+			}
+			p.step("compiled %d packages (of %d, less what Go had in its cache), linked %d of %d programs",
+				log.packages(), packages, len(done), programs)
+		}
+	}
+}
+
+// buildLog counts the packages that go build -v names and keeps the rest, which is what went wrong.
+type buildLog struct {
+	mu    sync.Mutex
+	part  []byte
+	count int
+	other []string
+}
+
+// Write implements io.Writer.
+func (l *buildLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.part = append(l.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		l.line(string(line))
+		l.part = rest
+	}
+}
+
+func (l *buildLog) line(s string) {
+	if s == "" || strings.ContainsAny(s, " \t#") {
+		l.other = append(l.other, s)
+		return
+	}
+	l.count++
+}
+
+func (l *buildLog) packages() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count
+}
+
+// tail is the end of the messages.
+func (l *buildLog) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := append(l.other, string(l.part))
+	return strings.Join(lines[max(0, len(lines)-30):], "\n")
+}
+
+// lockFile waits for an exclusive lock. The file stays: removing it would let two hold the lock.
+func lockFile(ctx context.Context, path string) (func(), error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+	}
+	err = poll(ctx, 50*time.Millisecond, func(context.Context) error {
+		return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	})
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("cannot lock %s, which another process holds: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil // closing gives the lock back
+}

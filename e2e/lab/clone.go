@@ -1,0 +1,70 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// modulePath is the first line of the clone's go.mod.
+const modulePath = "github.com/dra-networking/dra-network-driver"
+
+// cacheVariable is the environment variable that moves the cache.
+const cacheVariable = "DRA_NETWORK_CACHE"
+
+// findClone walks up from the working directory to the clone of the project.
+func findClone() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		data, err := os.ReadFile(filepath.Join(d, "go.mod"))
+		if err == nil {
+			first, _, _ := strings.Cut(string(data), "\n")
+			if strings.TrimSpace(first) == "module "+modulePath {
+				return d, nil
+			}
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%s is not inside a clone of %s: change into one", dir, modulePath)
+		}
+	}
+}
+
+// CacheDir is where binaries and the state of clusters live: $DRA_NETWORK_CACHE, or a folder in the user's cache.
+func CacheDir() (string, error) {
+	if dir := os.Getenv(cacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cannot find a cache folder: %w; set %s to one", err, cacheVariable)
+	}
+	return filepath.Join(dir, "dra-network-driver"), nil
+}
+
+// cacheDir returns dir, or the default when it is empty, and makes it.
+func cacheDir(dir string) (string, error) {
+	var err error
+	if dir == "" {
+		dir, err = CacheDir()
+	} else {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("cannot make the cache folder: %w; set %s to another", err, cacheVariable)
+	}
+	return dir, nil
+}
+
+// exists tells whether there is something at path.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, os.ErrNotExist)
+}

@@ -1,0 +1,156 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
+)
+
+// Files and folders of the run directory.
+const (
+	stateFile      = "cluster.json"
+	containerdFile = "containerd.toml"
+	kubeletFile    = "kubelet.yaml"
+	pkiDir         = "pki"
+	etcdDir        = "etcd"
+	imageDir       = "images"
+	helperDir      = "bin"
+	manifestDir    = "manifests"
+)
+
+// Cluster is a running cluster. Its methods may be used by several goroutines at once, except Down.
+type Cluster struct {
+	opts  Options
+	state state
+	// lifetime is the end of the pipe that keeps an attached cluster alive.
+	lifetime io.Closer
+	// exited is closed when process 1, if it is our child, has ended.
+	exited chan struct{}
+}
+
+// state is what another process needs to find a cluster again.
+type state struct {
+	Name     string    `json:"name"`
+	NodeName string    `json:"nodeName"`
+	RunDir   string    `json:"runDir"`
+	Binaries Binaries  `json:"binaries"`
+	Cgroup   string    `json:"cgroup"`
+	Detached bool      `json:"detached"`
+	Started  time.Time `json:"started"`
+	// Ready says that the start is complete.
+	Ready bool `json:"ready"`
+	// Init is process 1 as the host sees it.
+	Init processID `json:"init"`
+}
+
+func (s state) save() error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.RunDir, stateFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// loadState reads the state of the cluster in runDir.
+func loadState(runDir string) (state, error) {
+	var s state
+	data, err := os.ReadFile(filepath.Join(runDir, stateFile))
+	if err != nil {
+		return s, err
+	}
+	err = json.Unmarshal(data, &s)
+	return s, err
+}
+
+// Open finds a cluster that another process has started. Only Name, CacheDir and RunDir of the options matter.
+func Open(o Options) (*Cluster, error) {
+	o, err := o.forOpen()
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadState(o.RunDir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !s.Init.alive() {
+		return nil, fmt.Errorf("cluster %q is %w: start it with: lab up --name %s", o.Name, ErrNotRunning, o.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the state of cluster %q: %w", o.Name, err)
+	}
+	o.NodeName = s.NodeName
+	return &Cluster{opts: o, state: s}, nil
+}
+
+// ErrNotRunning tells that there is no such cluster.
+var ErrNotRunning = errors.New("not running")
+
+// forOpen resolves only what names the cluster, so that it works outside of a clone, too.
+func (o Options) forOpen() (Options, error) {
+	o.Name = or(o.Name, DefaultName)
+	if !nameForm.MatchString(o.Name) {
+		return o, fmt.Errorf("%q is not the name of a cluster", o.Name)
+	}
+	var err error
+	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {
+		return o, err
+	}
+	o.RunDir, err = filepath.Abs(or(o.RunDir, filepath.Join(o.CacheDir, "run", o.Name)))
+	return o, err
+}
+
+// Name is the cluster's name.
+func (c *Cluster) Name() string { return c.state.Name }
+
+// NodeName is the name of the cluster's node.
+func (c *Cluster) NodeName() string { return c.state.NodeName }
+
+// RunDir is where the cluster's state is.
+func (c *Cluster) RunDir() string { return c.state.RunDir }
+
+// ManifestDir is where kubelet looks for static pods.
+func (c *Cluster) ManifestDir() string { return filepath.Join(c.state.RunDir, manifestDir) }
+
+// Logs is the file with what the component printed.
+func (c *Cluster) Logs(component Component) string {
+	return filepath.Join(c.state.RunDir, node.LogDir, string(component)+".log")
+}
+
+// NodePath turns a path in the node's file system into one that can be read from outside.
+func (c *Cluster) NodePath(path string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", c.state.Init.PID), path)
+}
+
+// Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and RESTConfig.
+func (c *Cluster) Kubeconfig() string { return c.opts.pki("admin.kubeconfig") }
+
+// Status tells how the components are.
+func (c *Cluster) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
+	resp, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStatus})
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask cluster %q for its state: %w", c.state.Name, err)
+	}
+	out := map[Component]ComponentStatus{}
+	for name, p := range resp.Processes {
+		out[Component(name)] = ComponentStatus{PID: p.PID, Running: p.Running, Result: p.Result}
+	}
+	return out, nil
+}
+
+// ComponentStatus tells how one component is.
+type ComponentStatus struct {
+	// PID is the process ID inside the node.
+	PID int
+	// Running tells whether the component runs.
+	Running bool
+	// Result tells how the component ended.
+	Result string
+}

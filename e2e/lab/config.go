@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Addresses inside the node's network namespace. They are private to each cluster.
+const (
+	apiAddress    = "10.96.0.1" // the first Service IP, so that pods find the API server without kube-proxy
+	apiURL        = "https://" + apiAddress + ":443"
+	serviceRange  = "10.96.0.0/24"
+	nodeAddress   = "10.88.0.1"
+	nodeCIDR      = nodeAddress + "/16"
+	podSubnet     = "10.88.0.0/16"
+	podRangeStart = "10.88.1.10"
+	bridgeName    = "node0"
+	etcdURL       = "http://127.0.0.1:2379"
+)
+
+// containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
+// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces.
+func containerdConfig(runc string) string {
+	return fmt.Sprintf(`version = 4
+root = "/var/lib/containerd"
+state = "/run/containerd"
+imports = []
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = %q
+
+[plugins."io.containerd.cri.v1.runtime"]
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  enable_cdi = true
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  BinaryName = %s
+  SystemdCgroup = false
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "/var/run/nri/nri.sock"
+`, PauseImage, strconv.Quote(runc))
+}
+
+// kubeletConfig renders kubelet's configuration.
+func kubeletConfig(o Options, cgroup string) ([]byte, error) {
+	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
+	config := map[string]any{
+		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
+		"kind":                     "KubeletConfiguration",
+		"address":                  "127.0.0.1",
+		"healthzBindAddress":       "127.0.0.1",
+		"readOnlyPort":             0,
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+		"authentication": map[string]any{
+			"x509":      map[string]any{"clientCAFile": pki("ca.crt")},
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+		},
+		"authorization":          map[string]any{"mode": "Webhook"},
+		"tlsCertFile":            pki("kubelet-server.crt"),
+		"tlsPrivateKeyFile":      pki("kubelet-server.key"),
+		"staticPodPath":          filepath.Join(o.RunDir, manifestDir),
+		"fileCheckFrequency":     "1s",
+		"cgroupDriver":           "cgroupfs",
+		"cgroupRoot":             "/" + cgroup,
+		"failCgroupV1":           false, // many build machines still have version 1
+		"failSwapOn":             false,
+		"makeIPTablesUtilChains": false,
+		"maxPods":                200,
+		"podPidsLimit":           -1,
+		"syncFrequency":          o.SyncFrequency.String(),
+		"registryPullQPS":        0,
+		"eventRecordQPS":         0,
+		"serializeImagePulls":    false,
+		// A full disk of the machine is no reason to evict a test's pods.
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]any{
+			"memory.available": "100Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "0%", "imagefs.inodesFree": "0%",
+		},
+	}
+	if len(o.FeatureGates) > 0 {
+		config["featureGates"] = o.FeatureGates
+	}
+	return yaml.Marshal(config)
+}
+
+// clusterNetwork renders the CNI configuration of the pods' first interface.
+func clusterNetwork() (string, error) {
+	data, err := json.MarshalIndent(map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       "lab",
+		"plugins": []any{map[string]any{
+			"type": "bridge", "bridge": bridgeName, "isGateway": false, "ipMasq": false, "hairpinMode": true,
+			"ipam": map[string]any{
+				"type": "host-local", "dataDir": "/run/cni-ipam",
+				"ranges": []any{[]any{map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": nodeAddress}}},
+				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+			},
+		}},
+	}, "", "  ")
+	return string(data), err
+}
+
+// hostsFile makes the node's name lead to kubelet, which listens on the loopback interface.
+func hostsFile(node string) string {
+	return "127.0.0.1 localhost " + node + "\n::1 localhost\n"
+}

@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
+)
+
+// pollInterval is how often is asked whether something is ready.
+const pollInterval = 20 * time.Millisecond
+
+// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing starts it again.
+func (c *Cluster) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
+	_, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
+	return c.explain("stop", component, err)
+}
+
+// Start starts a stopped component with the command line it had and waits until it is healthy.
+func (c *Cluster) Start(ctx context.Context, component Component) error {
+	_, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStart, Name: string(component)})
+	if err != nil {
+		return c.explain("start", component, err)
+	}
+	return c.WaitHealthy(ctx, component)
+}
+
+// Restart stops a component with sig, starts it again and waits until it is healthy. Pods stay.
+func (c *Cluster) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
+	if err := c.Stop(ctx, component, sig); err != nil {
+		return err
+	}
+	return c.Start(ctx, component)
+}
+
+func (c *Cluster) explain(verb string, component Component, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cannot %s %s in cluster %q: %w", verb, component, c.state.Name, err)
+}
+
+// launch starts a component for the first time.
+func (c *Cluster) launch(ctx context.Context, component Component) error {
+	argv, err := commandLine(component, c.opts, c.state.Binaries)
+	if err != nil {
+		return err
+	}
+	_, err = node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStart, Name: string(component), Argv: argv})
+	return c.explain("start", component, err)
+}
+
+// WaitHealthy waits until a component says that it works, or has ended.
+func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
+	return c.waitFor(ctx, string(component), component, func(ctx context.Context) error {
+		if component == Containerd {
+			return c.dialContainerd(ctx)
+		}
+		_, err := c.get(ctx, component.health())
+		return err
+	})
+}
+
+// errEnded stops the waiting for a component that cannot become ready any more.
+var errEnded = errors.New("has ended")
+
+// waitFor polls try until it succeeds; it gives up when the component has ended.
+func (c *Cluster) waitFor(ctx context.Context, what string, component Component, try func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := poll(ctx, pollInterval, func(ctx context.Context) error {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if all, serr := c.Status(ctx); serr == nil && !all[component].Running {
+			cancel(errEnded)
+			return fmt.Errorf("%s %w (%s)", component, errEnded, all[component].Result)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w (%w)\n%s", what, err, context.Cause(ctx), tail(c.Logs(component), 15))
+	}
+	return nil
+}
+
+// dialContainerd tells whether containerd answers. Its socket is reached through the node's root.
+func (c *Cluster) dialContainerd(ctx context.Context) error {
+	conn, err := c.dialUnix(ctx, c.NodePath("/run/containerd/containerd.sock"))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// get asks one of the cluster's HTTP servers as the administrator.
+func (c *Cluster) get(ctx context.Context, address string) ([]byte, error) {
+	client, err := c.httpClient()
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	return readOK(resp)
+}
+
+// httpClient trusts everybody: the scheduler and the controller manager make up their own certificates, and nobody else
+// is in the network namespace.
+func (c *Cluster) httpClient() (*http.Client, error) {
+	cert, err := tls.LoadX509KeyPair(c.opts.pki("admin.crt"), c.opts.pki("admin.key"))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			DialContext:     c.DialContext,
+			TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}, //nolint:gosec // see above
+		},
+	}, nil
+}
+
+// noProxy keeps requests to the cluster away from the machine's proxy.
+func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// tail is the end of a log, for an error message.
+func tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return fmt.Sprintf("--- end of %s\n%s", path, strings.Join(all[max(0, len(all)-lines):], "\n"))
+}

@@ -1,0 +1,12 @@
+// Package lab runs a real one-node Kubernetes cluster on the machine at hand: the API server, etcd, containerd, kubelet
+// and the rest, built from source, without Docker and without a registry.
+//
+// The one rule: everything a cluster is made of hangs below one process, process 1 of private mount, network, PID, IPC
+// and UTS namespaces. Killing that process ends the cluster, and the host never sees a mount, an interface, an address or
+// a file of it outside the run directory and a cgroup of its own.
+//
+//	cluster, err := lab.Up(ctx, lab.Options{Name: "mytest", Progress: os.Stderr})
+//	defer cluster.Down(ctx)
+//	config, err := cluster.RESTConfig()
+//	client, err := kubernetes.NewForConfig(config)
+package lab

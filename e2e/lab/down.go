@@ -1,0 +1,79 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// stopTimeout bounds the end of a cluster; normally it takes a fraction of a second.
+const stopTimeout = 20 * time.Second
+
+// Down ends the cluster and removes everything of it. It may be called again.
+func (c *Cluster) Down(ctx context.Context) error {
+	unlock, err := lockRun(ctx, c.state.RunDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
+		return nil // a newer cluster has taken the name, and removed this one
+	}
+	if err := c.remove(ctx); err != nil {
+		return fmt.Errorf("cannot remove cluster %q: %w", c.state.Name, err)
+	}
+	return nil
+}
+
+// remove ends the cluster and removes its state, which goes last: without it nobody would find the rest again.
+func (c *Cluster) remove(ctx context.Context) error {
+	if err := c.end(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(c.state.RunDir)
+}
+
+// end kills process 1, with which the kernel ends all others and drops mounts and interfaces, and removes the cgroups.
+func (c *Cluster) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := c.state.Init.kill(ctx); err != nil {
+		return err
+	}
+	if c.exited != nil {
+		<-c.exited // reaped
+	}
+	var err error
+	if c.lifetime != nil {
+		err = c.lifetime.Close()
+		c.lifetime = nil
+	}
+	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
+}
+
+// Remove ends the cluster that the options name, however it is, and removes what is left of it. It tells whether there was
+// anything. Only Name, CacheDir and RunDir of the options matter.
+func Remove(ctx context.Context, o Options) (bool, error) {
+	o, err := o.forOpen()
+	if err != nil {
+		return false, err
+	}
+	unlock, err := lockRun(ctx, o.RunDir)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	s, err := loadState(o.RunDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read the state of cluster %q: %w; remove %s", o.Name, err, o.RunDir)
+	}
+	if err := (&Cluster{opts: o, state: s}).remove(ctx); err != nil {
+		return true, fmt.Errorf("cannot remove cluster %q: %w", o.Name, err)
+	}
+	return true, nil
+}

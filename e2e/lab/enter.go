@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// namespaces are entered in this order: PID first, since /proc shows the host's processes only until mnt is entered.
+var namespaces = [...]struct {
+	name string
+	flag int
+}{
+	{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
+	{"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS},
+}
+
+// Exec runs a command inside the cluster's namespaces and returns what it printed to its standard output.
+func (c *Cluster) Exec(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := c.Command(ctx, args...)
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := c.Run(cmd)
+	if err != nil {
+		err = fmt.Errorf("cannot run %s in cluster %q: %w: %s", strings.Join(args, " "), c.state.Name, err, strings.TrimSpace(errOut.String()))
+	}
+	return []byte(out.String()), err
+}
+
+// Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set.
+func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
+	name := args[0]
+	for _, dir := range []string{c.state.Binaries.Dir, c.state.Binaries.CNIDir} {
+		if own := filepath.Join(dir, name); !strings.Contains(name, "/") && exists(own) {
+			name = own
+		}
+	}
+	cmd := exec.CommandContext(ctx, name, args[1:]...)
+	cmd.Args[0] = args[0]
+	cmd.Env = c.environment()
+	return cmd
+}
+
+// environment is the caller's without proxies: they do not reach the cluster's addresses.
+func (c *Cluster) environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return strings.HasSuffix(strings.ToLower(name), "_proxy")
+	})
+	b := c.state.Binaries
+	return append(env,
+		"PATH="+strings.Join([]string{b.Dir, b.CNIDir, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, ":"),
+		"KUBECONFIG="+c.Kubeconfig(),
+		"KUBECACHEDIR="+filepath.Join(c.state.RunDir, "kubecache"),
+	)
+}
+
+// Run starts cmd inside the cluster's namespaces and waits for it.
+func (c *Cluster) Run(cmd *exec.Cmd) error {
+	if err := c.StartCommand(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// StartCommand starts cmd inside the cluster's namespaces. The caller waits for it.
+func (c *Cluster) StartCommand(cmd *exec.Cmd) error {
+	return c.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
+}
+
+// DialContext opens a connection from inside the node's network namespace. The address must not need a name server.
+func (c *Cluster) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := c.onThread(func() error {
+		d := net.Dialer{FallbackDelay: -1} // a second attempt would be made on another thread
+		var err error
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	}, "net")
+	return conn, err
+}
+
+// RESTConfig is the administrator's access to the API server. It works outside of the cluster's namespaces, since it
+// dials from inside.
+func (c *Cluster) RESTConfig() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the kubeconfig of cluster %q: %w", c.state.Name, err)
+	}
+	config.Dial = c.DialContext
+	config.Proxy = noProxy
+	config.QPS, config.Burst = 200, 400
+	return config, nil
+}
+
+// onThread runs do on a thread of its own that has entered some of the cluster's namespaces. The thread is never used for
+// anything else: it ends with the goroutine, because that is still locked to it.
+func (c *Cluster) onThread(do func() error, names ...string) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := c.enter(names); err != nil {
+			result <- err
+			return
+		}
+		result <- do()
+	}()
+	return <-result
+}
+
+// enter moves the calling thread. All namespaces are opened before any is entered.
+func (c *Cluster) enter(names []string) error {
+	if !c.state.Init.alive() {
+		return fmt.Errorf("cluster %q is %w", c.state.Name, ErrNotRunning)
+	}
+	type opened struct{ fd, flag int }
+	var open []opened
+	defer func() {
+		for _, o := range open {
+			_ = unix.Close(o.fd)
+		}
+	}()
+	for _, ns := range namespaces {
+		if !slices.Contains(names, ns.name) {
+			continue
+		}
+		fd, err := unix.Open(c.namespacePath(ns.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("cannot open the %s namespace of cluster %q: %w", ns.name, c.state.Name, err)
+		}
+		open = append(open, opened{fd, ns.flag})
+	}
+	// Threads share their working directory and root; the kernel wants that ended before the mount namespace changes.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("cannot separate a thread: %w", err)
+	}
+	for _, o := range open {
+		if err := unix.Setns(o.fd, o.flag); err != nil {
+			return fmt.Errorf("cannot enter cluster %q, which needs root: %w", c.state.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) namespacePath(name string) string {
+	return fmt.Sprintf("/proc/%d/ns/%s", c.state.Init.PID, name)
+}

@@ -1,0 +1,89 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dra-networking/dra-network-driver/e2e/image"
+)
+
+// Images that every cluster has. Nothing can be pulled: pods need imagePullPolicy Never or IfNotPresent.
+const (
+	// PauseImage holds a pod's namespaces open.
+	PauseImage = "localhost/pause:e2e"
+	// ToolboxImage has a shell and small network tools, all from busybox.
+	ToolboxImage = "localhost/toolbox:e2e"
+)
+
+// applets are the commands of the toolbox.
+const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df diff dirname dmesg du echo egrep env expr " +
+	"false fgrep find free grep gunzip gzip head hostname httpd id ifconfig ip kill killall less ln ls md5sum mkdir " +
+	"mkfifo mknod mktemp more mount mv nc netstat nproc nslookup od ping ping6 pgrep pkill printenv printf ps pwd " +
+	"readlink realpath rm rmdir route sed seq sh sha256sum sleep sort stat strings stty sync sysctl tac tail tar tee " +
+	"telnet test timeout top touch tr traceroute true tty umount uname uniq uptime usleep vi watch wc wget which " +
+	"whoami xargs yes"
+
+// writeImages packs the images that every cluster has.
+func writeImages(dir, pause string) ([]string, error) {
+	busybox, err := staticBusybox()
+	if err != nil {
+		return nil, fmt.Errorf("cannot pack the toolbox: %w; install busybox-static", err)
+	}
+	links := map[string]string{}
+	for _, a := range strings.Fields(applets) {
+		links["/bin/"+a] = "busybox"
+	}
+	var paths []string
+	for name, spec := range map[string]image.Spec{
+		"pause.tar": {
+			Ref: PauseImage, Entrypoint: []string{"/pause"},
+			Files: []image.File{{Path: "/pause", Source: pause}},
+		},
+		"toolbox.tar": {
+			Ref: ToolboxImage, Cmd: []string{"/bin/sh"}, Links: links,
+			Files: []image.File{
+				{Path: "/bin/busybox", Source: busybox},
+				{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/bin/sh\n"), Mode: 0o644},
+			},
+		},
+	} {
+		path := filepath.Join(dir, name)
+		if err := image.Write(path, spec); err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// ImportImages makes image archives, such as image.Write writes, known to the node.
+func (c *Cluster) ImportImages(ctx context.Context, tars ...string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, t := range tars {
+		group.Go(func() error {
+			path, err := filepath.Abs(t)
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(path) // handed over open: the node may not see the path
+			if err != nil {
+				return fmt.Errorf("cannot import an image: %w", err)
+			}
+			defer func() { _ = f.Close() }() // only read
+			cmd := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
+			cmd.Stdin = f
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := c.Run(cmd); err != nil {
+				return fmt.Errorf("cannot import the image %s: %w: %s", path, err, out.String())
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

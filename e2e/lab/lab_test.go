@@ -1,0 +1,285 @@
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// needed is set where the tests with a cluster must run, however long the build of its programs takes.
+const needed = "DRA_NETWORK_E2E"
+
+func skipUnlessPossible(t *testing.T) {
+	t.Helper()
+	if os.Getenv(needed) != "" {
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("a cluster needs root")
+	}
+	if _, cached, err := lab.Cached(t.Context(), lab.BuildOptions{}); err != nil || !cached {
+		t.Skipf("the cluster's programs are not built: run `go run ./e2e/cmd/lab build` once, or set %s=1 (%v)", needed, err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	skipUnlessPossible(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build from nothing
+	defer cancel()
+	mounts, links := hostMounts(t), hostLinks(t)
+	extra := t.TempDir()
+	if err := os.WriteFile(filepath.Join(extra, "special"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := lab.Up(ctx, lab.Options{
+		Name: "labtest", NodeName: "worker", NodeLabels: map[string]string{"example.com/rack": "7"},
+		ExtraCNIDir: extra, Progress: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // does nothing if all went well
+		if err := c.Down(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	pid := initPID(c)
+
+	t.Run("inside", func(t *testing.T) { checkInside(ctx, t, c) })
+	t.Run("links", func(t *testing.T) { checkLinks(ctx, t, c) })
+	client := newClient(t, c)
+	t.Run("pod", func(t *testing.T) { runPod(ctx, t, client) })
+	t.Run("static pod", func(t *testing.T) { runStaticPod(ctx, t, c, client) })
+	for _, comp := range lab.Components() {
+		t.Run("restart "+string(comp), func(t *testing.T) {
+			if err := c.Restart(ctx, comp, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("pod after restarts", func(t *testing.T) { waitReady(ctx, t, client, "probe") })
+
+	start := time.Now()
+	for range 2 { // the second call must not mind
+		if err := c.Down(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("down in %s", time.Since(start))
+	checkNothingLeft(t, c, pid, mounts, links)
+}
+
+func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
+	skipUnlessPossible(t)
+	o := lab.Options{Name: "labtest-twice", Progress: t.Output()}
+	c, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "running already") {
+		t.Errorf("the second start gave %v", err)
+	}
+	found, err := lab.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := found.Stop(t.Context(), lab.Scheduler, syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	status, err := c.Status(t.Context())
+	if err != nil || status[lab.Scheduler].Running || !status[lab.Kubelet].Running {
+		t.Errorf("unexpected state %+v (%v)", status, err)
+	}
+}
+
+// initPID is process 1 as the host sees it.
+func initPID(c *lab.Cluster) string {
+	return strings.Split(c.NodePath("/"), "/")[2]
+}
+
+func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
+	t.Helper()
+	config, err := c.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
+	for _, probe := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"kubectl", "get", "nodes", "--selector=example.com/rack=7", "--no-headers"}, "worker"},
+		{[]string{"hostname"}, "worker"},
+		{[]string{"ls", "/opt/cni/bin"}, "special"},
+		{[]string{"ls", "/opt/cni/bin"}, "host-device"},
+		{[]string{"ls", "/sys/class/net"}, "node0"},
+		{[]string{"cat", "/proc/1/cmdline"}, "labnode"},
+	} {
+		out, err := c.Exec(ctx, probe.args...)
+		if err != nil || !strings.Contains(string(out), probe.want) {
+			t.Errorf("%v printed %q, want %q (%v)", probe.args, out, probe.want, err)
+		}
+	}
+	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "oops") {
+		t.Errorf("a failing command gave %v", err)
+	}
+	if _, err := os.Stat(c.NodePath("/run/containerd/containerd.sock")); err != nil {
+		t.Error(err)
+	}
+}
+
+func checkLinks(ctx context.Context, t *testing.T, c *lab.Cluster) {
+	if err := c.AddVeth("port0", "port1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AddBridge("switch0", "port1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Exec(ctx, "test", "-e", "/sys/class/net/switch0/brif/port1"); err != nil {
+		t.Error(err)
+	}
+	if err := c.DeleteLink("port0"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Exec(ctx, "test", "-e", "/sys/class/net/port1"); err == nil {
+		t.Error("the peer outlived its interface")
+	}
+}
+
+func pod(name string) *corev1.Pod {
+	grace := int64(0)
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{
+				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullNever,
+				// Ready means that the API server answered over the Service's address.
+				Command: []string{"sh", "-c", `printf 'GET / HTTP/1.0\r\n\r\n' |
+nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
+				ReadinessProbe: &corev1.Probe{
+					PeriodSeconds: 1,
+					ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/tmp/ok"}}},
+				},
+			}},
+		},
+	}
+}
+
+func runPod(ctx context.Context, t *testing.T, client kubernetes.Interface) {
+	if _, err := client.CoreV1().Pods("default").Create(ctx, pod("probe"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitReady(ctx, t, client, "probe")
+}
+
+func runStaticPod(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
+	const manifest = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"static","namespace":"default"},"spec":{
+"hostNetwork":true,"containers":[{"name":"main","image":"%s","imagePullPolicy":"Never","command":["sleep","3600"]}]}}`
+	path := filepath.Join(c.ManifestDir(), "static.json")
+	if err := os.WriteFile(path, fmt.Appendf(nil, manifest, lab.ToolboxImage), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitReady(ctx, t, client, "static-"+c.NodeName())
+}
+
+func waitReady(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	var last corev1.PodStatus
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
+		}
+		last = p.Status
+		for _, cond := range p.Status.Conditions {
+			if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		t.Fatalf("pod %s is not ready: %v: %+v", name, err, last)
+	}
+}
+
+func hostMounts(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func hostLinks(t *testing.T) string {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func checkNothingLeft(t *testing.T, c *lab.Cluster, pid string, mounts []byte, links string) {
+	if _, err := os.Stat(filepath.Join("/proc", pid)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("process %s is still there (%v)", pid, err)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if line, err := os.ReadFile(p); err == nil && bytes.Contains(line, []byte(c.RunDir())) {
+			t.Errorf("left behind: %s", line)
+		}
+	}
+	if !bytes.Equal(mounts, hostMounts(t)) {
+		t.Errorf("the host's mounts changed:\n%s\nto\n%s", mounts, hostMounts(t))
+	}
+	if now := hostLinks(t); now != links {
+		t.Errorf("the host's interfaces changed from %q to %q", links, now)
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/dra-lab-labtest*", "/sys/fs/cgroup/*/dra-lab-labtest*"} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			t.Errorf("cgroups are left: %v (%v)", left, err)
+		}
+	}
+	if _, err := os.Stat(c.RunDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the run directory is still there (%v)", err)
+	}
+}

@@ -1,0 +1,94 @@
+package lab
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller closes it.
+func (c *Cluster) Netlink() (*netlink.Handle, error) {
+	ns, err := netns.GetFromPath(c.namespacePath("net"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the network namespace of cluster %q: %w", c.state.Name, err)
+	}
+	defer func() { _ = ns.Close() }() // the handle's socket stays inside
+	// Only the routing family: others fail on kernels that lack their modules.
+	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+}
+
+// AddVeth makes a pair of connected interfaces in the node and sets both up. A macvlan can have either as its parent.
+func (c *Cluster) AddVeth(name, peer string) error {
+	return c.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
+}
+
+// AddBridge makes a bridge in the node with the given interfaces as its ports, and sets it up.
+func (c *Cluster) AddBridge(name string, ports ...string) error {
+	if err := c.addLink(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
+		return err
+	}
+	return c.withHandle(func(h *netlink.Handle) error {
+		bridge, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for _, p := range ports {
+			port, err := h.LinkByName(p)
+			if err != nil {
+				return fmt.Errorf("cannot find the bridge port %s: %w", p, err)
+			}
+			if err := h.LinkSetMaster(port, bridge); err != nil {
+				return fmt.Errorf("cannot make %s a port of %s: %w", p, name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteLink removes an interface of the node, and with a veth its peer.
+func (c *Cluster) DeleteLink(name string) error {
+	return c.withHandle(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("cannot find interface %s: %w", name, err)
+		}
+		return h.LinkDel(link)
+	})
+}
+
+// addLink makes link and sets it, and others by name, up.
+func (c *Cluster) addLink(link netlink.Link, others ...string) error {
+	return c.withHandle(func(h *netlink.Handle) error {
+		name := link.Attrs().Name
+		if err := h.LinkAdd(link); err != nil {
+			return fmt.Errorf("cannot make interface %s: %w", name, err)
+		}
+		for _, n := range append(others, name) {
+			made, err := h.LinkByName(n)
+			if err != nil {
+				return fmt.Errorf("cannot find interface %s: %w", n, err)
+			}
+			if err := h.LinkSetUp(made); err != nil {
+				return fmt.Errorf("cannot set interface %s up: %w", n, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) withHandle(do func(*netlink.Handle) error) error {
+	h, err := c.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return do(h)
+}
+
+func named(name string) netlink.LinkAttrs {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	return attrs
+}

@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultName is the cluster people get who do not name one.
+const DefaultName = "default"
+
+// extraCNIVariable is the environment variable with a folder of further CNI plugins.
+const extraCNIVariable = "EXTRA_CNI_DIR"
+
+// Options describe a cluster. The zero value is a good one.
+type Options struct {
+	// Name tells clusters apart that run at the same time; empty means DefaultName.
+	Name string
+	// CacheDir is where binaries are kept; empty means CacheDir().
+	CacheDir string
+	// Clone is the project's folder; empty means the one around the working directory.
+	Clone string
+	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
+	RunDir string
+	// NodeName is the name of the node; empty means "e2e-node".
+	NodeName string
+	// NodeLabels are further labels of the node.
+	NodeLabels map[string]string
+	// FeatureGates differ from the defaults of the Kubernetes version, for all components.
+	FeatureGates map[string]bool
+	// RuntimeConfig switches API groups on or off, for example "resource.k8s.io/v1beta2": "true".
+	RuntimeConfig map[string]string
+	// SyncFrequency is how often kubelet looks at its pods; zero means 5 s. Kubernetes' own default is a minute, so that
+	// whatever failed once would be tried again only after that long.
+	SyncFrequency time.Duration
+	// ExtraCNIDir has further CNI plugins, which are shown in /opt/cni/bin; empty means $EXTRA_CNI_DIR, if set.
+	ExtraCNIDir string
+	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
+	Images []string
+	// StartTimeout bounds the start without the build; zero means two minutes.
+	StartTimeout time.Duration
+	// Detached lets the cluster outlive the process that started it.
+	Detached bool
+	// Progress gets a line for every step; nil means none.
+	Progress io.Writer
+}
+
+// nameForm is what both a folder and a cgroup can be called.
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// withDefaults fills in what is empty and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	o.Name = or(o.Name, DefaultName)
+	o.NodeName = or(o.NodeName, "e2e-node")
+	o.ExtraCNIDir = or(o.ExtraCNIDir, os.Getenv(extraCNIVariable))
+	if o.SyncFrequency == 0 {
+		o.SyncFrequency = 5 * time.Second
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 2 * time.Minute
+	}
+	for _, n := range []string{o.Name, o.NodeName} {
+		if !nameForm.MatchString(n) {
+			return o, fmt.Errorf("%q is not a good name: use up to 40 small letters, digits and dashes", n)
+		}
+	}
+	if err := o.checkFiles(); err != nil {
+		return o, err
+	}
+	return o, o.paths()
+}
+
+func (o *Options) checkFiles() error {
+	for _, path := range append(slices.Clone(o.Images), o.ExtraCNIDir) {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			return fmt.Errorf("cannot use an image or a CNI folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// paths makes all paths absolute.
+func (o *Options) paths() error {
+	var errs []error
+	abs := func(p string) string {
+		a, err := filepath.Abs(p)
+		errs = append(errs, err)
+		return a
+	}
+	cache, err := cacheDir(o.CacheDir)
+	if err != nil {
+		return err
+	}
+	o.CacheDir = cache
+	o.RunDir = abs(or(o.RunDir, filepath.Join(cache, "run", o.Name)))
+	if o.ExtraCNIDir != "" {
+		o.ExtraCNIDir = abs(o.ExtraCNIDir)
+	}
+	o.Images = slices.Clone(o.Images)
+	for i, p := range o.Images {
+		o.Images[i] = abs(p)
+	}
+	if o.Clone == "" {
+		o.Clone, err = findClone()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// wait bounds the start by the timeout.
+func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, o.StartTimeout, fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))
+}
+
+// cgroupName is the cluster's own name in every cgroup hierarchy. The run directory is part of it, since two users can
+// have clusters of the same name.
+func cgroupName(name, runDir string) string {
+	sum := sha256.Sum256([]byte(runDir))
+	return "dra-lab-" + name + "-" + hex.EncodeToString(sum[:])[:8]
+}
+
+// gates renders feature gates for a command line.
+func gates(m map[string]bool) string {
+	return settings(m, func(v bool) string { return fmt.Sprint(v) })
+}
+
+// settings renders a map as a=b,c=d in order.
+func settings[V any](m map[string]V, show func(V) string) string {
+	out := make([]string, 0, len(m))
+	for k, v := range m {
+		out = append(out, k+"="+show(v))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ",")
+}
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}

@@ -1,0 +1,74 @@
+package lab_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// ownerVariable makes TestOwner the process that owns a cluster.
+const ownerVariable = "LAB_TEST_OWNER"
+
+// TestOwner is not a test: TestClusterEndsWithItsOwner runs it as a program that it can kill.
+func TestOwner(t *testing.T) {
+	if os.Getenv(ownerVariable) == "" {
+		t.Skip("runs only as a part of TestClusterEndsWithItsOwner")
+	}
+	c, err := lab.Up(t.Context(), lab.Options{Name: "labtest-owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stdout.WriteString("pid " + initPID(c) + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {}
+}
+
+func TestClusterEndsWithItsOwner(t *testing.T) {
+	skipUnlessPossible(t)
+	mounts, links := hostMounts(t), hostLinks(t)
+	owner := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOwner$", "-test.v=false")
+	owner.Env = append(os.Environ(), ownerVariable+"=1")
+	owner.Stderr = t.Output()
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || len(line) < 6 {
+		t.Fatalf("the owner printed %q (%v)", line, err)
+	}
+	pid := line[4 : len(line)-1]
+	c, err := lab.Open(lab.Options{Name: "labtest-owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait() // was killed
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(filepath.Join("/proc", pid))
+		return errors.Is(err, fs.ErrNotExist), nil
+	})
+	if err != nil {
+		t.Errorf("the cluster outlives its owner: %v", err)
+	}
+	if found, err := lab.Remove(t.Context(), lab.Options{Name: "labtest-owner"}); err != nil || !found {
+		t.Errorf("what it left was not removed (%v, %v)", found, err)
+	}
+	checkNothingLeft(t, c, pid, mounts, links)
+}

@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// validity is how long the certificates hold; clusters live shorter.
+const validity = 30 * 24 * time.Hour
+
+// authority is the cluster's certificate authority.
+type authority struct {
+	dir    string
+	cert   *x509.Certificate
+	pem    []byte
+	key    *ecdsa.PrivateKey
+	serial int64
+}
+
+// identity is one certificate the cluster needs.
+type identity struct {
+	file string
+	name string
+	orgs []string
+	// dns is set for servers.
+	dns []string
+	// kubeconfig says that a kubeconfig goes with it.
+	kubeconfig bool
+}
+
+// identities lists the certificates of a cluster.
+func identities(node string) []identity {
+	return []identity{
+		{file: "apiserver", name: "kube-apiserver", dns: []string{
+			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		}},
+		{file: "kubelet-server", name: "system:node:" + node, orgs: []string{"system:nodes"}, dns: []string{node, "localhost"}},
+		{file: "apiserver-kubelet", name: "kube-apiserver-kubelet-client", orgs: []string{"system:masters"}},
+		{file: "admin", name: "kubernetes-admin", orgs: []string{"system:masters"}, kubeconfig: true},
+		{file: "controller-manager", name: "system:kube-controller-manager", kubeconfig: true},
+		{file: "scheduler", name: "system:kube-scheduler", kubeconfig: true},
+		{file: "kubelet", name: "system:node:" + node, orgs: []string{"system:nodes"}, kubeconfig: true},
+	}
+}
+
+// writePKI writes all keys, certificates and kubeconfigs of a cluster into dir.
+func writePKI(dir, node, server string, ips []net.IP) error {
+	a, err := newAuthority(dir)
+	if err != nil {
+		return fmt.Errorf("cannot make the cluster's certificate authority: %w", err)
+	}
+	for _, id := range identities(node) {
+		if err := a.issue(id, server, ips); err != nil {
+			return fmt.Errorf("cannot make the certificate %s: %w", id.file, err)
+		}
+	}
+	sa, _, err := a.newKey("sa")
+	if err != nil {
+		return fmt.Errorf("cannot make the service account key: %w", err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(sa.Public())
+	if err != nil {
+		return fmt.Errorf("cannot encode the service account key: %w", err)
+	}
+	_, err = a.write("sa.pub", "PUBLIC KEY", pub)
+	return err
+}
+
+func newAuthority(dir string) (*authority, error) {
+	a := &authority{dir: dir}
+	var err error
+	if a.key, _, err = a.newKey("ca"); err != nil {
+		return nil, err
+	}
+	t := a.template(identity{name: "lab-ca"})
+	t.IsCA = true
+	t.KeyUsage |= x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, t, t, a.key.Public(), a.key)
+	if err != nil {
+		return nil, err
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, err
+	}
+	a.pem, err = a.write("ca.crt", "CERTIFICATE", der)
+	return a, err
+}
+
+func (a *authority) template(id identity) *x509.Certificate {
+	a.serial++
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber:          big.NewInt(a.serial),
+		Subject:               pkix.Name{CommonName: id.name, Organization: id.orgs},
+		NotBefore:             now.Add(-time.Hour), // clocks differ
+		NotAfter:              now.Add(validity),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+	}
+}
+
+func (a *authority) issue(id identity, server string, ips []net.IP) error {
+	key, keyPEM, err := a.newKey(id.file)
+	if err != nil {
+		return err
+	}
+	t := a.template(id)
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if id.dns != nil {
+		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		t.DNSNames, t.IPAddresses = id.dns, ips
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
+	if err != nil {
+		return err
+	}
+	certPEM, err := a.write(id.file+".crt", "CERTIFICATE", der)
+	if err != nil || !id.kubeconfig {
+		return err
+	}
+	return clientcmd.WriteToFile(a.kubeconfig(id, server, certPEM, keyPEM), filepath.Join(a.dir, id.file+".kubeconfig"))
+}
+
+func (a *authority) kubeconfig(id identity, server string, cert, key []byte) clientcmdapi.Config {
+	const cluster = "lab"
+	c := *clientcmdapi.NewConfig()
+	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: a.pem}
+	c.AuthInfos[id.file] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	c.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: id.file}
+	c.CurrentContext = cluster
+	return c
+}
+
+func (a *authority) newKey(name string) (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := a.write(name+".key", "EC PRIVATE KEY", der)
+	return key, data, err
+}
+
+func (a *authority) write(name, kind string, der []byte) ([]byte, error) {
+	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	return data, os.WriteFile(filepath.Join(a.dir, name), data, 0o600)
+}

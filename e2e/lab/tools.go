@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+const (
+	buildTags   = "seccomp no_btrfs no_zfs osusergo netgo"
+	pluginsPath = "github.com/containernetworking/plugins"
+)
+
+// toolchain is the module e2e/tools: what to build and with which flags.
+type toolchain struct {
+	dir   string   // of the module
+	tools []string // package paths
+	flags []string // of go build
+	hash  string   // names the result
+}
+
+// goMod is the part of `go mod edit -json` that matters here.
+type goMod struct {
+	Require []struct{ Path, Version string }
+	Tool    []struct{ Path string }
+}
+
+func readTools(ctx context.Context, clone string) (toolchain, error) {
+	t := toolchain{dir: filepath.Join(clone, "e2e", "tools")}
+	data, err := t.command(ctx, "mod", "edit", "-json").Output()
+	if err != nil {
+		return t, fmt.Errorf("cannot read %s/go.mod: %w", t.dir, explain(err))
+	}
+	var mod goMod
+	if err := json.Unmarshal(data, &mod); err != nil {
+		return t, fmt.Errorf("cannot decode %s/go.mod: %w", t.dir, err)
+	}
+	for _, tool := range mod.Tool {
+		t.tools = append(t.tools, tool.Path)
+	}
+	if t.flags, err = buildFlags(mod); err != nil {
+		return t, err
+	}
+	version, err := t.command(ctx, "env", "GOVERSION").Output()
+	if err != nil {
+		return t, fmt.Errorf("cannot ask for Go's version: %w", explain(err))
+	}
+	t.hash, err = t.fingerprint(strings.TrimSpace(string(version)))
+	return t, err
+}
+
+// buildFlags puts the versions from go.mod into the binaries, where released ones have them too.
+func buildFlags(mod goMod) ([]string, error) {
+	versions := map[string]string{}
+	for _, r := range mod.Require {
+		versions[r.Path] = r.Version
+	}
+	kubernetes, containerd, runc := versions["k8s.io/kubernetes"], versions["github.com/containerd/containerd/v2"], versions["github.com/opencontainers/runc"]
+	parts := strings.SplitN(strings.TrimPrefix(kubernetes, "v"), ".", 3)
+	if len(parts) != 3 || containerd == "" || runc == "" {
+		return nil, fmt.Errorf("e2e/tools/go.mod must require k8s.io/kubernetes, containerd and runc: it has %q, %q and %q", kubernetes, containerd, runc)
+	}
+	const base = "-X k8s.io/component-base/version."
+	ld := strings.Join([]string{
+		"-s -w",
+		base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base + "gitMinor=" + parts[1],
+		"-X github.com/containerd/containerd/v2/version.Version=" + containerd,
+		"-X main.version=" + strings.TrimPrefix(runc, "v"),
+	}, " ")
+	return []string{"-trimpath", "-tags", buildTags, "-ldflags", ld}, nil
+}
+
+// fingerprint names the binaries by everything they depend on.
+func (t toolchain) fingerprint(goVersion string) (string, error) {
+	h := sha256.New()
+	for _, f := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(t.dir, f))
+		if err != nil {
+			return "", err
+		}
+		h.Write(data) // never fails, says package hash
+	}
+	if _, err := fmt.Fprintln(h, goVersion, runtime.GOOS, runtime.GOARCH, t.flags); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+// command prepares a go command in the module. Settings of the caller that would change the result are taken away.
+func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=", "GOWORK=off")
+	return cmd
+}
+
+// build runs go build into dir and gives its messages to stderr.
+func (t toolchain) build(ctx context.Context, dir string, stderr io.Writer) error {
+	args := append([]string{"build", "-v"}, t.flags...)
+	cmd := t.command(ctx, append(args, "-o", dir+string(filepath.Separator), "tool")...)
+	cmd.Stderr = stderr
+	return cmd.Run()
+}
+
+// packages counts what a build from nothing compiles. With an empty module cache this is what downloads the modules.
+func (t toolchain) packages(ctx context.Context) (int, error) {
+	out, err := t.command(ctx, "list", "-deps", "-tags", buildTags, "tool").Output()
+	if err != nil {
+		return 0, fmt.Errorf("cannot list what to build: %w", explain(err))
+	}
+	return strings.Count(string(out), "\n"), nil
+}
+
+// arrange gives the binaries the names and the places they are looked for under.
+func (t toolchain) arrange(dir string) error {
+	if err := os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, "etcd")); err != nil {
+		return err
+	}
+	cni := filepath.Join(dir, "cni")
+	if err := os.Mkdir(cni, 0o755); err != nil {
+		return err
+	}
+	for _, tool := range t.tools {
+		if !strings.HasPrefix(tool, pluginsPath+"/") {
+			continue
+		}
+		if err := os.Rename(filepath.Join(dir, path.Base(tool)), filepath.Join(cni, path.Base(tool))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain adds what a failed program printed.
+func explain(err error) error {
+	if exit, ok := err.(*exec.ExitError); ok && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return err
+}

@@ -1,0 +1,237 @@
+package lab
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+)
+
+func must[T any](t *testing.T, v T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func testOptions(t *testing.T, o Options) Options {
+	t.Helper()
+	o.CacheDir, o.Clone = t.TempDir(), t.TempDir()
+	out, err := o.withDefaults()
+	return must(t, out, err)
+}
+
+func TestOptionsDefaults(t *testing.T) {
+	o := testOptions(t, Options{})
+	if o.Name != "default" || o.NodeName != "e2e-node" || o.SyncFrequency != 5*time.Second {
+		t.Errorf("unexpected defaults: %+v", o)
+	}
+	if want := filepath.Join(o.CacheDir, "run", "default"); o.RunDir != want {
+		t.Errorf("the run directory is %s, want %s", o.RunDir, want)
+	}
+	for _, bad := range []Options{
+		{Name: "../x"}, {Name: "A"}, {Name: "-a"}, {Name: strings.Repeat("a", 41)}, {NodeName: "a b"},
+		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDir: "/does/not/exist"},
+	} {
+		bad.CacheDir, bad.Clone = t.TempDir(), t.TempDir()
+		if _, err := bad.withDefaults(); err == nil {
+			t.Errorf("accepted: %+v", bad)
+		}
+	}
+}
+
+func TestExtraCNIFromEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("EXTRA_CNI_DIR", dir)
+	if o := testOptions(t, Options{}); o.ExtraCNIDir != dir {
+		t.Errorf("EXTRA_CNI_DIR is not used: %q", o.ExtraCNIDir)
+	}
+}
+
+func TestKubeletConfig(t *testing.T) {
+	o := testOptions(t, Options{FeatureGates: map[string]bool{"B": true, "A": false}, SyncFrequency: 7 * time.Second})
+	data, err := kubeletConfig(o, "group")
+	var got struct {
+		CgroupRoot    string
+		SyncFrequency string
+		FailCgroupV1  *bool
+		FeatureGates  map[string]bool
+		StaticPodPath string
+	}
+	if err := yaml.Unmarshal(must(t, data, err), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.CgroupRoot != "/group" || got.SyncFrequency != "7s" || got.FailCgroupV1 == nil || *got.FailCgroupV1 {
+		t.Errorf("unexpected configuration:\n%s", data)
+	}
+	if !got.FeatureGates["B"] || got.FeatureGates["A"] || got.StaticPodPath != filepath.Join(o.RunDir, "manifests") {
+		t.Errorf("unexpected configuration:\n%s", data)
+	}
+}
+
+func TestCommandLines(t *testing.T) {
+	b := Binaries{Dir: "/bin-dir"}
+	plain := testOptions(t, Options{})
+	gated := testOptions(t, Options{
+		FeatureGates: map[string]bool{"B": true, "A": false}, NodeLabels: map[string]string{"x": "1"},
+		RuntimeConfig: map[string]string{"resource.k8s.io/v1beta2": "true"},
+	})
+	for _, c := range Components() {
+		args, err := commandLine(c, plain, b)
+		if must(t, args, err)[0] != "/bin-dir/"+string(c) {
+			t.Errorf("%s runs %s", c, args[0])
+		}
+		if line := strings.Join(args, " "); strings.Contains(line, "feature-gates") || strings.Contains(line, "runtime-config") {
+			t.Errorf("%s does not run with its defaults: %s", c, line)
+		}
+	}
+	for _, c := range []Component{APIServer, ControllerManager, Scheduler} {
+		args, err := commandLine(c, gated, b)
+		if !slices.Contains(must(t, args, err), "--feature-gates=A=false,B=true") {
+			t.Errorf("%s lacks the feature gates: %v", c, args)
+		}
+	}
+	args, err := commandLine(Kubelet, gated, b)
+	if !slices.Contains(must(t, args, err), "--node-labels=x=1") {
+		t.Errorf("kubelet lacks the label: %v", args)
+	}
+	if _, err := commandLine("other", plain, b); err == nil {
+		t.Error("an unknown component was accepted")
+	}
+}
+
+func TestPKI(t *testing.T) {
+	dir := t.TempDir()
+	if err := writePKI(dir, "worker", apiURL, []net.IP{net.ParseIP(apiAddress)}); err != nil {
+		t.Fatal(err)
+	}
+	ca := x509.NewCertPool()
+	if !ca.AppendCertsFromPEM(read(t, dir, "ca.crt")) {
+		t.Fatal("no certificate authority")
+	}
+	for _, id := range identities("worker") {
+		block, _ := pem.Decode(read(t, dir, id.file+".crt"))
+		cert, err := x509.ParseCertificate(block.Bytes)
+		opts := x509.VerifyOptions{Roots: ca, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		if id.dns != nil {
+			opts.KeyUsages, opts.DNSName = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, id.dns[0]
+		}
+		if _, err := must(t, cert, err).Verify(opts); err != nil {
+			t.Errorf("%s: %v", id.file, err)
+		}
+		if id.kubeconfig {
+			config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, id.file+".kubeconfig"))
+			if must(t, config, err).Host != apiURL {
+				t.Errorf("%s leads to %s", id.file, config.Host)
+			}
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "ca.key")); must(t, info, err).Mode().Perm() != 0o600 {
+		t.Error("the key can be read by others")
+	}
+}
+
+func read(t *testing.T, elem ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(elem...))
+	return must(t, data, err)
+}
+
+func TestToolsFollowGoMod(t *testing.T) {
+	clone, err := findClone()
+	tools, err := readTools(t.Context(), must(t, clone, err))
+	must(t, tools, err)
+	if len(tools.tools) < 20 || !strings.Contains(strings.Join(tools.flags, " "), "version.gitVersion=v1.") {
+		t.Errorf("unexpected tools %v with %q", tools.tools, tools.flags)
+	}
+	again, err := readTools(t.Context(), clone)
+	if must(t, again, err).hash != tools.hash {
+		t.Error("the hash is not stable")
+	}
+	for name, change := range map[string]func(*toolchain) string{
+		"Go":    func(*toolchain) string { return "go9.9" },
+		"flags": func(c *toolchain) string { c.flags = append(slices.Clone(c.flags), "-race"); return "go1" },
+	} {
+		base, err := tools.fingerprint("go1")
+		changed := tools
+		other, err2 := changed.fingerprint(change(&changed))
+		if must(t, base, errors.Join(err, err2)) == other {
+			t.Errorf("another %s gives the same hash", name)
+		}
+	}
+	if _, err := buildFlags(goMod{}); err == nil {
+		t.Error("a go.mod without Kubernetes was accepted")
+	}
+}
+
+func TestBuildLog(t *testing.T) {
+	l := &buildLog{}
+	for _, s := range []string{"a/b\nc/", "d\n# a/b\nx.go:1:2: ", "wrong\n", "go: downloading x v1\n"} {
+		if _, err := l.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.packages() != 2 || !strings.Contains(l.tail(), "x.go:1:2: wrong") {
+		t.Errorf("counted %d packages, kept %q", l.packages(), l.tail())
+	}
+}
+
+func TestProcessIdentity(t *testing.T) {
+	me, err := identify(os.Getpid())
+	if !must(t, me, err).alive() {
+		t.Error("we are not alive")
+	}
+	other := me
+	other.Start++
+	if other.alive() {
+		t.Error("a process with another start time counts as the same")
+	}
+	if err := other.kill(t.Context()); err != nil { // must not kill us
+		t.Error(err)
+	}
+}
+
+func TestLockExcludes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lockFile(t.Context(), path)
+	must(t, unlock, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := lockFile(ctx, path); err == nil {
+		t.Error("two hold the lock")
+	}
+	unlock()
+	unlock, err = lockFile(t.Context(), path)
+	must(t, unlock, err)()
+}
+
+func TestForeignRunDirIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweep(t.Context(), Options{Name: "x", RunDir: dir}); err == nil {
+		t.Error("a folder with foreign files was taken")
+	}
+	found, err := Remove(t.Context(), Options{Name: "x", CacheDir: t.TempDir(), RunDir: dir})
+	if must(t, found, err) || !exists(filepath.Join(dir, "precious")) {
+		t.Error("a foreign folder was removed")
+	}
+}
+
+func TestOpenTellsThatNothingRuns(t *testing.T) {
+	if _, err := Open(Options{CacheDir: t.TempDir()}); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("got %v", err)
+	}
+}

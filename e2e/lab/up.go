@@ -1,0 +1,301 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
+)
+
+// Up starts a cluster and returns when pods can be made. What an earlier run of the same name left is removed first. The
+// context bounds the start only; without Detached the cluster ends with this process at the latest.
+func Up(ctx context.Context, o Options) (*Cluster, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start a cluster: %w", err)
+	}
+	p := newProgress(o.Progress)
+	if err := checkMachine(ctx, p); err != nil {
+		return nil, err
+	}
+	bins, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lockRun(ctx, o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c := &Cluster{opts: o, state: state{
+		Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: bins,
+		Cgroup: cgroupName(o.Name, o.RunDir), Detached: o.Detached, Started: time.Now(),
+	}}
+	if err := sweep(ctx, o); err != nil {
+		return nil, fmt.Errorf("cannot start cluster %q: %w", o.Name, err)
+	}
+	ctx, cancel := o.wait(ctx)
+	defer cancel()
+	if err := c.bringUp(ctx, p); err != nil {
+		err = fmt.Errorf("cannot start cluster %q: %w; logs are in %s", o.Name, err, filepath.Join(o.RunDir, node.LogDir))
+		return nil, errors.Join(err, c.end(context.WithoutCancel(ctx)))
+	}
+	p.step("cluster %q is ready", o.Name)
+	return c, nil
+}
+
+// lockRun keeps two from starting or stopping the same cluster at once.
+func lockRun(ctx context.Context, runDir string) (func(), error) {
+	if err := os.MkdirAll(filepath.Dir(runDir), 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make the run directory: %w", err)
+	}
+	return lockFile(ctx, runDir+".lock")
+}
+
+// sweep removes what a crashed run left; a living cluster is an error.
+func sweep(ctx context.Context, o Options) error {
+	s, err := loadState(o.RunDir)
+	if err == nil && running(ctx, s) {
+		return fmt.Errorf("it is running already (process %d): stop it first, for example with: lab down --name %s", s.Init.PID, o.Name)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist) && exists(o.RunDir):
+		return checkEmpty(o.RunDir)
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot read what an earlier run left: %w; remove %s", err, o.RunDir)
+	}
+	return (&Cluster{opts: o, state: s}).remove(ctx)
+}
+
+// running tells whether a cluster is in use. A detached one that never became ready is not: its start was broken off, since
+// we hold the lock. One that does not answer, or whose owner may just have ended, gets a moment to finish dying.
+func running(ctx context.Context, s state) bool {
+	if s.Detached && !s.Ready {
+		return false
+	}
+	if _, err := (&Cluster{state: s}).Status(ctx); err == nil && s.Detached {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return poll(ctx, pollInterval, func(context.Context) error {
+		if s.Init.alive() {
+			return errors.New("it runs")
+		}
+		return nil
+	}) != nil
+}
+
+// checkEmpty protects a folder that is not ours from being used, and later removed.
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("the run directory %s holds something else: choose an empty or a new one", dir)
+	}
+	return nil
+}
+
+func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	images, err := c.helpers(ctx)
+	if err != nil {
+		return err
+	}
+	p.step("keys, configuration and images written")
+	if err := c.startInit(ctx); err != nil {
+		return err
+	}
+	p.step("namespaces, mounts and network made")
+	if err := c.startControlPlane(ctx, p, append(images, c.opts.Images...)); err != nil {
+		return err
+	}
+	if err := c.startRest(ctx, p); err != nil {
+		return err
+	}
+	c.state.Ready = true
+	return c.state.save()
+}
+
+// prepare writes everything that the components read.
+func (c *Cluster) prepare() error {
+	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir, imageDir, helperDir, manifestDir} {
+		if err := os.MkdirAll(filepath.Join(c.state.RunDir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := c.state.save(); err != nil { // before anything outside of the run directory is made
+		return err
+	}
+	if err := makeCgroups(c.state.Cgroup); err != nil {
+		return err
+	}
+	ips := []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(nodeAddress), net.ParseIP(apiAddress)}
+	if err := writePKI(filepath.Join(c.state.RunDir, pkiDir), c.state.NodeName, apiURL, ips); err != nil {
+		return err
+	}
+	kubelet, err := kubeletConfig(c.opts, c.state.Cgroup)
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{
+		kubeletFile:    kubelet,
+		containerdFile: []byte(containerdConfig(c.state.Binaries.Path("runc"))),
+	} {
+		if err := os.WriteFile(filepath.Join(c.state.RunDir, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return c.saveSpec()
+}
+
+func (c *Cluster) saveSpec() error {
+	network, err := clusterNetwork()
+	if err != nil {
+		return err
+	}
+	cni := []string{c.state.Binaries.CNIDir}
+	if extra := c.opts.ExtraCNIDir; extra != "" {
+		cni = []string{extra, c.state.Binaries.CNIDir}
+	}
+	return node.Spec{
+		RunDir: c.state.RunDir, Keep: append([]string{c.state.RunDir, c.state.Binaries.Dir}, cni...), CNIDirs: cni,
+		Hostname: c.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName, NodeAddress: nodeCIDR,
+		Files: map[string]string{
+			"/etc/hosts":                     hostsFile(c.state.NodeName),
+			"/etc/resolv.conf":               "",
+			"/etc/cni/net.d/10-lab.conflist": network,
+		},
+		Lifetime: !c.state.Detached,
+	}.Save()
+}
+
+// helpers builds the two small programs of our own and packs the images.
+func (c *Cluster) helpers(ctx context.Context) ([]string, error) {
+	dir := filepath.Join(c.state.RunDir, helperDir)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./e2e/cmd/labnode", "./e2e/cmd/pause")
+	cmd.Dir = c.opts.Clone
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cannot build labnode and pause: %w: %s", err, out)
+	}
+	return writeImages(filepath.Join(c.state.RunDir, imageDir), filepath.Join(dir, "pause"))
+}
+
+// startInit starts process 1 in namespaces of its own and waits until it can be told what to do.
+func (c *Cluster) startInit(ctx context.Context) error {
+	logPath := c.Logs("node")
+	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }() // process 1 has its own copy
+	cmd := exec.Command(filepath.Join(c.state.RunDir, helperDir, "labnode"), c.state.RunDir)
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", c.environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // an interrupt typed at the terminal is for the caller alone
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+	}
+	if err := c.startTied(cmd); err != nil {
+		return fmt.Errorf("cannot make the namespaces: %w", err)
+	}
+	if c.state.Init, err = identify(cmd.Process.Pid); err != nil {
+		return err
+	}
+	c.exited = make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(c.exited)
+	}()
+	if err := c.state.save(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = poll(ctx, 2*time.Millisecond, func(ctx context.Context) error {
+		_, err := c.Status(ctx)
+		if !c.state.Init.alive() {
+			cancel() // it cannot answer any more
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("process 1 does not answer: %w\n%s", err, tail(logPath, 15))
+	}
+	return nil
+}
+
+// startTied starts process 1, and unless detached holds one end of a pipe whose other end process 1 watches.
+func (c *Cluster) startTied(cmd *exec.Cmd) error {
+	if c.state.Detached {
+		return cmd.Start()
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Close() }() // process 1 has its own copy
+	cmd.ExtraFiles = []*os.File{theirs}   // becomes node.LifetimeFD
+	c.lifetime = ours
+	return cmd.Start()
+}
+
+func (c *Cluster) startControlPlane(ctx context.Context, p *progress, images []string) error {
+	// The API server does much before it needs etcd, so that it does not wait for etcd here.
+	for _, comp := range []Component{Etcd, Containerd, APIServer} {
+		if err := c.launch(ctx, comp); err != nil {
+			return err
+		}
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := c.WaitHealthy(gctx, Containerd); err != nil {
+			return err
+		}
+		err := c.ImportImages(gctx, images...)
+		p.step("containerd runs, images imported")
+		return err
+	})
+	group.Go(func() error {
+		if err := c.WaitHealthy(gctx, Etcd); err != nil {
+			return err
+		}
+		p.step("etcd is healthy")
+		err := c.WaitHealthy(gctx, APIServer)
+		p.step("API server is healthy")
+		return err
+	})
+	return group.Wait()
+}
+
+func (c *Cluster) startRest(ctx context.Context, p *progress) error {
+	group, gctx := errgroup.WithContext(ctx)
+	for _, comp := range []Component{ControllerManager, Scheduler, Kubelet} {
+		if err := c.launch(ctx, comp); err != nil {
+			return err
+		}
+		group.Go(func() error { return c.WaitHealthy(gctx, comp) })
+	}
+	group.Go(func() error {
+		err := c.waitNode(gctx)
+		p.step("node %s is ready", c.state.NodeName)
+		return err
+	})
+	group.Go(func() error { return c.waitServiceAccount(gctx) })
+	return group.Wait()
+}

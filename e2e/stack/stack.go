@@ -1,0 +1,116 @@
+// Package stack puts the driver and the controller into a lab cluster, as they are shipped: our own binaries in images,
+// and the manifests of the deploy folder.
+//
+// The rule of this package: it does nothing that a user of the manifests could not do.
+package stack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/image"
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// Namespace is where driver and controller run.
+const Namespace = "dra-network"
+
+// Names of the binaries, which are those of their images too.
+const (
+	Driver     = "dra-network-driver"
+	Controller = "dra-network-controller"
+)
+
+// Options say what is put into a cluster.
+type Options struct {
+	// Clone is the project's folder, with deploy/ in it.
+	Clone string
+	// Bin has the binaries.
+	Bin string
+	// Progress is told what is done; may be nil.
+	Progress io.Writer
+}
+
+// Pack writes an image archive of each binary into dir and returns their paths.
+func Pack(bin, dir string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	var tars []string
+	for _, name := range []string{Driver, Controller} {
+		path := filepath.Join(dir, name+".tar")
+		err := image.Write(path, image.Spec{
+			Ref:        "localhost/" + name + ":dev",
+			Files:      []image.File{{Path: "/" + name, Source: filepath.Join(bin, name)}},
+			Entrypoint: []string{"/" + name},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cannot pack %s (build it first): %w", name, err)
+		}
+		tars = append(tars, path)
+	}
+	return tars, nil
+}
+
+// Install packs, imports and deploys everything, and waits until driver and controller are ready.
+func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
+	if options.Progress == nil {
+		options.Progress = io.Discard
+	}
+	start := time.Now()
+	step := func(text string) {
+		_, _ = fmt.Fprintf(options.Progress, "%6.1fs  %s\n", time.Since(start).Seconds(), text)
+	}
+	dir, err := os.MkdirTemp("", "dra-network-images-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	tars, err := Pack(options.Bin, dir)
+	if err != nil {
+		return err
+	}
+	if err := cluster.ImportImages(ctx, tars...); err != nil {
+		return err
+	}
+	step("images of driver and controller imported")
+	if err := restart(ctx, cluster); err != nil {
+		return err
+	}
+	if err := apply(ctx, cluster, filepath.Join(options.Clone, "deploy")); err != nil {
+		return err
+	}
+	step("manifests applied")
+	for _, workload := range []string{"deployment/" + Controller, "daemonset/" + Driver} {
+		if _, err := cluster.Exec(ctx, "kubectl", "-n", Namespace, "rollout", "status", workload, "--timeout=60s"); err != nil {
+			logs, _ := cluster.Exec(ctx, "kubectl", "-n", Namespace, "logs", workload, "--tail=20")
+			return fmt.Errorf("%s is not ready: %w\n%s", workload, err, logs)
+		}
+		step(workload + " is ready")
+	}
+	return nil
+}
+
+// restart ends what runs from older images of the same name.
+func restart(ctx context.Context, cluster *lab.Cluster) error {
+	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found", "--wait=true", "--timeout=60s")
+	return err
+}
+
+// apply follows the comment in deploy/kustomization.yaml: definitions first.
+func apply(ctx context.Context, cluster *lab.Cluster, deploy string) error {
+	for _, args := range [][]string{
+		{"apply", "-f", filepath.Join(deploy, "crds")},
+		{"wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds")},
+		{"apply", "-k", deploy},
+	} {
+		if _, err := cluster.Exec(ctx, append([]string{"kubectl"}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestMacvlanWithTuning(t *testing.T) {
+	e := newEnv(t, "macvlan")
+	e.veth("mv0")
+	e.apply(documents(expose("mv0", "macvlan", true, "mv0"), topology("mv", `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "mv0"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.101.0.0/24}}
+- name: tune
+  type: tuning
+  dependOn: [uplink]
+  config: {mtu: 1402}`), claimTemplate("mv", "mv-uplink")))
+	e.offer("mv0")
+	e.apply(pod("p", "mv"))
+	e.ready("p")
+	if shown := e.in("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1402", "inet 10.101.0.2/24"}) {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
+	logs, err := filepath.Glob(e.fileOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("CNI logs are %v, %v", logs, err)
+	}
+	text, err := os.ReadFile(logs[0])
+	if err != nil || strings.Count(string(text), "\n") != 2 || !containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {
+		t.Errorf("CNI log is %s, %v", text, err)
+	}
+}
+
+func TestWholeLinkComesHome(t *testing.T) {
+	e := newEnv(t, "whole")
+	e.veth("wl0")
+	before := e.link("wl0")
+	e.apply(documents(expose("wl0", "host-device", false, "wl0"), topology("wl", `
+- name: link
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "wl0"'}
+  config: {ipam: {type: host-local, subnet: 10.102.0.0/24}}`), claimTemplate("wl", "wl-link")))
+	e.offer("wl0")
+	generation := e.generations()
+	one := pod("p", "wl")
+	e.apply(one)
+	e.ready("p")
+	if _, err := e.cluster.Exec(context.Background(), "ip", "link", "show", "wl0"); err == nil {
+		t.Error("the link is still on the node")
+	}
+	if shown := e.in("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"inet 10.102.0.2/24"}) {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	e.remove(one)
+	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
+		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
+	}
+	if now := e.generations(); now != generation {
+		t.Errorf("the slices were changed by a pod that came and went: %s, before: %s", now, generation)
+	}
+}
+
+// generations shows which slices there are and how often they were written.
+func (e *env) generations() string {
+	slices, err := e.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	var all []string
+	for _, slice := range slices.Items {
+		all = append(all, fmt.Sprintf("%s@%s", slice.Name, slice.ResourceVersion))
+	}
+	return strings.Join(all, " ")
+}
+
+func mac(shown string) string {
+	fields := strings.Fields(shown)
+	for i, field := range fields {
+		if field == "link/ether" && i+1 < len(fields) {
+			return fields[i+1]
+		}
+	}
+	return "none in " + shown
+}
+
+func TestBridge(t *testing.T) {
+	e := newEnv(t, "bridge")
+	if err := e.cluster.AddBridge("tbr0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.cluster.DeleteLink("tbr0"); err != nil {
+			t.Error(err)
+		}
+	})
+	e.apply(documents(expose("tbr0", "bridge", true, "tbr0"), topology("tbr", `
+- name: port
+  type: bridge
+  selector: {cel: 'device.attributes["dra.networking"].type == "bridge" && device.attributes["dra.networking"].ifName == "tbr0"'}
+  ifName: data0
+  config: {ipam: {type: host-local, subnet: 10.103.0.0/24}}`), claimTemplate("tbr", "tbr-port")))
+	e.offer("tbr0")
+	e.apply(documents(pod("a", "tbr"), pod("b", "tbr")))
+	e.ready("a", "b")
+	peer := strings.Split(strings.Fields(e.in("b", "sh", "-c", "ip -4 -o addr show dev data0"))[3], "/")[0]
+	if shown := e.in("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown, "1 packets received") {
+		t.Errorf("ping says\n%s", shown)
+	}
+}
+
+func TestTwentyPodsAtOnce(t *testing.T) {
+	e := newEnv(t, "twenty")
+	e.veth("tw0")
+	e.apply(documents(expose("tw0", "macvlan", true, "tw0"), topology("tw", `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "tw0"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.104.0.0/24}}`), claimTemplate("tw", "tw-uplink")))
+	e.offer("tw0")
+	var names, pods []string
+	for i := range 20 {
+		names = append(names, fmt.Sprintf("p%02d", i))
+		pods = append(pods, pod(names[i], "tw"))
+	}
+	e.apply(documents(pods...))
+	e.ready(names...)
+	addresses := map[string]bool{}
+	for _, name := range names {
+		fields := strings.Fields(e.in(name, "sh", "-c", "ip -4 -o addr show dev net1"))
+		addresses[fields[3]] = true
+	}
+	if len(addresses) != 20 {
+		t.Errorf("20 pods have the addresses %v", addresses)
+	}
+}
+
+// A container that doesn't name the claim shares the pod's network, and waits for it too.
+func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
+	e := newEnv(t, "sidecar")
+	e.veth("sc0")
+	e.apply(documents(expose("sc0", "macvlan", true, "sc0"), topology("sc", `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "sc0"'}
+  config: {ipam: {type: host-local, subnet: 10.105.0.0/24}}`), claimTemplate("sc", "sc-uplink")))
+	e.offer("sc0")
+	e.apply(strings.TrimRight(pod("p", "sc"), "\n") + `
+  initContainers:
+  - name: sidecar
+    restartPolicy: Always
+    image: localhost/toolbox:e2e
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "ip -o link show net1 >/seen && sleep 86400"]
+`)
+	e.ready("p")
+	if output, err := e.kubectl("", "exec", "p", "-c", "sidecar", "--", "cat", "/seen"); err != nil || !strings.Contains(output, "net1") {
+		t.Errorf("the sidecar saw %q when it started, %v", output, err)
+	}
+}
+
+// Two claims of one pod number their interfaces in the order of the pod's resourceClaims.
+func TestTwoClaimsOfOnePod(t *testing.T) {
+	e := newEnv(t, "twoclaims")
+	e.veth("tc0")
+	e.veth("tc1")
+	step := `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
+  config: {ipam: {type: host-local, subnet: 10.%d.0.0/24}}`
+	e.apply(documents(expose("tc", "macvlan", true, "tc0", "tc1"),
+		topology("tca", fmt.Sprintf(step, "tc0", 106)), topology("tcb", fmt.Sprintf(step, "tc1", 107)),
+		claimTemplate("a", "tca-uplink"), claimTemplate("b", "tcb-uplink")))
+	e.offer("tc0", "tc1")
+	e.apply(strings.NewReplacer(
+		"[{name: net, resourceClaimTemplateName: b}]", "[{name: second, resourceClaimTemplateName: b}, {name: first, resourceClaimTemplateName: a}]",
+		"[{name: net}]", "[{name: first}, {name: second}]").Replace(pod("p", "b")))
+	e.ready("p")
+	shown := e.in("p", "ip", "-4", "-o", "addr")
+	if !strings.Contains(shown, "net1    inet 10.107.") || !strings.Contains(shown, "net2    inet 10.106.") {
+		t.Errorf("addresses are\n%s", shown)
+	}
+}

@@ -1,0 +1,265 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// patience bounds every wait of a test.
+const patience = 90 * time.Second
+
+// env is one test's part of the cluster.
+type env struct {
+	*testing.T
+	cluster   *lab.Cluster
+	client    kubernetes.Interface
+	namespace string
+}
+
+// newEnv gives a test a namespace of its own, and checks at its end that nothing is left on the node.
+func newEnv(t *testing.T, namespace string) *env {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts a local Kubernetes in private namespaces")
+	}
+	theCluster.once.Do(func() { theCluster.cluster, theCluster.client, theCluster.err = start() })
+	if theCluster.err != nil {
+		t.Fatalf("no cluster: %v", theCluster.err)
+	}
+	e := &env{T: t, cluster: theCluster.cluster, client: theCluster.client, namespace: namespace}
+	t.Cleanup(e.explain)
+	t.Cleanup(e.checkClean)
+	e.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
+	e.eventually("default ServiceAccount", func(ctx context.Context) (bool, error) {
+		_, err := e.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, err
+	})
+	return e
+}
+
+// explain shows what a person would look at when a test has failed.
+func (e *env) explain() {
+	if !e.Failed() {
+		return
+	}
+	for _, args := range [][]string{
+		{"kubectl", "-n", e.namespace, "get", "pods,resourceclaims", "-o", "wide"},
+		{"kubectl", "-n", e.namespace, "get", "events", "--sort-by=.lastTimestamp"},
+		{"kubectl", "-n", stack.Namespace, "logs", "daemonset/" + stack.Driver, "--tail=60"},
+	} {
+		output, err := e.cluster.Exec(context.Background(), args...)
+		e.Logf("%s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+}
+
+// checkClean waits until what attachments leave on a node is gone.
+func (e *env) checkClean() {
+	e.eventually("no trace of attachments on the node", func(ctx context.Context) (bool, error) {
+		left, err := e.cluster.Exec(ctx, "sh", "-c", `
+			ls /var/run/netns | grep ^dra-; find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null
+			ls /var/run/cdi 2>/dev/null; true`)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left on the node:\n%s", left)
+		}
+		return err == nil, err
+	})
+}
+
+// apply applies YAML, and removes it at the end of the test.
+func (e *env) apply(yaml string) {
+	e.Helper()
+	if output, err := e.kubectl(yaml, "apply", "-f", "-"); err != nil {
+		e.Fatalf("cannot apply: %v\n%s\n%s", err, output, yaml)
+	}
+	e.Cleanup(func() { e.remove(yaml) })
+}
+
+// remove deletes what YAML names, and waits until it is gone.
+func (e *env) remove(yaml string) {
+	e.Helper()
+	if output, err := e.kubectl(yaml, "delete", "--ignore-not-found", "--wait=true", "--timeout=60s", "-f", "-"); err != nil {
+		e.Errorf("cannot delete: %v\n%s", err, output)
+	}
+}
+
+// kubectl runs kubectl in the test's namespace with YAML as its input.
+func (e *env) kubectl(input string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := e.cluster.Command(ctx, append([]string{"kubectl", "-n", e.namespace}, args...)...)
+	var output strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+	err := e.cluster.Run(cmd)
+	return output.String(), err
+}
+
+// in runs a command in a pod's first container.
+func (e *env) in(pod string, args ...string) string {
+	e.Helper()
+	output, err := e.kubectl("", append([]string{"exec", pod, "--"}, args...)...)
+	if err != nil {
+		e.Fatalf("in pod %s: %s: %v\n%s", pod, strings.Join(args, " "), err, output)
+	}
+	return output
+}
+
+// onNode runs a command on the node.
+func (e *env) onNode(args ...string) string {
+	e.Helper()
+	output, err := e.cluster.Exec(context.Background(), args...)
+	if err != nil {
+		e.Fatalf("on the node: %v", err)
+	}
+	return string(output)
+}
+
+// eventually waits until a condition holds; its last error says why it does not.
+func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
+	e.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		done, err := condition(ctx)
+		last = err
+		return done, nil
+	})
+	if err != nil {
+		e.Fatalf("not so after %s: %s: %v", patience, what, last)
+	}
+}
+
+// ready waits until pods are Ready.
+func (e *env) ready(pods ...string) {
+	e.Helper()
+	for _, name := range pods {
+		e.eventually("pod "+name+" is Ready", func(ctx context.Context) (bool, error) {
+			pod, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			return isReady(pod), fmt.Errorf("pod is %s", pod.Status.Phase)
+		})
+	}
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// event waits for an event about an object that has all the texts.
+func (e *env) event(object string, texts ...string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("event of %s with %q", object, texts), func(ctx context.Context) (bool, error) {
+		events, err := e.client.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		var seen []string
+		for _, event := range events.Items {
+			if event.InvolvedObject.Name != object {
+				continue
+			}
+			seen = append(seen, event.Message)
+			if containsAll(event.Reason+" "+event.Message, texts) {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("events are %q", seen)
+	})
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// deviceStatus waits for the status of a pod's claim and returns it as JSON.
+func (e *env) deviceStatus(pod string, texts ...string) string {
+	e.Helper()
+	var status string
+	e.eventually(fmt.Sprintf("claim status of pod %s with %q", pod, texts), func(ctx context.Context) (bool, error) {
+		var err error
+		status, err = e.kubectl("", "get", "resourceclaims", "-o", fmt.Sprintf(
+			`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.devices}`, pod))
+		if err == nil && !containsAll(status, texts) {
+			err = errors.New(status)
+		}
+		return err == nil, err
+	})
+	return status
+}
+
+// veth makes a pair of links on the node for the test.
+func (e *env) veth(name string) {
+	e.Helper()
+	if err := e.cluster.AddVeth(name, name+"p"); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		if err := e.cluster.DeleteLink(name + "p"); err != nil {
+			e.Error(err)
+		}
+	})
+}
+
+// link waits until a link is on the node and returns how ip shows it.
+func (e *env) link(name string) string {
+	e.Helper()
+	var shown string
+	e.eventually("link "+name+" is on the node", func(ctx context.Context) (bool, error) {
+		output, err := e.cluster.Exec(ctx, "ip", "-o", "link", "show", name)
+		shown = string(output)
+		return err == nil, err
+	})
+	return shown
+}
+
+// offer waits until devices are published.
+func (e *env) offer(devices ...string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("devices %v are offered", devices), func(ctx context.Context) (bool, error) {
+		slices, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		offered := map[string]bool{}
+		for _, slice := range slices.Items {
+			for _, device := range slice.Spec.Devices {
+				offered[device.Name] = true
+			}
+		}
+		for _, device := range devices {
+			if !offered[device] {
+				return false, fmt.Errorf("offered are %v", offered)
+			}
+		}
+		return true, nil
+	})
+}
+
+// fileOnNode is a path of the node's files as seen from here.
+func (e *env) fileOnNode(elements ...string) string {
+	return e.cluster.NodePath(filepath.Join(elements...))
+}

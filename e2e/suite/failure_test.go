@@ -1,0 +1,190 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// A chain whose second step fails leaves nothing, and says which step it was and what the plugin said.
+func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
+	e := newEnv(t, "failing")
+	e.veth("fa0")
+	before := e.link("fa0")
+	e.apply(documents(expose("fa0", "host-device", false, "fa0"), topology("fa", `
+- name: link
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "fa0"'}
+  config: {ipam: {type: host-local, subnet: 10.111.0.0/24}}
+- name: knob
+  type: tuning
+  dependOn: [link]
+  config: {sysctl: {net.ipv4.conf.IFNAME.no_such_knob: "1"}}`), claimTemplate("fa", "fa-link")))
+	e.offer("fa0")
+	failing := pod("p", "fa")
+	e.apply(failing)
+	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
+	e.event("p", append(wants, "NetworkAttachFailed")...)
+	e.event("p", append(wants, "FailedCreatePodSandBox")...)
+	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
+	e.remove(failing)
+	if after := e.link("fa0"); mac(after) != mac(before) {
+		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
+	}
+}
+
+func TestPodsWhileTheDriverIsDown(t *testing.T) {
+	e := newEnv(t, "driverdown")
+	e.veth("dd0")
+	e.apply(documents(expose("dd0", "macvlan", true, "dd0"), topology("dd", `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "dd0"'}
+  config: {ipam: {type: host-local, subnet: 10.112.0.0/24}}`), claimTemplate("dd", "dd-uplink")))
+	e.offer("dd0")
+	e.apply(pod("early", "dd"))
+	e.ready("early")
+
+	e.stopDriver()
+	e.apply(documents(pod("with", "dd"), pod("without", "")))
+	e.ready("without")
+	remove := e.staticPod("static-dd")
+	e.mirrorReady("static-dd")
+	remove()
+	with, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), "with", metav1.GetOptions{})
+	if err != nil || isReady(with) {
+		t.Errorf("a pod with a claim is ready without the driver: %v", err)
+	}
+	e.startDriver()
+	e.ready("with")
+	if shown := e.in("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	// What was attached before is still there, and is given back by the new driver.
+	if shown := e.in("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
+		t.Errorf("net1 of the early pod is\n%s", shown)
+	}
+}
+
+// stopDriver removes the driver from the node; its objects stay.
+func (e *env) stopDriver() {
+	e.Helper()
+	if output, err := e.kubectl("", "-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":{"no":"node"}}}}}`); err != nil {
+		e.Fatal(err, output)
+	}
+	e.Cleanup(e.startDriver)
+	e.eventually("the driver is gone", func(ctx context.Context) (bool, error) {
+		pods, err := e.client.CoreV1().Pods(stack.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + stack.Driver})
+		return err == nil && len(pods.Items) == 0, err
+	})
+}
+
+func (e *env) startDriver() {
+	e.Helper()
+	if output, err := e.kubectl("", "-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "-p",
+		`{"spec":{"template":{"spec":{"nodeSelector":null}}}}`); err != nil {
+		e.Fatal(err, output)
+	}
+	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
+		e.Fatal(err, output)
+	}
+}
+
+// staticPod gives kubelet a pod by file, without the API server; remove takes it away.
+func (e *env) staticPod(name string) (remove func()) {
+	e.Helper()
+	path := filepath.Join(e.cluster.ManifestDir(), name+".yaml")
+	manifest := strings.Replace(pod(name, ""), "{name: "+name+"}", "{name: "+name+", namespace: "+e.namespace+"}", 1)
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		e.Fatal(err)
+	}
+	remove = func() { _ = os.Remove(path) }
+	e.Cleanup(remove)
+	return remove
+}
+
+// mirrorReady waits until the mirror pod of a static pod is Ready.
+func (e *env) mirrorReady(name string) {
+	e.Helper()
+	e.ready(name + "-" + e.cluster.NodeName())
+}
+
+// A static pod starts while the API server is down, with the driver running and without.
+func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
+	e := newEnv(t, "apidown")
+	ctx := context.Background()
+	if err := e.cluster.Stop(ctx, lab.Component("kube-apiserver"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	up := false
+	restore := func() {
+		if up {
+			return
+		}
+		up = true
+		if err := e.cluster.Start(ctx, lab.Component("kube-apiserver")); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.cluster.WaitHealthy(ctx, lab.Component("kube-apiserver")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(restore)
+	remove := e.staticPod("static-api")
+	e.eventually("container of the static pod runs", func(ctx context.Context) (bool, error) {
+		output, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q", `labels."io.kubernetes.pod.name"==static-api-`+e.cluster.NodeName()+`,labels."io.kubernetes.container.name"==main`)
+		return err == nil && len(output) > 0, err
+	})
+	restore()
+	e.mirrorReady("static-api")
+	remove()
+	e.eventually("mirror pod is gone", func(ctx context.Context) (bool, error) {
+		pods, err := e.client.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 0, err
+	})
+}
+
+// Mistakes get an answer that says what to fix.
+func TestMistakesAreExplained(t *testing.T) {
+	e := newEnv(t, "mistakes")
+	e.veth("mi0")
+
+	t.Run("policy with broken CEL", func(t *testing.T) {
+		broken := strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`, `ifName in ["mi0"`, 1)
+		e.apply(broken)
+		e.eventually("policy is not accepted", func(context.Context) (bool, error) {
+			status, err := e.kubectl("", "get", "deviceexposurepolicy", "mi-broken", "-o", `jsonpath={.status.conditions[?(@.type=="Accepted")]}`)
+			if err == nil && !containsAll(status, []string{`"status":"False"`, "spec.selector.cel", "Syntax error"}) {
+				err = fmt.Errorf("condition is %s", status)
+			}
+			return err == nil, err
+		})
+	})
+	t.Run("step before its dependency", func(t *testing.T) {
+		output, err := e.kubectl(topology("mi-order", `
+- {name: tune, type: tuning, dependOn: [uplink]}
+- {name: uplink, type: macvlan, selector: {cel: "true"}}`), "apply", "-f", "-")
+		if err == nil || !strings.Contains(output, "a step must stand after every step that it depends on: move it down") {
+			t.Errorf("kubectl said %v:\n%s", err, output)
+		}
+	})
+	t.Run("claim without a root step", func(t *testing.T) {
+		e.apply(documents(expose("mi", "macvlan", true, "mi0"), topology("mi", `
+- {name: left, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}
+- {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`), claimTemplate("half", "mi-left")))
+		e.offer("mi0")
+		e.apply(pod("p", "half"))
+		e.event("p", `no device for root step "right"`, "add a request with deviceClassName mi-right")
+		e.deviceStatus("p", `"reason":"PrepareFailed"`, "deviceClassName mi-right")
+	})
+}

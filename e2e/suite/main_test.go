@@ -1,0 +1,60 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// theCluster is the one cluster of the run; tests share it, each with its own namespace, links and objects.
+var theCluster = struct {
+	once    sync.Once
+	cluster *lab.Cluster
+	client  kubernetes.Interface
+	err     error
+}{}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if theCluster.cluster != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		if err := theCluster.cluster.Down(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		cancel()
+	}
+	os.Exit(code)
+}
+
+func start() (*lab.Cluster, kubernetes.Interface, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, nil, err
+	}
+	cluster, err := lab.Up(ctx, lab.Options{Name: "suite", Clone: clone, Progress: os.Stderr})
+	if err != nil {
+		return nil, nil, err
+	}
+	theCluster.cluster = cluster
+	if err := stack.Install(ctx, cluster, stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr}); err != nil {
+		return nil, nil, err
+	}
+	config, err := cluster.RESTConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	return cluster, client, err
+}
