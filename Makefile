@@ -1,0 +1,62 @@
+# The commands of the project. `make help` lists those whose line ends in a "##" comment.
+
+GO        ?= go
+BIN       := bin
+TOOLS     := $(BIN)/tools
+LAB       := $(BIN)/lab
+PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
+E2E_FLAGS ?=
+
+.PHONY: help build image demo test test-unit e2e verify generate lint bench cluster-up cluster-down clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build the driver and the controller (static) and the lab command into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
+
+image: build ## Pack driver and controller into OCI image archives in bin/images/
+	$(LAB) pack --bin $(BIN) --out $(BIN)/images
+
+demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with)
+	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep)
+
+test: test-unit e2e ## Run every test that this machine can run
+
+test-unit: ## Run the tests that need no cluster, with the race detector
+	$(GO) test -race $(PACKAGES)
+
+e2e: build ## Run the tests on a real local Kubernetes (root)
+	$(LAB) build
+	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/...
+	$(GO) test -count=1 -timeout 25m -v $(E2E_FLAGS) ./e2e/suite/...
+
+verify: generate ## Generate, tidy, vet and lint; fails when that changes anything
+	$(GO) mod tidy
+	$(GO) vet ./...
+	$(MAKE) lint
+	@git diff --exit-code || { echo "verify: the files above were out of date: commit them"; exit 1; }
+
+$(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
+	@mkdir -p $(TOOLS)
+	cd .ci/tools && GOFLAGS= $(GO) build -o $(CURDIR)/$(TOOLS)/ tool
+
+generate: $(TOOLS)/controller-gen ## Generate CRDs and deepcopy functions
+	$(TOOLS)/controller-gen object crd:maxDescLen=400 paths=./policy/v1alpha1 paths=./cnichain/v1alpha1 output:crd:dir=deploy/crds
+
+lint: $(TOOLS)/golangci-lint ## Run golangci-lint
+	$(TOOLS)/golangci-lint run ./...
+
+bench: ## Measure speed and memory
+	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+cluster-up: build ## Start a local Kubernetes with the driver, to play with (root); then: bin/lab kubectl get pods -A
+	$(LAB) up
+	$(LAB) deploy
+
+cluster-down: ## End it
+	$(LAB) down
+
+clean: ## Remove what was built here; the cache of Kubernetes binaries stays
+	rm -rf $(BIN)
