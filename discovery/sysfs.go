@@ -32,7 +32,7 @@ func (s sysfs) addLink(l *link) error {
 	l.LinkSpeed = max(s.number(path.Join(dir, "speed"), 0), 0)
 	below, err := s.fsys.ReadLink(path.Join(dir, "device"))
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // a virtual link has no device below it
 	}
 	l.hardware = true
 	device := path.Join(dir, below)

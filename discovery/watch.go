@@ -52,7 +52,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 		select {
 		case <-ctx.Done():
 			return
-		case <-broken:
+		case <-broken: //nolint:errcheck // whatever the reason, the cure is a new subscription
 		}
 		for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 			select {

@@ -237,7 +237,7 @@ func (c *cluster) pod(ctx context.Context, namespace, name, uid string) (*corev1
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("cannot read pod %s/%s: %w", namespace, name, err)
 	}
-	if err != nil || string(pod.UID) != uid {
+	if apierrors.IsNotFound(err) || string(pod.UID) != uid {
 		return nil, nil
 	}
 	return pod, nil

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ const (
 	// nriIndex orders NRI plugins: late, so that a pod that another plugin refuses never reaches the hardware.
 	nriIndex = "90"
 	nriName  = "dra-network"
-	// nriConnectLimit is how long a connection may take; a stub whose runtime dies in between never returns.
+	// nriConnectLimit is how long a connection may take.
 	nriConnectLimit = 15 * time.Second
 	nriRetry        = 200 * time.Millisecond
 	nriRetryMax     = 2 * time.Second
@@ -49,13 +50,13 @@ func (n *nriPlugin) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	for delay := nriRetry; ctx.Err() == nil; delay = min(2*delay, nriRetryMax) {
 		start := n.clock.Now()
-		hung, err := n.session(ctx)
+		err := n.session(ctx)
 		n.setConnected(false)
-		if ctx.Err() != nil {
-			return nil
+		if errors.Is(err, errHung) {
+			return fmt.Errorf("cannot connect to the container runtime at %s: %w", n.socket, err)
 		}
-		if hung {
-			return fmt.Errorf("cannot connect to the container runtime at %s: the connection hangs; starting over", n.socket)
+		if ctx.Err() != nil {
+			break
 		}
 		if n.clock.Since(start) > time.Minute {
 			delay = nriRetry
@@ -66,11 +67,15 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		case <-n.clock.After(delay):
 		}
 	}
-	return nil
+	return nil //nolint:nilerr // the driver stops, and with it the session
 }
 
+// errHung is cured only by a new process: a stub whose runtime dies between its registration and its configuration never
+// returns.
+var errHung = errors.New("the connection hangs; starting over")
+
 // session is one connection, from start to end.
-func (n *nriPlugin) session(ctx context.Context) (hung bool, err error) {
+func (n *nriPlugin) session(ctx context.Context) error {
 	ended := make(chan error, 1)
 	configured := make(chan struct{})
 	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
@@ -78,23 +83,23 @@ func (n *nriPlugin) session(ctx context.Context) (hung bool, err error) {
 		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket), stub.WithOnClose(func() {}),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}))
 	if err != nil {
-		return false, err
+		return err
 	}
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
 	select {
 	case err := <-ended:
-		return false, err
+		return err
 	case <-configured:
 	case <-limit.C():
-		return true, nil
+		return errHung
 	}
 	select {
 	case err := <-ended:
-		return false, err
+		return err
 	case <-ctx.Done():
-		return false, nil
+		return nil
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
-	drslices "github.com/dra-networking/dra-network-driver/slices"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-func check(t *testing.T, result drslices.Result, want string) {
+func check(t *testing.T, result draslices.Result, want string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(summary(result))); diff != "" {
 		t.Errorf("published (-want +got):\n%s", diff)
@@ -237,7 +237,7 @@ func TestManyVirtualFunctions(t *testing.T) {
 
 func TestPluginsThatAreNotInstalled(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
-	result, err := drslices.Build("worker-1", decision, drslices.Features{CNIBinaries: sets.New("host-device")})
+	result, err := draslices.Build("worker-1", decision, draslices.Features{CNIBinaries: sets.New("host-device")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 		random.Shuffle(len(decision.Devices), func(i, j int) {
 			decision.Devices[i], decision.Devices[j] = decision.Devices[j], decision.Devices[i]
 		})
-		got, err := drslices.Build("worker-1", decision, features())
+		got, err := draslices.Build("worker-1", decision, features())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 }
 
 func TestBadNodeName(t *testing.T) {
-	if _, err := drslices.Build("Worker_1", policy.Decision{}, features()); err == nil {
+	if _, err := draslices.Build("Worker_1", policy.Decision{}, features()); err == nil {
 		t.Error("no error")
 	}
 }

@@ -30,7 +30,7 @@ func (b *builder) entries(d policy.DeviceDecision) []Entry {
 	})
 	var entries []Entry
 	for _, p := range personas {
-		p = b.shareable(d.Device, p)
+		p = b.shareable(p)
 		e := Entry{Name: label(string(d.Device.Name) + p.Suffix), Device: d.Device, Persona: p}
 		e.Spec = resourceapi.Device{
 			Name:       e.Name,
@@ -60,7 +60,7 @@ func exclusiveLast(a, b policy.Persona) int {
 
 // shareable returns the persona with what the scheduler needs to share it: every counter of a shared persona has a
 // default, since one without is taken as a whole by the first claim, and there is at least one counter.
-func (b *builder) shareable(d discovery.Device, p policy.Persona) policy.Persona {
+func (b *builder) shareable(p policy.Persona) policy.Persona {
 	if p.Exclusive {
 		return p
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/policy"
-	drslices "github.com/dra-networking/dra-network-driver/slices"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // A card is offered to macvlan, which shares it, and to host-device, which takes it. A shared counter keeps the two
@@ -21,7 +21,7 @@ func ExampleBuild() {
 			{Suffix: "-whole", Policy: "whole", Plugins: []string{"host-device"}, Exclusive: true},
 		},
 	}}}
-	result, err := drslices.Build("worker-1", decision, drslices.Features{CNIBinaries: sets.New("macvlan", "host-device")})
+	result, err := draslices.Build("worker-1", decision, draslices.Features{CNIBinaries: sets.New("macvlan", "host-device")})
 	if err != nil {
 		fmt.Println(err)
 		return

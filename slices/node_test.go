@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	drslices "github.com/dra-networking/dra-network-driver/slices"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // nic is a network card without virtual functions.
@@ -95,13 +95,13 @@ func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 }
 
 // build resolves and builds for the node worker-1 with every plugin that the tests name.
-func build(t testing.TB, devices []discovery.Device, specs ...string) drslices.Result {
+func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.Result {
 	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...), policy.Node{Name: "worker-1"})
 	for _, p := range decision.Problems {
 		t.Fatalf("unexpected problem: %s", p)
 	}
-	result, err := drslices.Build("worker-1", decision, features())
+	result, err := draslices.Build("worker-1", decision, features())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +109,12 @@ func build(t testing.TB, devices []discovery.Device, specs ...string) drslices.R
 	return result
 }
 
-func features() drslices.Features {
-	return drslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge")}
+func features() draslices.Features {
+	return draslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge")}
 }
 
 // summary prints what is published in the order of publication, without attributes.
-func summary(result drslices.Result) string {
+func summary(result draslices.Result) string {
 	var out strings.Builder
 	for _, name := range stdslices.Sorted(maps.Keys(result.Resources.Pools)) {
 		fmt.Fprintf(&out, "pool %s\n", name)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	drslices "github.com/dra-networking/dra-network-driver/slices"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive result
@@ -30,7 +30,7 @@ type scheduler struct {
 	counter int
 }
 
-func newScheduler(t testing.TB, result drslices.Result) *scheduler {
+func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}}
 	for pool, resources := range result.Resources.Pools {
 		for i, slice := range resources.Slices {
@@ -145,7 +145,7 @@ func TestExclusion(t *testing.T) {
 	vfOnly := strings.Replace(vfPolicy, ", {name: host-device, exclusive: true}", "", 1)
 	ungrouped := func(spec string) string { return strings.Replace(spec, "exclusionGroup: rx-handler", "", 1) }
 	cases := map[string]struct {
-		result drslices.Result
+		result draslices.Result
 		uses   []use
 		// together are the pairs that may be in use at once, in either order.
 		together [][2]use
@@ -176,7 +176,7 @@ func TestExclusion(t *testing.T) {
 }
 
 // checkPair allocates two uses in every way in which claims can arrive.
-func checkPair(t *testing.T, result drslices.Result, first, second use, allowed bool) {
+func checkPair(t *testing.T, result draslices.Result, first, second use, allowed bool) {
 	t.Helper()
 	report := func(how string, devices []string) {
 		t.Helper()

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	drslices "github.com/dra-networking/dra-network-driver/slices"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // checkValid checks the limits of the ResourceSlice API and the references inside each pool.
-func checkValid(t testing.TB, result drslices.Result) {
+func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
 	for name, pool := range result.Resources.Pools {
 		for part := range strings.SplitSeq(name, "/") {

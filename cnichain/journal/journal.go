@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // schema is the version of the records' form. A record of a newer schema is never read, and never overwritten by an
@@ -47,7 +48,7 @@ func Open(path string, now time.Time) (Opened, error) {
 	if err == nil {
 		return Opened{DB: &DB{bolt: bolt}}, nil
 	}
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return Opened{}, fmt.Errorf("cannot open journal %s: another driver holds it; only one may run on a node: %w", path, err)
 	}
 	if errors.Is(err, errNewer) || errors.Is(err, os.ErrPermission) {
@@ -201,10 +202,10 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 			record, err := decode[T](value)
 			if err != nil {
 				damaged = append(damaged, Damaged{Bucket: string(b.name), Key: string(key), Err: err})
-				return nil
+			} else {
+				records[string(key)] = record
 			}
-			records[string(key)] = record
-			return nil
+			return nil // one damaged record does not hide the others
 		})
 	})
 	if err != nil {

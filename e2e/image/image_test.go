@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -55,7 +56,7 @@ func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header
 	content, headers := map[string][]byte{}, map[string]*tar.Header{}
 	for r := tar.NewReader(bytes.NewReader(data)); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return content, headers
 		}
 		if err != nil {

@@ -17,12 +17,16 @@ import (
 )
 
 // namespaces are entered in this order: PID first, since /proc shows the host's processes only until mnt is entered.
-var namespaces = [...]struct {
+func namespaces() []namespace {
+	return []namespace{
+		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
+		{"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS},
+	}
+}
+
+type namespace struct {
 	name string
 	flag int
-}{
-	{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
-	{"uts", unix.CLONE_NEWUTS}, {"mnt", unix.CLONE_NEWNS},
 }
 
 // Exec runs a command inside the cluster's namespaces and returns what it printed to its standard output.
@@ -130,7 +134,7 @@ func (c *Cluster) enter(names []string) error {
 			_ = unix.Close(o.fd)
 		}
 	}()
-	for _, ns := range namespaces {
+	for _, ns := range namespaces() {
 		if !slices.Contains(names, ns.name) {
 			continue
 		}

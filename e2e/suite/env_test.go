@@ -117,16 +117,6 @@ func (e *env) in(pod string, args ...string) string {
 	return output
 }
 
-// onNode runs a command on the node.
-func (e *env) onNode(args ...string) string {
-	e.Helper()
-	output, err := e.cluster.Exec(context.Background(), args...)
-	if err != nil {
-		e.Fatalf("on the node: %v", err)
-	}
-	return string(output)
-}
-
 // eventually waits until a condition holds; its last error says why it does not.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
@@ -199,7 +189,7 @@ func containsAll(text string, parts []string) bool {
 func (e *env) deviceStatus(pod string, texts ...string) string {
 	e.Helper()
 	var status string
-	e.eventually(fmt.Sprintf("claim status of pod %s with %q", pod, texts), func(ctx context.Context) (bool, error) {
+	e.eventually(fmt.Sprintf("claim status of pod %s with %q", pod, texts), func(context.Context) (bool, error) {
 		var err error
 		status, err = e.kubectl("", "get", "resourceclaims", "-o", fmt.Sprintf(
 			`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.devices}`, pod))

@@ -159,7 +159,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	t.Run("policy with broken CEL", func(t *testing.T) {
+	t.Run("policy with broken CEL", func(*testing.T) {
 		broken := strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`, `ifName in ["mi0"`, 1)
 		e.apply(broken)
 		e.eventually("policy is not accepted", func(context.Context) (bool, error) {
@@ -178,7 +178,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			t.Errorf("kubectl said %v:\n%s", err, output)
 		}
 	})
-	t.Run("claim without a root step", func(t *testing.T) {
+	t.Run("claim without a root step", func(*testing.T) {
 		e.apply(documents(expose("mi", "macvlan", true, "mi0"), topology("mi", `
 - {name: left, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`), claimTemplate("half", "mi-left")))

@@ -14,8 +14,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "labnode: want one argument, the cluster's run directory; use the lab command instead")
 		os.Exit(2)
 	}
-	if err := node.Run(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "labnode:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only when the node cannot go on
+	os.Exit(1)
 }

@@ -12,16 +12,18 @@ import (
 
 // overlays are the host's directories below which the node needs its own files. An overlay shows what is there and takes
 // what is written, so nothing is ever created on the host, not even a mount point.
-var overlays = [...]string{"/etc", "/opt", "/var/lib"}
+func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
 // sysctls are the settings that kubelet writes and that are not private to any namespace: it writes into files instead.
-var sysctls = [...]struct{ name, value string }{
-	{"vm/overcommit_memory", "1"},
-	{"vm/panic_on_oom", "0"},
-	{"kernel/panic", "10"},
-	{"kernel/panic_on_oops", "1"},
-	{"kernel/keys/root_maxkeys", "1000000"},
-	{"kernel/keys/root_maxbytes", "25000000"},
+func sysctls() map[string]string {
+	return map[string]string{
+		"vm/overcommit_memory":      "1",
+		"vm/panic_on_oom":           "0",
+		"kernel/panic":              "10",
+		"kernel/panic_on_oops":      "1",
+		"kernel/keys/root_maxkeys":  "1000000",
+		"kernel/keys/root_maxbytes": "25000000",
+	}
 }
 
 // mountAll makes the node's view of the file system. Everything is private until the end: only then do pods get the
@@ -98,7 +100,7 @@ func bindTree(fd int, target string) error {
 
 // coverHost hides the host's run-time state and makes the host's configuration writable without writing to it.
 func coverHost(private string) error {
-	for _, d := range overlays {
+	for _, d := range overlays() {
 		if err := overlay(private, d, d); err != nil {
 			return err
 		}
@@ -165,13 +167,13 @@ func overlayOptions(lower []string, upper, work string) string {
 }
 
 func mountSysctls(private string) error {
-	for _, s := range sysctls {
-		target := filepath.Join("/proc/sys", s.name)
+	for name, value := range sysctls() {
+		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
 			continue // this kernel has no such setting
 		}
-		file := filepath.Join(private, strings.ReplaceAll(s.name, "/", "."))
-		if err := os.WriteFile(file, []byte(s.value+"\n"), 0o644); err != nil {
+		file := filepath.Join(private, strings.ReplaceAll(name, "/", "."))
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
 			return err
 		}
 		if err := mount(file, target, "", unix.MS_BIND, ""); err != nil {
