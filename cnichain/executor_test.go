@@ -1,4 +1,4 @@
-package cnichain
+package cnichain_test
 
 import (
 	"context"
@@ -12,67 +12,133 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// bench is one executor on one fake node.
+const (
+	linkThenTune = `
+- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, note: "{{ link.interfaceName }} of {{ pod.name }}"}}
+`
+	pin       = "/run/netns/dra-1"
+	cleanNode = "host [up0 up1] pods [] leases []"
+)
+
+// workbench is one executor on a node with two links.
 type workbench struct {
-	node     *fakeNode
-	journal  *fakeJournal
-	executor *Executor
+	t        *testing.T
+	node     *cnitest.Node
+	journal  *cnitest.Journal
+	clock    *testingclock.FakeClock
+	executor *cnichain.Executor
 }
 
-func newWorkbench(hostLinks ...string) *workbench {
-	node, journal := newFakeNode(hostLinks...), &fakeJournal{}
-	clock := testingclock.NewFakeClock(time.Unix(0, 0))
-	return &workbench{node: node, journal: journal, executor: NewExecutor(Options{Exec: node, Host: node, Journal: journal, Dirs: []string{"/opt/cni/bin"}, Clock: clock})}
+func newWorkbench(t *testing.T) *workbench {
+	w := &workbench{t: t, node: cnitest.NewNode("up0", "up1"), journal: &cnitest.Journal{}, clock: testingclock.NewFakeClock(time.Unix(0, 0))}
+	w.executor = cnichain.NewExecutor(cnichain.Options{Exec: w.node, Host: w.node, Journal: w.journal, Dirs: []string{cnitest.PluginDir}, Clock: w.clock})
+	return w
 }
 
-func (w *workbench) attachment(t *testing.T, steps string, devices ...RootDevice) *Attachment {
-	t.Helper()
-	plan, problems := Compile(topology(t, steps), Binding{
-		Claim: Claim{Namespace: "ns", Name: "c", UID: "claim-1"}, Node: "n", Schemas: DefaultSchemas(),
-		Plugins: plugins("host-device", "macvlan", "tuning", "host-local"), Devices: devices,
+func device(step, name string) cnichain.RootDevice {
+	return cnichain.RootDevice{Step: step, Device: cnichain.Device{
+		Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name, CNIs: []string{"host-device", "macvlan"},
+		Attributes: map[string]any{"ifName": name},
+	}}
+}
+
+// plan compiles steps for a claim.
+func (w *workbench) plan(claim, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
+	w.t.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
+		w.t.Fatal(err)
+	}
+	plugins := map[string]cnichain.Plugin{}
+	for _, cniType := range cnichain.Types(topology) {
+		plugins[cniType] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + cniType, Versions: []string{"1.0.0", "1.1.0"}}
+	}
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
 	})
 	if len(problems) > 0 {
-		t.Fatal(problems)
+		w.t.Fatal(problems)
 	}
-	attachment := NewAttachment("sandbox-1", Pod{Namespace: "ns", Name: "p", UID: "pod-1"}, []Plan{*plan})
-	attachment.Pin = "/run/netns/dra-1"
+	return *plan
+}
+
+func attachment(plans ...cnichain.Plan) *cnichain.Attachment {
+	made := cnichain.NewAttachment("sandbox-1", cnichain.Pod{Namespace: "ns", Name: "p", UID: "pod-1"}, plans)
+	made.Pin = pin
+	return made
+}
+
+func (w *workbench) linkThenTune() *cnichain.Attachment {
+	return attachment(w.plan("c", linkThenTune, device("link", "up0")))
+}
+
+func (w *workbench) add(attachment *cnichain.Attachment) error {
+	return w.executor.Add(context.Background(), attachment, "/proc/1/ns/net", "n")
+}
+
+// restarted is the attachment as it is read back after a restart.
+func (w *workbench) restarted() *cnichain.Attachment {
+	w.t.Helper()
+	attachment, err := w.journal.Load("sandbox-1")
+	if err != nil || attachment == nil {
+		w.t.Fatalf("no record: %v", err)
+	}
 	return attachment
 }
 
-const cleanNode = "host [up0 up1] pod [eth0] leases [] pins []"
+// expect compares the node, and the journal's records.
+func (w *workbench) expect(node string, records ...string) {
+	w.t.Helper()
+	if got := w.node.String(); got != node {
+		w.t.Errorf("node is   %s\nwant      %s", got, node)
+	}
+	if keys := w.journal.Keys(); !slices.Equal(keys, records) {
+		w.t.Errorf("the journal has records %v, want %v", keys, records)
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error is\n%v\nwant %q in it", err, part)
+		}
+	}
+}
 
 func TestAddAndDel(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	if err := w.executor.Add(context.Background(), attachment, "/proc/1/ns/net", "n"); err != nil {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.node.String(), "host [up1] pod [eth0 net1] leases [net1] pins [/run/netns/dra-1]"; got != want {
-		t.Errorf("after ADD: %s\nwant       %s", got, want)
+	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
+	if want := 2*len(made.Steps) + 2; w.journal.Commits() != want {
+		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment", w.journal.Commits(), want)
 	}
-	if want := 2*len(attachment.Steps) + 2; w.journal.commits != want {
-		t.Errorf("%d journal commits, want %d: two for each step, one before and one after", w.journal.commits, want)
-	}
-	var stdin struct{ Name, Type, Device, Note string }
-	if err := json.Unmarshal(attachment.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" || stdin.Name != "t.tune" || stdin.Type != "tuning" {
-		t.Errorf("stdin of tuning is %s, %v", attachment.Steps[1].Stdin, err)
+	var stdin struct{ Name, Type, Note string }
+	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" || stdin.Name != "t.tune" || stdin.Type != "tuning" {
+		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
 	// What a restart reads back is enough for DEL, and DEL may be repeated.
+	restarted := w.restarted()
 	for range 2 {
-		if restarted := w.journal.load("sandbox-1"); restarted != nil {
-			attachment = restarted
-		}
-		if err := w.executor.Del(context.Background(), attachment); err != nil {
+		if err := w.executor.Del(context.Background(), restarted); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.node.String(); got != cleanNode {
-			t.Errorf("after DEL: %s", got)
-		}
-	}
-	if len(w.journal.records) != 0 {
-		t.Errorf("the journal still has %v", sortedKeys(w.journal.records))
+		w.expect(cleanNode)
 	}
 }
 
@@ -80,183 +146,180 @@ func TestAddAndDel(t *testing.T) {
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
-			w := newWorkbench("up0", "up1")
-			w.node.fail[failing] = cniError("no such knob")
-			err := w.executor.Add(context.Background(), w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")}), "ns", "n")
-			var step *StepError
-			if !errors.As(err, &step) || step.Type != strings.Fields(failing)[0] || !contains(err.Error(), "no such knob", "topology t", "CNI code 100") {
-				t.Errorf("error is %v", err)
+			w := newWorkbench(t)
+			w.node.Fail(failing, &types.Error{Code: 100, Msg: "no such knob"})
+			err := w.add(w.linkThenTune())
+			wantError(t, err, "no such knob", "topology t", "CNI code 100")
+			var step *cnichain.StepError
+			if !errors.As(err, &step) || step.Type != strings.Fields(failing)[0] {
+				t.Errorf("error names %+v", step)
 			}
-			if got := w.node.String(); got != cleanNode || len(w.journal.records) != 0 {
-				t.Errorf("left %s and records %v", got, sortedKeys(w.journal.records))
-			}
+			w.expect(cleanNode)
 		})
 	}
 }
 
 func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	w.node.lies["host-device"] = true
-	err := w.executor.Add(context.Background(), w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")}), "ns", "n")
-	if err == nil || !contains(err.Error(), `reported success but the pod has no interface "net1"`) || w.node.String() != cleanNode {
-		t.Errorf("error %v, node %s", err, w.node)
-	}
+	w := newWorkbench(t)
+	w.node.Lie("host-device")
+	wantError(t, w.add(w.linkThenTune()), `reported success but the pod has no interface "net1"`)
+	w.expect(cleanNode)
 }
 
 // A DEL after an ADD that failed on a name that is taken would delete the other's interface.
 func TestCollisionNeverDestroysTheOther(t *testing.T) {
-	const twoSteps = `
+	w := newWorkbench(t)
+	second := device("b", "up1")
+	second.Device.Attributes["ifName"] = "theirs"
+	made := attachment(w.plan("c", `
 - {name: a, type: macvlan, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}, ifName: "{{ device.ifName }}"}
-`
-	w := newWorkbench("up0", "up1")
-	w.node.pod["theirs"] = Link{Name: "theirs", Index: 7}
-	device := deviceNamed("up1")
-	device.Attributes["ifName"] = "theirs"
-	err := w.executor.Add(context.Background(), w.attachment(t, twoSteps, RootDevice{Step: "a", Device: deviceNamed("up0")}, RootDevice{Step: "b", Device: device}), "ns", "n")
-	if err == nil || !contains(err.Error(), `has an interface "theirs" already`) {
-		t.Errorf("error is %v", err)
+`, device("a", "up0"), second))
+	if err := w.node.Pin("", pin); err != nil {
+		t.Fatal(err)
 	}
-	if got, want := w.node.String(), "host [up0 up1] pod [eth0 theirs] leases [] pins []"; got != want {
-		t.Errorf("node is %s, want %s", got, want)
+	w.node.AddPodLink(pin, "theirs")
+	wantError(t, w.add(made), `has an interface "theirs" already`)
+	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") || !slices.Contains(calls, "macvlan DEL net1") {
+		t.Errorf("calls are %v", calls)
 	}
+	w.expect(cleanNode)
 }
 
 func TestTryAgainLaterIsTriedAgain(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	w.node.fail["host-device ADD"] = &types.Error{Code: types.ErrTryAgainLater, Msg: "busy"}
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	clock := w.executor.Clock.(*testingclock.FakeClock)
-	ctx, done := context.WithCancel(context.Background())
-	defer done()
-	go func() {
-		for ctx.Err() == nil {
-			if clock.HasWaiters() {
-				clock.Step(time.Second)
+	w := newWorkbench(t)
+	w.node.Fail("host-device ADD", &types.Error{Code: types.ErrTryAgainLater, Msg: "busy"})
+	ended := make(chan error, 1)
+	go func() { ended <- w.add(w.linkThenTune()) }()
+	for {
+		select {
+		case err := <-ended:
+			wantError(t, err, "busy")
+			adds := slices.DeleteFunc(w.node.Calls(), func(call string) bool { return call != "host-device ADD net1" })
+			if len(adds) != 4 {
+				t.Errorf("%d attempts, want 4", len(adds))
+			}
+			w.expect(cleanNode)
+			return
+		default:
+			if w.clock.HasWaiters() {
+				w.clock.Step(time.Second)
 			}
 		}
-	}()
-	err := w.executor.Add(ctx, attachment, "ns", "n")
-	adds := slices.DeleteFunc(slices.Clone(w.node.calls), func(call string) bool { return call != "host-device ADD net1" })
-	if err == nil || len(adds) != 4 {
-		t.Errorf("error %v after %d attempts, want 4", err, len(adds))
 	}
 }
 
 func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	w.journal.full = true
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err == nil {
-		t.Error("ADD went on without a journal")
-	}
-	if len(w.node.calls) != 0 || !strings.HasPrefix(w.node.String(), "host [up0 up1] pod [eth0] leases []") {
-		t.Errorf("calls %v, node %s", w.node.calls, w.node)
+	w := newWorkbench(t)
+	w.journal.Fill()
+	wantError(t, w.add(w.linkThenTune()), "no space left")
+	if calls := w.node.Calls(); len(calls) != 0 {
+		t.Errorf("calls are %v", calls)
 	}
 }
 
 // After a reboot there is no namespace: virtual links are gone, leases are not.
 func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err != nil {
+	w := newWorkbench(t)
+	if err := w.add(w.linkThenTune()); err != nil {
 		t.Fatal(err)
 	}
-	clear(w.node.pins)
-	w.node.pod = map[string]Link{}
-	if err := w.executor.Del(context.Background(), w.journal.load("sandbox-1")); err != nil {
+	w.node.Reboot()
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.node.String(), "host [up1] pod [] leases [] pins []"; got != want {
-		t.Errorf("node is %s, want %s", got, want)
-	}
-	if !slices.Contains(w.node.calls, "host-local DEL net1") {
-		t.Errorf("calls are %v", w.node.calls)
+	w.expect("host [up1] pods [] leases []")
+	if !slices.Contains(w.node.Calls(), "host-local DEL net1") {
+		t.Errorf("calls are %v", w.node.Calls())
 	}
 }
 
 func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	w.node.lost = true
-	device := deviceNamed("up0")
-	device.PCIAddress = "0000:01:00.0" // hardware always comes back, sooner or later
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: device})
-	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err != nil {
+	w := newWorkbench(t)
+	w.node.Lose()
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always comes back, sooner or later
+	made := attachment(w.plan("c", linkThenTune, hardware))
+	if err := w.add(made); err != nil {
 		t.Fatal(err)
 	}
-	err := w.executor.Del(context.Background(), attachment)
-	if err == nil || !contains(err.Error(), "the host has no link up0") || w.journal.load("sandbox-1") == nil {
-		t.Fatalf("error %v, records %v", err, sortedKeys(w.journal.records))
+	wantError(t, w.executor.Del(context.Background(), made), "the host has no link up0")
+	w.node.AddHostLink("up0")
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
+		t.Fatal(err)
 	}
-	w.node.host["up0"] = Link{Name: "up0"}
-	if err := w.executor.Del(context.Background(), w.journal.load("sandbox-1")); err != nil || len(w.journal.records) != 0 {
-		t.Errorf("error %v, records %v", err, sortedKeys(w.journal.records))
-	}
+	w.expect(cleanNode)
 }
 
 // A veth whose other end was deleted while it was in the pod will never come home.
 func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	attachment := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	if err := w.executor.Add(context.Background(), attachment, "ns", "n"); err != nil {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
 		t.Fatal(err)
 	}
-	delete(w.node.pod, "net1")
-	if err := w.executor.Del(context.Background(), attachment); err != nil {
+	w.node.DeletePodLink(pin, "net1")
+	if err := w.executor.Del(context.Background(), made); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.node.String(), "host [up1] pod [eth0] leases [] pins []"; got != want || len(w.journal.records) != 0 {
-		t.Errorf("node is %s, want %s; records %v", got, want, sortedKeys(w.journal.records))
-	}
+	w.expect("host [up1] pods [] leases []")
 }
 
 // Two claims of one pod: releasing one leaves the other.
 func TestDelOfOneClaim(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	first := w.attachment(t, linkThenTune, RootDevice{Step: "link", Device: deviceNamed("up0")})
-	plans := []Plan{}
-	for i, name := range []string{"up0", "up1"} {
-		plan, problems := Compile(topology(t, linkThenTune), Binding{
-			Claim: Claim{Namespace: "ns", Name: name, UID: fmt.Sprint("claim-", i)}, Schemas: DefaultSchemas(),
-			Plugins: plugins("host-device", "tuning", "host-local"), Devices: []RootDevice{{Step: "link", Device: deviceNamed(name)}}})
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		plans = append(plans, *plan)
-	}
-	both := NewAttachment(first.SandboxID, first.Pod, plans)
-	both.Pin = first.Pin
-	if err := w.executor.Add(context.Background(), both, "ns", "n"); err != nil {
+	w := newWorkbench(t)
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	if err := w.add(both); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.executor.Del(context.Background(), both, "claim-0"); err != nil {
+	if err := w.executor.Del(context.Background(), both, "first"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.node.String(), "host [up0] pod [eth0 net2] leases [net2] pins [/run/netns/dra-1]"; got != want {
-		t.Errorf("node is %s, want %s", got, want)
+	w.expect("host [up0] pods [dra-1[net2]] leases [sandbox-1/net2]", "sandbox-1")
+	if err := w.executor.Del(context.Background(), both); err != nil {
+		t.Fatal(err)
 	}
-	if err := w.executor.Del(context.Background(), both); err != nil || w.node.String() != cleanNode {
-		t.Errorf("error %v, node %s", err, w.node)
-	}
+	w.expect(cleanNode)
 }
 
 func TestNamesAreGivenOnce(t *testing.T) {
-	w := newWorkbench("up0", "up1")
-	const fixed = `
+	w := newWorkbench(t)
+	plan := w.plan("c", `
 - {name: a, type: macvlan, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}, ifName: net1}
 - {name: c, type: tuning, dependOn: [a]}
-`
-	attachment := w.attachment(t, fixed, RootDevice{Step: "a", Device: deviceNamed("up0")}, RootDevice{Step: "b", Device: deviceNamed("up1")})
-	if err := AssignNames(attachment, []Link{{Name: "eth0", AltNames: []string{"net2"}}}); err != nil {
+`, device("a", "up0"), device("b", "up1"))
+	made := attachment(plan)
+	if err := cnichain.AssignNames(made, []cnichain.Link{{Name: "eth0", AltNames: []string{"net2"}}}); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{attachment.Steps[0].IfName, attachment.Steps[1].IfName, attachment.Steps[2].IfName}
+	names := []string{made.Steps[0].IfName, made.Steps[1].IfName, made.Steps[2].IfName}
 	if want := []string{"net3", "net1", "net3"}; !slices.Equal(names, want) {
 		t.Errorf("names are %v, want %v", names, want)
 	}
-	attachment = w.attachment(t, fixed, RootDevice{Step: "a", Device: deviceNamed("up0")}, RootDevice{Step: "b", Device: deviceNamed("up1")})
-	if err := AssignNames(attachment, []Link{{Name: "net1"}}); err == nil || !contains(err.Error(), `step "b" (macvlan)`, "the pod's own network") {
-		t.Errorf("error is %v", err)
-	}
+	wantError(t, cnichain.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`, "the pod's own network")
+}
+
+// A topology is compiled for a claim, attached to a pod and detached.
+func ExampleExecutor() {
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "lan"
+	_ = yaml.Unmarshal([]byte(`[{name: uplink, type: macvlan, selector: {cel: "true"}}]`), &topology.Spec.Steps)
+	node := cnitest.NewNode("eth1")
+	executor := cnichain.NewExecutor(cnichain.Options{Exec: node, Host: node, Journal: &cnitest.Journal{}, Dirs: []string{"/opt/cni/bin"}})
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim:   cnichain.Claim{Namespace: "default", Name: "net", UID: "1"},
+		Schemas: cnichain.DefaultSchemas(),
+		Plugins: map[string]cnichain.Plugin{"macvlan": {Path: "/opt/cni/bin/macvlan", Versions: []string{"1.1.0"}}},
+		Devices: []cnichain.RootDevice{{Step: "uplink", Device: cnichain.Device{Name: "eth1", IfName: "eth1", CNIs: []string{"macvlan"}}}},
+	})
+	fmt.Println("problems:", problems)
+	pod := cnichain.NewAttachment("sandbox", cnichain.Pod{Namespace: "default", Name: "web"}, []cnichain.Plan{*plan})
+	pod.Pin = "/var/run/netns/dra-sandbox"
+	fmt.Println(executor.Add(context.Background(), pod, "/proc/1234/ns/net", "node-1"), node)
+	fmt.Println(executor.Del(context.Background(), pod), node)
+	// Output:
+	// problems: []
+	// <nil> host [eth1] pods [dra-sandbox[net1]] leases []
+	// <nil> host [eth1] pods [] leases []
 }

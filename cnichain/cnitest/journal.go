@@ -1,0 +1,82 @@
+package cnitest
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Journal keeps attachments as they would be read back after a restart. It is safe for concurrent use.
+type Journal struct {
+	mu      sync.Mutex
+	records map[string][]byte
+	commits int
+	full    bool
+}
+
+// Fill makes every further commit fail.
+func (j *Journal) Fill() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.full = true
+}
+
+// Commits is how many commits succeeded.
+func (j *Journal) Commits() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.commits
+}
+
+// Keys are the sandboxes with a record, sorted.
+func (j *Journal) Keys() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Sorted(maps.Keys(j.records))
+}
+
+// Save implements cnichain.Journal.
+func (j *Journal) Save(attachment *cnichain.Attachment) error {
+	data, err := json.Marshal(attachment)
+	if err != nil {
+		return err
+	}
+	return j.commit(func() {
+		if j.records == nil {
+			j.records = map[string][]byte{}
+		}
+		j.records[attachment.SandboxID] = data
+	})
+}
+
+// Delete implements cnichain.Journal.
+func (j *Journal) Delete(sandboxID string) error {
+	return j.commit(func() { delete(j.records, sandboxID) })
+}
+
+func (j *Journal) commit(change func()) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.full {
+		return errors.New("cannot write to the journal: no space left on device")
+	}
+	j.commits++
+	change()
+	return nil
+}
+
+// Load reads a record back; nil without one.
+func (j *Journal) Load(sandboxID string) (*cnichain.Attachment, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	data, there := j.records[sandboxID]
+	if !there {
+		return nil, nil
+	}
+	attachment := &cnichain.Attachment{}
+	return attachment, json.Unmarshal(data, attachment)
+}
