@@ -1,0 +1,262 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+const clean = "host [up0 up1] pods [] leases []"
+
+// fixture is a driver without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1, and
+// one topology t: host-device, then tuning.
+type fixture struct {
+	*testing.T
+	dir      string
+	node     *cnitest.Node
+	clock    *testingclock.FakeClock
+	db       *journal.DB
+	claims   *claims
+	boxes    *sandboxes
+	dra      *draPlugin
+	nri      *nriPlugin
+	stopWork context.CancelFunc
+
+	mu     sync.Mutex
+	failed []string
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{T: t, dir: t.TempDir(), node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f.start("boot-1")
+	t.Cleanup(f.crash)
+	return f
+}
+
+// start builds the driver on what the journal says.
+func (f *fixture) start(bootID string) {
+	f.Helper()
+	opened, err := journal.Open(filepath.Join(f.dir, "journal.db"), f.clock.Now())
+	f.must(err)
+	f.db = opened.DB
+	var work context.Context
+	work, f.stopWork = context.WithCancel(context.Background())
+	f.claims, _, err = loadClaims(opened.DB)
+	f.must(err)
+	bucket, err := journal.NewBucket[cnichain.Attachment](opened.DB, "attachments")
+	f.must(err)
+	left, _, err := bucket.All()
+	f.must(err)
+	executor := cnichain.NewExecutor(cnichain.Options{Exec: f.node, Host: f.node, Journal: attachmentJournal{bucket: bucket}, Dirs: []string{f.pluginDir()}, Clock: f.clock})
+	claimGate := gate{dir: filepath.Join(f.dir, "cdi")}
+	f.must(os.MkdirAll(claimGate.dir, 0o755))
+	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock)
+	f.boxes = &sandboxes{
+		executor: executor, claims: f.claims, gate: claimGate, changed: func(string) {}, failed: f.attachFailed,
+		node: "n", bootID: bootID, pinDir: "/run/netns", clock: f.clock, work: work, byID: map[string]*sandbox{},
+	}
+	statuses.sandboxes = f.boxes
+	cluster := testCluster()
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true}
+	f.dra = &draPlugin{
+		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
+		statuses: statuses, locks: newKeyedLocks(), connected: f.nri.connected, fatal: func(err error) { f.Error(err) },
+	}
+	f.boxes.recover(left)
+	f.must(claimGate.closeOthers(f.boxes.openGates()))
+}
+
+// pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
+// binary it has probed.
+func (f *fixture) pluginDir() string { return cnitest.PluginDir }
+
+// crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
+func (f *fixture) crash() {
+	f.stopWork()
+	f.boxes.wait.Wait()
+	f.must(f.db.Close())
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) attachFailed(pod cnichain.Pod, _ []ClaimRecord, err error, again time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
+}
+
+// prepared records a claim of up0 or up1 for a pod, as Prepare does.
+func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
+	f.Helper()
+	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" + link, Device: link})
+	f.must(err)
+	topology := testTopology()
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(),
+		Plugins: testPlugins(), Devices: []cnichain.RootDevice{{Step: "link", Device: device}},
+	})
+	if len(problems) > 0 {
+		f.Fatal(problems)
+	}
+	made := ClaimRecord{
+		Claim: plan.Claim, Consumers: []Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
+		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true, Facts: discovery.Device{Name: discovery.IfName(link)}}},
+	}
+	f.must(f.claims.hold(made))
+	return made
+}
+
+func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
+	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), "/proc/1/ns/net", records)
+}
+
+// podNamed is the pod of a sandbox "pod/attempt".
+func podNamed(sandbox string) cnichain.Pod {
+	name, _, _ := strings.Cut(sandbox, "-")
+	return cnichain.Pod{Namespace: "ns", Name: name, UID: name}
+}
+
+// expect compares the node and the claims whose gates are open.
+func (f *fixture) expect(node string, gates ...string) {
+	f.Helper()
+	if got := f.node.String(); got != node {
+		f.Errorf("node is %s\nwant    %s", got, node)
+	}
+	entries, err := os.ReadDir(filepath.Join(f.dir, "cdi"))
+	f.must(err)
+	var open []string
+	for _, entry := range entries {
+		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
+	}
+	if strings.Join(open, " ") != strings.Join(gates, " ") {
+		f.Errorf("open gates are %v, want %v", open, gates)
+	}
+}
+
+// eventually waits for what other goroutines do.
+func (f *fixture) eventually(what string, condition func() bool) {
+	f.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline:
+			f.Fatalf("not so after 20 s: %s; node is %s", what, f.node)
+		case <-tick.C:
+		}
+	}
+}
+
+// step moves the clock once somebody waits for it.
+func (f *fixture) step(d time.Duration) {
+	f.Helper()
+	f.eventually("somebody waits for the clock", f.clock.HasWaiters)
+	f.clock.Step(d)
+}
+
+func testPlugins() map[string]cnichain.Plugin {
+	plugins := map[string]cnichain.Plugin{}
+	for _, name := range []string{"host-device", "tuning", "host-local"} {
+		plugins[name] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + name, Versions: []string{"1.1.0"}}
+	}
+	return plugins
+}
+
+func testTopology() *chainapi.NetworkTopology {
+	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+	if err := yaml.UnmarshalStrict([]byte(`
+- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}
+`), &topology.Spec.Steps); err != nil {
+		panic(err)
+	}
+	return topology
+}
+
+// testCluster is a cluster whose caches are filled by hand.
+func testCluster(objects ...runtime.Object) *cluster {
+	client := fake.NewClientset(objects...)
+	still := func(example runtime.Object) cache.SharedIndexInformer {
+		return cache.NewSharedIndexInformer(&cache.ListWatch{}, example, 0, cache.Indexers{})
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	c := &cluster{
+		client: client, nodeName: "n", policies: still(&policyapi.DeviceExposurePolicy{}), topologies: still(&chainapi.NetworkTopology{}),
+		schemas: still(&chainapi.CNIPluginSchema{}), node: factory.Core().V1().Nodes().Informer(),
+		namespaces: factory.Core().V1().Namespaces().Informer(), pods: factory.Core().V1().Pods().Informer(),
+	}
+	_ = c.topologies.GetStore().Add(testTopology())
+	return c
+}
+
+func testPublisher() *publisher {
+	p := &publisher{triggers: make(chan struct{}, 1), entries: map[entryKey]draslices.Entry{}}
+	for _, name := range []string{"up0", "up1"} {
+		p.entries[entryKey{pool: "n/" + name, device: name}] = draslices.Entry{
+			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name)},
+			Persona: policy.Persona{Exclusive: true, Plugins: []string{"host-device"}},
+		}
+	}
+	return p
+}
+
+// allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.
+func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Pod", Name: pod, UID: types.UID(pod), Controller: new(true),
+		}}},
+		Status: resourceapi.ResourceClaimStatus{
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID(pod)}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: chainapi.DriverName, Pool: "n/" + link, Device: link}},
+				Config: []resourceapi.DeviceAllocationConfiguration{{
+					Source: resourceapi.AllocationConfigSourceClass, Requests: []string{"r"},
+					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver: chainapi.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"networkTopologyRef":{"name":"t"},"step":"link"}`)},
+					}},
+				}},
+			}},
+		},
+	}
+}
+
+func podObject(name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	for _, claim := range claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+	}
+	return pod
+}

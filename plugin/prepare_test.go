@@ -1,0 +1,125 @@
+package plugin
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestParametersComeOnlyFromTheClass(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*resourceapi.ResourceClaim)
+		want   string
+	}{
+		"as it should be": {func(*resourceapi.ResourceClaim) {}, ""},
+		"in the claim": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
+		}, "only the DeviceClass may have it"},
+		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, "use a class that the controller made"},
+		"twice": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, c.Status.Allocation.Devices.Config[0])
+		}, "several configurations"},
+		"unknown field": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`)
+		}, "unknown field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := allocatedClaim("c", "up0", "a")
+			test.change(claim)
+			results, err := ourResults(claim)
+			if test.want == "" {
+				if err != nil || len(results) != 1 || results[0].parameters.Step != "link" {
+					t.Errorf("results %v, %v", results, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestAdminAccessIsNeverAttached(t *testing.T) {
+	claim := allocatedClaim("c", "up0", "a")
+	claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	if results, err := ourResults(claim); err != nil || len(results) != 0 {
+		t.Errorf("results %v, %v", results, err)
+	}
+}
+
+func TestSubrequestsHaveTheParametersOfTheirRequest(t *testing.T) {
+	for request, want := range map[string]bool{"r": true, "r/first": true, "s": false, "rr/first": false} {
+		if got := appliesTo([]string{"r"}, request); got != want {
+			t.Errorf("configuration of r applies to %s: %v", request, got)
+		}
+	}
+	if !appliesTo(nil, "anything") {
+		t.Error("configuration without requests does not apply to all")
+	}
+}
+
+func TestPositionIsThatOfThePodSpec(t *testing.T) {
+	pod := podObject("a", "x", "c", "y")
+	if got := position(pod, allocatedClaim("c", "up0", "a")); got != 1 {
+		t.Errorf("position is %d", got)
+	}
+}
+
+// Of claims that exclude each other only one is prepared, however many come at once.
+func TestOneDeviceIsHeldOnce(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-0", "a", "up0")
+	f.must(f.claims.release("claim-0"))
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for i := range 8 {
+		wait.Go(func() {
+			mine := record
+			mine.Claim.UID = "claim-" + string(rune('1'+i))
+			if err := f.claims.hold(mine); err == nil {
+				mu.Lock()
+				won++
+				mu.Unlock()
+			} else if !strings.Contains(err.Error(), "is held by claim ns/claim-0") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if won != 1 {
+		t.Errorf("%d claims hold one exclusive device", won)
+	}
+}
+
+func TestPrepareRefusesWhileTheRuntimeIsNotConnected(t *testing.T) {
+	f := newFixture(t)
+	f.nri.isConnected = false
+	claim := allocatedClaim("c", "up0", "a")
+	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+	if err != nil || results[claim.UID].Err == nil || !strings.Contains(results[claim.UID].Err.Error(), "not connected to the container runtime") {
+		t.Errorf("results %v, %v", results, err)
+	}
+}
+
+func TestPrepareSaysWhatIsGone(t *testing.T) {
+	f := newFixture(t)
+	for want, change := range map[string]func(*resourceapi.ResourceClaim){
+		"device gone of pool n/up0 is not offered any more": func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gone" },
+		"NetworkTopology other does not exist any more": func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"other"},"step":"link"}`)
+		},
+	} {
+		claim := allocatedClaim("c", "up0", "a")
+		change(claim)
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+		if err != nil || results[claim.UID].Err == nil || !strings.Contains(results[claim.UID].Err.Error(), want) {
+			t.Errorf("results %v, %v, want %q", results, err, want)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+const attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
+
+func TestAttachAndStop(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.expect(attachedA, "claim-a")
+	f.must(f.attach("a-0", record)) // the same sandbox twice is one attachment
+	f.boxes.stopSandbox(context.Background(), "a-0")
+	f.expect(clean)
+	f.boxes.stopSandbox(context.Background(), "a-0") // Remove after Stop
+	f.must(f.boxes.releaseClaim(context.Background(), "claim-a"))
+}
+
+func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	err := f.attach("a-0", record)
+	if err == nil || !strings.Contains(err.Error(), `step "tune" (tuning) of topology t`) {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.expect(clean)
+	f.node.Fail("tuning ADD", nil)
+	f.must(f.attach("a-1", record)) // kubelet's next sandbox
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+// slow starts a chain that waits in its second step, and returns when RunPodSandbox has given up waiting.
+func (f *fixture) slow(record ClaimRecord) (release func()) {
+	f.Helper()
+	release = f.node.Hold("tuning ADD")
+	f.Cleanup(release)
+	answer := make(chan error, 1)
+	go func() { answer <- f.attach("a-0", record) }()
+	f.eventually("the second step runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "tuning ADD") })
+	f.step(attachBudget)
+	f.must(<-answer)
+	return release
+}
+
+func TestSlowChainHoldsContainers(t *testing.T) {
+	f := newFixture(t)
+	release := f.slow(f.prepared("claim-a", "a", "up0"))
+	f.expect(attachedA) // no gate is open
+	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err == nil || !strings.Contains(err.Error(), "being attached") {
+		t.Errorf("a container of the sandbox gets %v", err)
+	}
+	release()
+	f.eventually("the sandbox is ready", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.expect(attachedA, "claim-a")
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err != nil {
+		t.Errorf("a container of the ready sandbox gets %v", err)
+	}
+}
+
+func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	release := f.slow(f.prepared("claim-a", "a", "up0"))
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	release()
+	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
+	if !strings.HasPrefix(f.failed[0], "a 10s ") || !strings.Contains(f.failed[0], "no such knob") {
+		t.Errorf("told is %q", f.failed[0])
+	}
+	f.expect("host [up0 up1] pods [] leases []")
+	f.node.Fail("tuning ADD", nil)
+	f.step(attachRetry)
+	f.eventually("the sandbox is ready", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.expect(attachedA, "claim-a")
+}
+
+func TestStopDuringAttach(t *testing.T) {
+	f := newFixture(t)
+	f.slow(f.prepared("claim-a", "a", "up0"))
+	f.boxes.stopSandbox(context.Background(), "a-0")
+	f.eventually("everything is undone", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.expect(clean)
+}
+
+func TestUnprepareDuringAttach(t *testing.T) {
+	f := newFixture(t)
+	f.slow(f.prepared("claim-a", "a", "up0"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect(clean)
+	if _, known := f.claims.get("claim-a"); known {
+		t.Error("the claim is still recorded")
+	}
+}
+
+func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	if err := f.attach("b-0", record); err == nil || !strings.Contains(err.Error(), "pod ns/a holds") {
+		t.Errorf("error is %v", err)
+	}
+	f.expect(attachedA, "claim-a")
+}
+
+// The runtime lost the old sandbox's stop event; the new one of the same pod must still work.
+func TestNewSandboxOfThePodReplacesTheOld(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.must(f.attach("a-1", record))
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+	f.boxes.stopSandbox(context.Background(), "a-0") // late
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+func TestReleasingOneClaimLeavesTheOther(t *testing.T) {
+	f := newFixture(t)
+	first, second := f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")
+	f.must(f.attach("a-0", first, second))
+	f.expect("host [] pods [dra-a-0[net1 net2]] leases [a-0/net1 a-0/net2]", "claim-a", "claim-b")
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect("host [up0] pods [dra-a-0[net2]] leases [a-0/net2]", "claim-b")
+	f.must(f.dra.unprepare(context.Background(), "claim-b"))
+	f.expect(clean)
+}
+
+func TestDetachIsTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.node.Fail("host-device DEL", errors.New("busy"))
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("error is %v", err)
+	}
+	if _, known := f.claims.get("claim-a"); !known {
+		t.Error("the claim of a device that is not home is forgotten")
+	}
+	f.node.Fail("host-device DEL", nil)
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect(clean)
+}
+
+// What was ready survives the driver; its gate is open again even if somebody removed it.
+func TestRestartKeepsWhatIsReady(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.start("boot-1")
+	f.expect(attachedA, "claim-a")
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect(clean)
+}
+
+func TestRebootUndoesEverything(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.node.Reboot()
+	f.start("boot-2")
+	f.eventually("leases are released", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.expect("host [up1] pods [] leases []")
+}
+
+// A driver that dies in the middle of a chain leaves a record by which the next one undoes it; the sandbox, still there,
+// is then attached anew.
+func TestCrashDuringAttach(t *testing.T) {
+	f := newFixture(t)
+	f.slow(f.prepared("claim-a", "a", "up0"))
+	// The chain never ends: what is on disk now is what a killed process leaves.
+	left, _, err := f.boxes.executor.Journal.(attachmentJournal).bucket.All()
+	f.must(err)
+	if len(left) != 1 || left["a-0"].Phase != cnichain.PhaseAttaching {
+		t.Fatalf("records %v", left)
+	}
+	next := &sandboxes{
+		executor: f.boxes.executor, claims: f.claims, gate: f.boxes.gate, changed: func(string) {}, failed: f.attachFailed,
+		node: "n", bootID: "boot-1", pinDir: "/run/netns", clock: f.clock, work: f.boxes.work, byID: map[string]*sandbox{},
+	}
+	next.recover(left)
+	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })
+	f.expect(clean)
+}
+
+func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.prepared("claim-b", "b", "up1")
+	network := &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}
+	pods := []*api.PodSandbox{
+		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Linux: network},
+		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Linux: network},
+		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Linux: network},
+	}
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	if _, err := connection.Synchronize(context.Background(), pods, []*api.Container{{PodSandboxId: "b-0"}}); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the pod without containers is attached", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.expect(attachedA, "claim-a")
+}
+
+func TestPodsThatAreNotOurs(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	for _, pod := range []*api.PodSandbox{
+		{Id: "x-0", Uid: "x", Name: "x", Namespace: "ns"},
+		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Annotations: map[string]string{configSource: "file"}},
+	} {
+		if err := f.nri.RunPodSandbox(context.Background(), pod); err != nil {
+			t.Errorf("pod %s gets %v", pod.GetName(), err)
+		}
+	}
+	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
+	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil || !strings.Contains(err.Error(), "host's network") {
+		t.Errorf("a pod with a claim on the host's network gets %v", err)
+	}
+	if calls := f.node.Calls(); len(calls) > 0 {
+		t.Errorf("calls are %v", calls)
+	}
+}
+
+func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
+	locks := newKeyedLocks()
+	unlock, err := locks.lock(context.Background(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if _, err := locks.lock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+	unlock()
+	unlock, err = locks.lock(context.Background(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if len(locks.held) != 0 {
+		t.Errorf("locks are left: %v", locks.held)
+	}
+}
