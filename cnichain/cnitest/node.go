@@ -320,7 +320,7 @@ func (n *Node) del(c call) error {
 			return nil
 		}
 		if !there {
-			return errors.New("Link not found")
+			return errors.New("link not found")
 		}
 		if !n.lost {
 			n.host[c.device()] = cnichain.Link{Name: c.device(), Index: link.Index}
