@@ -3,12 +3,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,19 +158,27 @@ func (d *demo) pods(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) ping(context.Context) error {
+func (d *demo) ping(ctx context.Context) error {
 	d.title("Two pods talk over macvlan")
-	return d.show("sh", "-c", `set -e
-peer=$(kubectl exec macvlan-2 -- ip -4 addr show dev net1 | awk '/inet / {sub("/.*", "", $2); print $2}')
-echo "macvlan-1 pings $peer, the address of macvlan-2"
-kubectl exec macvlan-1 -- ping -c 3 -I net1 $peer`)
+	output, err := d.cluster.Exec(ctx, "kubectl", "exec", "macvlan-2", "--", "ip", "-4", "-o", "addr", "show", "dev", "net1")
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(string(output)) // index, name, "inet", address/length
+	if len(fields) < 4 {
+		return fmt.Errorf("macvlan-2 has no address: %s", output)
+	}
+	peer, _, _ := strings.Cut(fields[3], "/")
+	d.say("%s is the address of macvlan-2.", peer)
+	return d.show("kubectl", "exec", "macvlan-1", "--", "ping", "-c", "3", "-I", "net1", peer)
 }
 
 func (d *demo) wholeLink(ctx context.Context) error {
 	d.title("A whole link goes into a pod, and comes back with its name")
-	if err := d.show("sh", "-c", `ip link show uplink1 2>&1 || echo "uplink1 is not on the node: it is net1 of pod whole-link"`); err != nil {
-		return err
+	if _, err := d.cluster.Exec(ctx, "ip", "link", "show", "uplink1"); err == nil {
+		return errors.New("uplink1 is on the node, but should be in the pod")
 	}
+	d.say("✓ uplink1 is not on the node: it is net1 of pod whole-link\n")
 	if err := d.show("kubectl", "delete", "pod", "whole-link", "--timeout=30s"); err != nil {
 		return err
 	}
@@ -178,9 +188,37 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
+// call is what the demo shows of a line of a claim's log.
+type call struct {
+	Time     time.Time       `json:"time"`
+	Duration string          `json:"duration"`
+	Step     string          `json:"step"`
+	Command  string          `json:"command"`
+	Plugin   string          `json:"plugin"`
+	Stdin    json.RawMessage `json:"stdin"`
+	Stdout   json.RawMessage `json:"stdout"`
+}
+
 func (d *demo) log(context.Context) error {
 	d.title("The log of a claim: every call of a CNI plugin, with what went in and came out")
-	return d.show("sh", "-c", `cd /var/log/dra-network && cd "$(ls -d default_macvlan-1* | head -n 1)" && pwd && cut -c 1-400 ./*.jsonl`)
+	files, err := filepath.Glob(d.cluster.NodePath("/var/log/dra-network/default_macvlan-1-*/*.jsonl"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("cannot find the log of macvlan-1's claim: %v, %w", files, err)
+	}
+	_, path, _ := strings.Cut(files[0], "/root")
+	d.say("\033[2m%s\033[0m", path)
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		var made call
+		if err := json.Unmarshal([]byte(line), &made); err != nil {
+			return err
+		}
+		d.say("\n%s  %s of step %q by %s, %s\n  in   %s\n  out  %s", made.Time.Format("15:04:05.000"), made.Command, made.Step, made.Plugin, made.Duration, made.Stdin, made.Stdout)
+	}
+	return nil
 }
 
 func (d *demo) clean(ctx context.Context) error {
@@ -188,15 +226,15 @@ func (d *demo) clean(ctx context.Context) error {
 	if err := d.show("kubectl", "delete", "-f", filepath.Join(d.samples, "pods.yaml"), "--ignore-not-found", "--timeout=60s"); err != nil {
 		return err
 	}
-	for what, test := range map[string]string{
-		"no claims":                     `test -z "$(kubectl get resourceclaims -o name)"`,
-		"no pinned network namespaces":  `test -z "$(ls /var/run/netns | grep ^dra-)"`,
-		"no leases":                     `test -z "$(find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null)"`,
-		"no CDI devices":                `test -z "$(ls /var/run/cdi)"`,
-		"every link is home":            `ip link show uplink0 >/dev/null && ip link show uplink1 >/dev/null`,
-		"no port is left on the bridge": `test -z "$(ls /sys/class/net/br-data/brif)"`,
+	for _, check := range []struct{ what, test string }{
+		{"no claims", `test -z "$(kubectl get resourceclaims -o name)"`},
+		{"no pinned network namespaces", `test -z "$(ls /var/run/netns | grep ^dra-)"`},
+		{"no leases", `test -z "$(find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null)"`},
+		{"no CDI devices", `test -z "$(ls /var/run/cdi)"`},
+		{"every link is home", `ip link show uplink0 >/dev/null && ip link show uplink1 >/dev/null`},
+		{"no port is left on the bridge", `test -z "$(ls /sys/class/net/br-data/brif)"`},
 	} {
-		if err := d.until(ctx, what, "sh", "-c", test); err != nil {
+		if err := d.until(ctx, check.what, "sh", "-c", check.test); err != nil {
 			return err
 		}
 	}
@@ -217,25 +255,14 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	_, _ = fmt.Fprintf(d.out, "\033[2m$ %s\033[0m\n", join(shown))
+	_, _ = fmt.Fprintf(d.out, "\033[2m$ %s\033[0m\n", strings.Join(shown, " "))
 	cmd := d.cluster.Command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = d.out, d.out
 	if err := d.cluster.Run(cmd); err != nil {
-		return fmt.Errorf("%s: %w", join(shown), err)
+		return fmt.Errorf("%s: %w", strings.Join(shown, " "), err)
 	}
 	_, _ = fmt.Fprintln(d.out)
 	return nil
-}
-
-func join(words []string) string {
-	text := ""
-	for i, word := range words {
-		if i > 0 {
-			text += " "
-		}
-		text += word
-	}
-	return text
 }
 
 // until repeats a command until it succeeds, and says how long it took.
