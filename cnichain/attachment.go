@@ -40,7 +40,10 @@ const (
 	StepAdding StepPhase = "Adding"
 	// StepAdded means that ADD succeeded and its interface was seen.
 	StepAdded StepPhase = "Added"
-	// StepDeleted means that DEL succeeded.
+	// StepDeleting means that DEL was about to be called, and may or may not have had an effect.
+	StepDeleting StepPhase = "Deleting"
+	// StepDeleted means that nothing of the step is left: DEL succeeded, and the device, if it is exclusive, is home.
+	// From now on the device may be another's, so the step is never looked at again.
 	StepDeleted StepPhase = "Deleted"
 )
 

@@ -3,7 +3,6 @@ package cnichain
 import (
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -177,7 +176,7 @@ func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error
 	}
 	for _, entry := range entries {
 		_, uid, found := cutLast(entry.Name(), "_")
-		if !entry.IsDir() || !found || keep(uid) || !untouchedSince(entry, before) {
+		if !entry.IsDir() || !found || keep(uid) || !untouchedSince(filepath.Join(l.dir, entry.Name()), before) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(l.dir, entry.Name())); err != nil {
@@ -187,9 +186,16 @@ func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error
 	return nil
 }
 
-func untouchedSince(entry fs.DirEntry, before time.Time) bool {
-	info, err := entry.Info()
-	return err == nil && info.ModTime().Before(before)
+// untouchedSince looks at the files: appending to one does not change its folder.
+func untouchedSince(dir string, before time.Time) bool {
+	files, err := os.ReadDir(dir)
+	for _, file := range files {
+		info, infoErr := file.Info()
+		if infoErr != nil || !info.ModTime().Before(before) {
+			return false
+		}
+	}
+	return err == nil
 }
 
 func cutLast(text, separator string) (before, after string, found bool) {

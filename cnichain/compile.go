@@ -75,8 +75,6 @@ func (c *compiler) distribute() (byStep map[string][]Device, instances int) {
 				c.binding.Claim, len(devices), step.Name, instances, c.topology.Name)))
 		}
 		c.checkAllowed(path, step, devices)
-		delete(byStep, step.Name)
-		byStep[step.Name] = devices
 	}
 	c.refuseUnknown(byStep)
 	return byStep, instances

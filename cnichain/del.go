@@ -13,25 +13,21 @@ import (
 )
 
 // Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
-// reverse order, each with the stdin of its ADD; then every exclusive device is proven home. It may be called in any
-// phase, any number of times, and goes on where it stopped. It tries everything and joins the errors. When nothing is left
-// the namespace is unpinned and the record deleted; until then the record stays, and the caller tries again later.
+// reverse order, each with the stdin of its ADD, and every exclusive device proven home. It may be called in any phase, any
+// number of times, and goes on where it stopped. It tries everything and joins the errors. When nothing is left the
+// namespace is unpinned and the record deleted; until then the record stays, and the caller tries again later.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
-	wanted := func(record *StepRecord) bool {
-		return len(claims) == 0 || slices.Contains(claims, record.Claim.UID)
-	}
-	if len(claims) == 0 {
-		attachment.Phase = PhaseDetaching
-	}
 	var problems []error
+	if markDeleting(attachment, claims) {
+		// A journal that can't be written must not keep anything attached; the record stays until it can be.
+		if err := e.Journal.Save(attachment); err != nil {
+			problems = append(problems, err)
+		}
+	}
 	inPod := e.Host.Exists(attachment.Pin)
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
-		if !wanted(record) || record.Phase == StepDeleted {
-			continue
-		}
-		if record.Phase == StepPlanned {
-			record.Phase = StepDeleted // nothing was done, so nothing is to be written either
+		if record.Phase != StepDeleting {
 			continue
 		}
 		if err := e.delStep(ctx, attachment, record, inPod); err != nil {
@@ -43,18 +39,31 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 			problems = append(problems, err)
 		}
 	}
-	for i := range attachment.Steps {
-		record := &attachment.Steps[i]
-		if wanted(record) && record.Phase == StepDeleted {
-			if err := e.bringHome(attachment, record, inPod); err != nil {
-				problems = append(problems, stepError(record, "DEL", err))
-			}
-		}
-	}
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
 	return e.finish(attachment)
+}
+
+// markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
+func markDeleting(attachment *Attachment, claims []string) (changed bool) {
+	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
+		attachment.Phase, changed = PhaseDetaching, true
+	}
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		if len(claims) > 0 && !slices.Contains(claims, record.Claim.UID) {
+			continue
+		}
+		switch record.Phase {
+		case StepPlanned:
+			record.Phase = StepDeleted // nothing was done
+		case StepAdding, StepAdded:
+			record.Phase, changed = StepDeleting, true
+		case StepDeleting, StepDeleted:
+		}
+	}
+	return changed
 }
 
 // finish forgets an attachment of which nothing is left.
@@ -72,19 +81,47 @@ func (e *Executor) finish(attachment *Attachment) error {
 
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord, inPod bool) error {
 	plan := callPlan{command: "DEL", path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)}
+	err := e.delInPod(ctx, attachment, record, plan, inPod)
+	if err != nil {
+		return err
+	}
+	return e.bringHome(attachment, record, inPod)
+}
+
+func (e *Executor) delInPod(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan, inPod bool) error {
 	if !inPod {
 		return e.delWithoutNetns(ctx, attachment, record, plan)
+	}
+	if err := e.nameBack(attachment, record); err != nil {
+		return err
 	}
 	_, err := e.call(ctx, attachment, record, plan)
 	if err == nil {
 		return nil
 	}
-	// A plugin may fail because what it should remove is gone already. Then only its addresses may be left.
+	// A plugin may fail because the interface is gone already. Then only its addresses may be left.
 	links, linksErr := e.Host.Links(attachment.Pin)
-	if linksErr != nil || !record.Step.Makes || findLink(links, record.IfName) != nil {
+	if linksErr != nil || findLink(links, record.IfName) != nil {
 		return err
 	}
 	return e.releaseAddresses(ctx, attachment, record, plan)
+}
+
+// nameBack finds an interface that the application has renamed: plugins look for it by name.
+func (e *Executor) nameBack(attachment *Attachment, record *StepRecord) error {
+	if record.Link == nil {
+		return nil
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil || findLink(links, record.IfName) != nil {
+		return err
+	}
+	for i := range links {
+		if links[i].Index == record.Link.Index {
+			return e.Host.Rename(attachment.Pin, links[i].Index, record.IfName)
+		}
+	}
+	return nil
 }
 
 // delWithoutNetns undoes a step whose pod's namespace is gone, and with it every virtual interface.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -263,6 +264,77 @@ func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("host [up1] pods [] leases []")
+}
+
+func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	w.node.RenamePodLink(pin, "net1", "mine")
+	if err := w.executor.Del(context.Background(), made); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+// A step whose interface is gone is done, also if its plugin fails without it.
+func TestDerivedStepWithoutItsInterfaceIsDone(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	w.node.Fail("tuning DEL", errors.New("no such device"))
+	wantError(t, w.executor.Del(context.Background(), made), "no such device")
+	if err := w.executor.Del(context.Background(), made); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+// A device that was released may be another's: it is not touched again while the other claim's DEL is tried again.
+func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
+	w := newWorkbench(t)
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	if err := w.add(both); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.executor.Del(context.Background(), both, "first"); err != nil {
+		t.Fatal(err)
+	}
+	w.node.RemoveHostLink("up0") // its new owner has it
+	w.node.Fail("host-device DEL", errors.New("busy"))
+	wantError(t, w.executor.Del(context.Background(), w.restarted()), "busy")
+	w.node.Fail("host-device DEL", nil)
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up1] pods [] leases []")
+}
+
+// Whatever a crash interrupts in DEL is on disk before it begins.
+func TestDelIsRecordedBeforeItBegins(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	release := w.node.Hold("tuning DEL")
+	ended := make(chan error, 1)
+	go func() { ended <- w.executor.Del(context.Background(), made) }()
+	for !slices.Contains(w.node.Calls(), "tuning DEL net1") {
+		runtime.Gosched()
+	}
+	if left := w.restarted(); left.Phase != cnichain.PhaseDetaching || left.Steps[0].Phase != cnichain.StepDeleting {
+		t.Errorf("on disk is %s, step %s", left.Phase, left.Steps[0].Phase)
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
 }
 
 // Two claims of one pod: releasing one leaves the other.

@@ -25,6 +25,8 @@ type Host interface {
 	Exists(pin string) bool
 	// Links returns the links in the namespace at the path.
 	Links(netns string) ([]Link, error)
+	// Rename gives a link of the namespace at the path another name.
+	Rename(netns string, index int, name string) error
 	// Restore proves that a device is in the host's namespace and gives it back the name, MAC, MTU and state that it
 	// had. A device that is not there is an error that is os.ErrNotExist.
 	Restore(Device) error
@@ -74,26 +76,52 @@ func (LinuxHost) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
 // Links lists the links of a namespace.
 func (LinuxHost) Links(path string) ([]Link, error) {
+	var links []Link
+	err := inNamespace(path, func(handle *netlink.Handle) error {
+		found, err := listLinks(handle)
+		for _, link := range found {
+			attrs := link.Attrs()
+			links = append(links, Link{Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
+	}
+	return links, nil
+}
+
+// Rename sets the link down first, as older kernels want it.
+func (LinuxHost) Rename(path string, index int, name string) error {
+	err := inNamespace(path, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByIndex(index)
+		if err != nil {
+			return err
+		}
+		if err := handle.LinkSetDown(link); err != nil {
+			return err
+		}
+		return handle.LinkSetName(link, name)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot name link %d of %s %s: %w", index, path, name, err)
+	}
+	return nil
+}
+
+// inNamespace gives a handle on a namespace; no thread changes its own for longer than it takes to open a socket.
+func inNamespace(path string, do func(*netlink.Handle) error) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open network namespace %s: %w", path, err)
+		return err
 	}
 	defer func() { _ = namespace.Close() }()
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
+		return err
 	}
 	defer handle.Close()
-	found, err := listLinks(handle)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
-	}
-	links := make([]Link, len(found))
-	for i, link := range found {
-		attrs := link.Attrs()
-		links[i] = Link{Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU}
-	}
-	return links, nil
+	return do(handle)
 }
 
 // listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone.

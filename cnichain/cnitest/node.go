@@ -108,6 +108,13 @@ func (n *Node) AddHostLink(name string) {
 	n.host[name] = cnichain.Link{Name: name, Index: n.next()}
 }
 
+// RemoveHostLink takes a link away from the host.
+func (n *Node) RemoveHostLink(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.host, name)
+}
+
 // AddPodLink makes a link in a pod that is pinned.
 func (n *Node) AddPodLink(pin, name string) {
 	n.mu.Lock()
@@ -120,6 +127,33 @@ func (n *Node) DeletePodLink(pin, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods[pin], name)
+}
+
+// RenamePodLink renames a link of a pod, as an application may.
+func (n *Node) RenamePodLink(pin, name, wanted string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rename(pin, name, wanted)
+}
+
+func (n *Node) rename(pin, name, wanted string) {
+	link := n.pods[pin][name]
+	link.Name = wanted
+	n.pods[pin][wanted] = link
+	delete(n.pods[pin], name)
+}
+
+// Rename implements cnichain.Host.
+func (n *Node) Rename(pin string, index int, wanted string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			n.rename(pin, name, wanted)
+			return nil
+		}
+	}
+	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
 // Reboot ends every namespace. Leases stay, as files do.

@@ -19,8 +19,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// schema is the version of the records' form. A record of a newer schema is never read, and never overwritten by an
-// older driver.
+// schema is the version of the records' form. A journal of a newer schema is not opened.
 const schema = 1
 
 // DB is an open journal. It is safe for concurrent use; another process can't open it at the same time.
@@ -37,35 +36,49 @@ type Opened struct {
 	Reason error
 }
 
-// Open opens or makes the journal at path. One that can't be read is set aside and a new one is made: the driver must
-// come up, or the node's pods neither start nor end. One that another process holds, or that is of a newer schema, is an
-// error.
+// Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver must
+// come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a full or
+// read-only disk, no file descriptors) is an error, and the journal stays where it is.
 func Open(path string, now time.Time) (Opened, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
 	}
 	bolt, err := open(path)
-	if err == nil {
+	switch {
+	case err == nil:
 		return Opened{DB: &DB{bolt: bolt}}, nil
-	}
-	if errors.Is(err, bolterrors.ErrTimeout) {
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return Opened{}, fmt.Errorf("cannot open journal %s: another driver holds it; only one may run on a node: %w", path, err)
-	}
-	if errors.Is(err, errNewer) || errors.Is(err, os.ErrPermission) {
+	case !errors.Is(err, errDamaged):
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
 	}
-	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
-	if renameErr := os.Rename(path, aside); renameErr != nil {
-		return Opened{}, fmt.Errorf("cannot open journal %s: %w; and cannot set it aside: %w", path, err, renameErr)
-	}
-	bolt, freshErr := open(path)
-	if freshErr != nil {
-		return Opened{}, fmt.Errorf("cannot make journal %s: %w", path, freshErr)
-	}
-	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: err}, nil
+	return replace(path, now, err)
 }
 
-var errNewer = errors.New("it was written by a newer driver: run that version, or a newer one")
+// replace makes a new journal before it moves the damaged one: in between, or if the disk is full, there is one.
+func replace(path string, now time.Time, reason error) (Opened, error) {
+	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Opened{}, fmt.Errorf("cannot replace journal %s, which is unreadable (%w): %w", path, reason, err)
+	}
+	bolt, err := open(fresh)
+	if err == nil {
+		err = errors.Join(os.Link(path, aside), os.Rename(fresh, path))
+	}
+	if err != nil {
+		if bolt != nil {
+			err = errors.Join(err, bolt.Close())
+		}
+		return Opened{}, fmt.Errorf("cannot replace journal %s, which is unreadable (%w): %w", path, reason, err)
+	}
+	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
+}
+
+var (
+	errNewer   = errors.New("it was written by a newer driver: run that version, or a newer one")
+	errDamaged = errors.New("damaged")
+)
 
 // open opens a file and checks it whole. bbolt panics on some damage, and a file that is shorter than its pages faults,
 // since it is mapped into memory.
@@ -73,7 +86,7 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
-			err = fmt.Errorf("damaged: %v", damage)
+			err = fmt.Errorf("%w: %v", errDamaged, damage)
 		}
 		if err != nil && bolt != nil {
 			_ = bolt.Close()
@@ -81,13 +94,16 @@ func open(path string) (bolt *bbolt.DB, err error) {
 		}
 	}()
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := bolt.View(check); err != nil {
 		return bolt, err
 	}
-	return bolt, bolt.Update(stamp)
+	return bolt, stamp(bolt)
 }
 
 func check(tx *bbolt.Tx) error {
@@ -96,37 +112,43 @@ func check(tx *bbolt.Tx) error {
 		return err
 	}
 	if info.Size() < tx.Size() { // Check reads in a goroutine of its own, where a fault can't be caught
-		return fmt.Errorf("the file has %d bytes, its pages need %d", info.Size(), tx.Size())
+		return fmt.Errorf("%w: the file has %d bytes, its pages need %d", errDamaged, info.Size(), tx.Size())
 	}
 	var first error
 	for err := range tx.Check() {
 		if first == nil {
-			first = err
+			first = fmt.Errorf("%w: %w", errDamaged, err)
 		}
 	}
 	return first
 }
 
 // stamp writes the schema into a new journal and refuses a newer one.
-func stamp(tx *bbolt.Tx) error {
-	meta, err := tx.CreateBucketIfNotExists([]byte("meta"))
-	if err != nil {
+func stamp(bolt *bbolt.DB) error {
+	version := 0
+	err := bolt.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		if meta == nil {
+			return nil
+		}
+		if err := json.Unmarshal(meta.Get([]byte("schema")), &version); err != nil {
+			return fmt.Errorf("%w: schema version: %w", errDamaged, err)
+		}
+		return nil
+	})
+	if err != nil || version == schema {
 		return err
 	}
-	if stored := meta.Get([]byte("schema")); stored != nil {
-		var version int
-		if err := json.Unmarshal(stored, &version); err != nil {
-			return fmt.Errorf("damaged schema version: %w", err)
-		}
-		if version > schema {
-			return fmt.Errorf("schema %d, this driver reads up to %d: %w", version, schema, errNewer)
-		}
+	if version > schema {
+		return fmt.Errorf("schema %d, this driver reads up to %d: %w", version, schema, errNewer)
 	}
-	encoded, err := json.Marshal(schema)
-	if err != nil {
-		return err
-	}
-	return meta.Put([]byte("schema"), encoded)
+	return bolt.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucketIfNotExists([]byte("meta"))
+		if err != nil {
+			return err
+		}
+		return meta.Put([]byte("schema"), fmt.Append(nil, schema))
+	})
 }
 
 // Close closes the journal.
@@ -140,10 +162,17 @@ type Bucket[T any] struct {
 
 // NewBucket returns the bucket of a name, making it if need be.
 func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
-	err := db.bolt.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(name))
-		return err
+	missing := false
+	err := db.bolt.View(func(tx *bbolt.Tx) error {
+		missing = tx.Bucket([]byte(name)) == nil
+		return nil
 	})
+	if err == nil && missing {
+		err = db.bolt.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists([]byte(name))
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot make journal bucket %s: %w", name, err)
 	}
