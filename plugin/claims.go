@@ -92,12 +92,18 @@ func (c *claims) hold(record ClaimRecord) error {
 }
 
 func (c *claims) reserve(record ClaimRecord) error {
+	if err := twice(&record); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, uid := range sortedKeys(c.byUID) {
 		other := c.byUID[uid]
 		if uid == record.Claim.UID {
 			continue
+		}
+		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
+			return fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
 		}
 		if err := conflict(&record, &other); err != nil {
 			return err
@@ -116,6 +122,19 @@ func conflict(record, other *ClaimRecord) error {
 			}
 			return fmt.Errorf("device %s of pool %s is held by claim %s (as %s): wait until that claim is released",
 				wanted.Name, wanted.Pool, other.Claim, held.Name)
+		}
+	}
+	return nil
+}
+
+// twice says whether a claim was given one device in two ways that exclude each other.
+func twice(record *ClaimRecord) error {
+	for i, one := range record.Devices {
+		for _, other := range record.Devices[i+1:] {
+			if identity(one.Facts) == identity(other.Facts) && (one.Exclusive || other.Exclusive) {
+				return fmt.Errorf("requests %s and %s were given the same device, as %s and %s, of which one excludes the other: delete the claim to have others allocated",
+					one.Request, other.Request, one.Name, other.Name)
+			}
 		}
 	}
 	return nil

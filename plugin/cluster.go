@@ -135,7 +135,7 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// onChange calls trigger when a policy, a topology's plugin contract or the node changes: what the slices depend on.
+// onChange calls trigger when a policy or the labels of the node change: what the slices depend on.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { trigger() },

@@ -5,12 +5,50 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
-// detachOlder undoes older sandboxes of the pod that hold claims of this one: the runtime has ended them, and their stop
-// event may have been lost.
+const (
+	// detachLimit bounds one attempt to detach.
+	detachLimit = 60 * time.Second
+	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
+	detachRetry    = time.Second
+	detachRetryMax = time.Minute
+)
+
+// detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has failed.
+func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
+	box := s.find(id)
+	if box == nil {
+		return nil
+	}
+	leaving := box.leave(claimUIDs)
+	if err := s.syncGates(ctx, leaving); err != nil {
+		return err
+	}
+	if err := box.take(ctx); err != nil {
+		return err
+	}
+	defer box.give()
+	if s.find(id) != box {
+		return nil // undone while we waited; its devices may be another's by now
+	}
+	wanted := leaving
+	if box.isStopped() {
+		wanted = nil // all of it
+	}
+	if err := s.executor.Del(ctx, box.attachment, wanted...); err != nil {
+		return err
+	}
+	if wanted == nil {
+		leaving = box.leave(nil)
+	}
+	if box.left(leaving) {
+		s.forget(box)
+	}
+	return nil
+}
+
+// detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
 func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	for _, other := range s.list() {
 		if other.id != box.id && other.pod.UID == box.pod.UID {
@@ -22,53 +60,17 @@ func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	return nil
 }
 
-// detach undoes a sandbox, or what it has of one claim, and returns when nothing of it is left or an attempt has failed.
-func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
-	box := s.find(id)
-	if box == nil {
-		return nil
-	}
-	leaving := box.leave(claimUIDs)
-	if err := s.closeGates(box, leaving); err != nil {
-		return err
-	}
-	if err := box.take(ctx); err != nil {
-		return err
-	}
-	defer box.give()
-	if box.isStopped() {
-		leaving = nil // all of them
-	}
-	if err := s.executor.Del(ctx, box.attachment, leaving...); err != nil {
-		return err
-	}
-	if box.left(leaving) {
-		s.forget(box)
-	}
-	return nil
-}
-
-// closeGates closes the gates of claims that will not be attached anywhere any more.
-func (s *sandboxes) closeGates(box *sandbox, claimUIDs []string) error {
-	var problems []error
-	for _, uid := range claimUIDs {
-		if !s.attachedElsewhere(uid, box) {
-			problems = append(problems, s.gate.close(uid))
-		}
-	}
-	return errors.Join(problems...)
-}
-
 // detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
 func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
-	defer box.mu.Unlock()
 	if box.detaching != nil {
+		defer box.mu.Unlock()
 		return box.detaching
 	}
 	done := make(chan struct{})
 	box.detaching = done
-	s.wait.Go(func() {
+	box.mu.Unlock()
+	begun := s.goTracked(func() {
 		defer close(done)
 		for delay := detachRetry; !s.detachOnce(box, delay); delay = min(2*delay, detachRetryMax) {
 			select {
@@ -78,6 +80,9 @@ func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 			}
 		}
 	})
+	if !begun {
+		close(done) // the driver stops; the record stays for the next one
+	}
 	return done
 }
 
@@ -85,33 +90,42 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
 	defer cancel()
 	start := s.clock.Now()
-	logger := klog.FromContext(ctx).WithValues("pod", box.pod.String(), "sandbox", box.id)
 	if err := s.detach(ctx, box.id); err != nil {
-		logger.Error(err, "Cannot detach yet", "again", delay)
+		s.logger(box).Error(err, "Cannot detach yet", "again", delay)
 		return false
 	}
-	logger.V(2).Info("Detached", "duration", s.clock.Since(start).Round(time.Millisecond))
+	s.logger(box).V(2).Info("Detached", "duration", s.clock.Since(start).Round(time.Millisecond))
 	return true
 }
 
-// stopSandbox detaches a sandbox that the runtime stops. It waits a little, and goes on in the background: an error or a
-// long wait would help nobody, and Unprepare waits for the end.
-func (s *sandboxes) stopSandbox(ctx context.Context, id string) {
-	box := s.find(id)
+// stopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error would
+// help nobody: Unprepare waits for the end.
+func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
+	s.mu.Lock()
+	delete(s.missed, id)
+	box := s.byID[id]
+	s.mu.Unlock()
 	if box == nil {
-		return
+		done := make(chan struct{})
+		close(done)
+		return done
 	}
-	budget := s.clock.NewTimer(attachBudget)
-	defer budget.Stop()
-	select {
-	case <-s.detachUntilDone(box):
-	case <-ctx.Done():
-	case <-budget.C():
-	}
+	return s.detachUntilDone(box)
 }
 
-// releaseClaim detaches a claim from every sandbox.
-func (s *sandboxes) releaseClaim(ctx context.Context, uid string) error {
+// releaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the claim
+// is forgotten, or when this has failed.
+func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), err error) {
+	s.mu.Lock()
+	s.releasing[uid]++
+	s.mu.Unlock()
+	done = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.releasing[uid]--; s.releasing[uid] == 0 {
+			delete(s.releasing, uid)
+		}
+	}
 	var problems []error
 	for _, box := range s.list() {
 		if box.uses(uid) {
@@ -120,8 +134,6 @@ func (s *sandboxes) releaseClaim(ctx context.Context, uid string) error {
 			}
 		}
 	}
-	if len(problems) > 0 {
-		return errors.Join(problems...)
-	}
-	return s.gate.close(uid)
+	problems = append(problems, s.syncGate(ctx, uid))
+	return done, errors.Join(problems...)
 }

@@ -147,15 +147,13 @@ func (d *Driver) build(ctx context.Context, attachments attachmentJournal) error
 	realClock := clock.RealClock{}
 	claimGate := gate{dir: d.config.CDIDir}
 	d.statuses = newStatuses(d.client, recorder, d.claims, realClock)
-	d.sandboxes = &sandboxes{
-		executor: executor, claims: d.claims, gate: claimGate, changed: d.statuses.changed, failed: d.statuses.attachFailed,
-		node: d.config.NodeName, bootID: strings.TrimSpace(string(bootID)), pinDir: d.config.NetNSDir, clock: realClock, work: work,
-		byID: map[string]*sandbox{},
-	}
+	d.sandboxes = newSandboxes(work, executor, d.claims, claimGate, realClock)
+	d.sandboxes.changed, d.sandboxes.failed = d.statuses.changed, d.statuses.attachFailed
+	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, strings.TrimSpace(string(bootID)), d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
 	d.publisher = newPublisher(d.cluster, d.claims, d.sources, d.config.CNIDirs)
 	d.nri = &nriPlugin{
-		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, onConnect: func() {},
+		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
@@ -193,8 +191,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := os.MkdirAll(d.config.CDIDir, 0o755); err != nil {
 		return fmt.Errorf("cannot make the CDI directory: %w", err)
 	}
-	d.sandboxes.recover(d.left)
-	if err := d.sandboxes.gate.closeOthers(d.sandboxes.openGates()); err != nil {
+	if err := d.sandboxes.recover(d.left); err != nil {
 		return err
 	}
 	// NRI outlives DRA: a pod that was prepared must still be attached while the driver stops.
@@ -261,7 +258,7 @@ func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})
 	go func() {
-		d.sandboxes.wait.Wait()
+		d.sandboxes.finishWork()
 		close(done)
 	}()
 	select {

@@ -77,19 +77,17 @@ func (f *fixture) start(bootID string) {
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi")}
 	f.must(os.MkdirAll(claimGate.dir, 0o755))
 	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock)
-	f.boxes = &sandboxes{
-		executor: executor, claims: f.claims, gate: claimGate, changed: func(string) {}, failed: f.attachFailed,
-		node: "n", bootID: bootID, pinDir: "/run/netns", clock: f.clock, work: work, byID: map[string]*sandbox{},
-	}
+	f.boxes = newSandboxes(work, executor, f.claims, claimGate, f.clock)
+	f.boxes.changed, f.boxes.failed = func(string) {}, f.attachFailed
+	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true, failed: f.attachFailed}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
 		statuses: statuses, locks: newKeyedLocks(), connected: f.nri.connected, fatal: func(err error) { f.Error(err) },
 	}
-	f.boxes.recover(left)
-	f.must(claimGate.closeOthers(f.boxes.openGates()))
+	f.must(f.boxes.recover(left))
 }
 
 // pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
@@ -99,7 +97,7 @@ func (f *fixture) pluginDir() string { return cnitest.PluginDir }
 // crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
-	f.boxes.wait.Wait()
+	f.boxes.finishWork()
 	f.must(f.db.Close())
 }
 
@@ -176,6 +174,20 @@ func (f *fixture) eventually(what string, condition func() bool) {
 			f.Fatalf("not so after 20 s: %s; node is %s", what, f.node)
 		case <-tick.C:
 		}
+	}
+}
+
+// ready says whether a sandbox is ready and its gates are open.
+func (f *fixture) ready(id string) bool {
+	box := f.boxes.find(id)
+	if box == nil {
+		return false
+	}
+	select {
+	case <-box.finished:
+		return !box.isStopped()
+	default:
+		return false
 	}
 }
 

@@ -2,11 +2,8 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 )
 
 // keyedLocks are locks by name that wait no longer than a context.
@@ -47,5 +44,3 @@ func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err e
 		return nil, fmt.Errorf("another call for %s takes too long: %w", key, ctx.Err())
 	}
 }
-
-func isRecoverable(err error) bool { return errors.Is(err, kubeletplugin.ErrRecoverable) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,9 +41,11 @@ type nriPlugin struct {
 	// work ends when the driver stops.
 	work context.Context
 
+	// failed tells a pod and its claims why it is not attached.
+	failed func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
+
 	mu          sync.Mutex
 	isConnected bool
-	onConnect   func()
 }
 
 // run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
@@ -105,12 +108,8 @@ func (n *nriPlugin) session(ctx context.Context) error {
 
 func (n *nriPlugin) setConnected(connected bool) {
 	n.mu.Lock()
-	changed := n.isConnected != connected
+	defer n.mu.Unlock()
 	n.isConnected = connected
-	n.mu.Unlock()
-	if changed && connected {
-		n.onConnect()
-	}
 }
 
 // connected says whether the runtime tells us about new pods.
@@ -128,6 +127,7 @@ type nriConnection struct {
 
 // Configure subscribes to no more events than are needed: a failure policy covers them all.
 func (c *nriConnection) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
+	c.configured()
 	klog.FromContext(ctx).V(2).Info("Connected to the container runtime (NRI)", "runtime", runtime, "version", version)
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
@@ -139,39 +139,61 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 	for _, container := range containers {
 		busy[container.GetPodSandboxId()] = true
 	}
-	c.configured()
 	c.setConnected(true)
-	c.sandboxes.wait.Go(func() { c.attachMissed(pods, busy) })
+	c.attachMissed(pods, busy)
 	return nil, nil
 }
 
-// attachMissed looks at every pod on its own: one may have to wait until what a crash left of it is undone.
+// attachMissed looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
+// API server says whose it is.
 func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
+	there := map[string]bool{}
 	for _, pod := range pods {
-		if networkNamespace(pod) == "" {
-			continue
+		if networkNamespace(pod) != "" && !isStatic(pod) {
+			there[pod.GetId()] = true
 		}
-		if records, err := n.claimsOf(pod); err == nil && len(records) > 0 {
-			n.sandboxes.wait.Go(func() { n.attachLate(pod, busy[pod.GetId()]) })
+	}
+	n.sandboxes.expectMissed(there)
+	for _, pod := range pods {
+		if there[pod.GetId()] {
+			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
 		}
 	}
 }
 
+// attachLate tries until the pod is attached, ends, or turns out not to be ours.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
-	n.sandboxes.settled(n.work, pod.GetId())
-	records, err := n.claimsOf(pod)
-	if known, _, _ := n.sandboxes.state(pod.GetId()); known || err != nil || len(records) == 0 {
-		return
+	for delay := nriRetry; n.sandboxes.isMissed(pod.GetId()); delay = min(2*delay, attachRetry) {
+		records, err := n.claimsOf(pod)
+		switch {
+		case err == nil && len(records) == 0:
+			return
+		case err == nil && n.ready(pod):
+			return
+		case err == nil && busy:
+			err = fmt.Errorf("containers of pod %s were created while the driver was away; they may run without the interfaces of claim %s: delete the pod", podOf(pod), records[0].Claim)
+			logger.Error(err, "Pod is left as it is")
+			n.failed(podOf(pod), records, err, 0)
+			return
+		case err == nil:
+			if err = n.sandboxes.attachMissed(pod.GetId(), podOf(pod), networkNamespace(pod), records); err == nil {
+				logger.Info("Attaching a pod that started while the driver was away")
+				return
+			}
+		}
+		logger.V(2).Info("Cannot attach a pod that started while the driver was away, yet", "err", err, "again", delay)
+		select {
+		case <-n.work.Done():
+			return
+		case <-n.clock.After(delay):
+		}
 	}
-	if busy {
-		logger.Error(nil, "Containers of a pod with claims were created while the driver was away; the pod is left as it is")
-		return
-	}
-	logger.Info("Attaching a pod that started while the driver was away")
-	if err := n.sandboxes.attachLater(pod.GetId(), podOf(pod), networkNamespace(pod), records); err != nil {
-		logger.Error(err, "Cannot attach")
-	}
+}
+
+func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
+	_, ready, _ := n.sandboxes.state(pod.GetId())
+	return ready
 }
 
 // RunPodSandbox attaches the pod's claims. An error makes the runtime end the sandbox; kubelet then makes a new one.
@@ -190,15 +212,21 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) erro
 	return nil
 }
 
-// StopPodSandbox detaches. It is not told about pods that are older than the runtime's process.
+// StopPodSandbox detaches, and waits a little. It is not told about pods that are older than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	n.sandboxes.stopSandbox(ctx, pod.GetId())
+	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
+	defer budget.Stop()
+	select {
+	case <-n.sandboxes.stopSandbox(pod.GetId()):
+	case <-ctx.Done():
+	case <-budget.C():
+	}
 	return nil
 }
 
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
-func (n *nriPlugin) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	n.sandboxes.stopSandbox(ctx, pod.GetId())
+func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	n.sandboxes.stopSandbox(pod.GetId())
 	return nil
 }
 
@@ -212,7 +240,7 @@ func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, cont
 	case known && failure != nil:
 		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(), podOf(pod), failure)
 	case known:
-		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached", container.GetName(), podOf(pod))
+		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone", container.GetName(), podOf(pod))
 	}
 	records, err := n.claimsOf(pod)
 	if err != nil {
@@ -221,14 +249,19 @@ func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, cont
 	if len(records) > 0 {
 		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached", container.GetName(), podOf(pod), records[0].Claim)
 	}
+	for _, device := range container.GetCDIDevices() {
+		if strings.HasPrefix(device.GetName(), gateKind+"=") { // another pod of the claim has opened the gate
+			return nil, nil, fmt.Errorf("container %s names a claim of which nothing is attached to pod %s", container.GetName(), podOf(pod))
+		}
+	}
 	return nil, nil, nil
 }
 
 // claimsOf returns the prepared claims of a pod, in the order of its resourceClaims, without asking the API server. A pod
 // of which that can't be said yet is an error: the runtime tries again.
 func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
-	if source := pod.GetAnnotations()[configSource]; source != "" && source != "api" {
-		return nil, nil // a static pod has no claims
+	if isStatic(pod) {
+		return nil, nil
 	}
 	records := n.claims.ofPod(pod.GetUid())
 	if !n.claims.shareable(pod.GetNamespace()) {
@@ -242,21 +275,30 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 		}
 		return nil, fmt.Errorf("pod %s is not known yet, and its namespace has claims that it may share: try again", podOf(pod))
 	}
-	return n.claimsByName(known), nil
+	return n.claimsByName(known)
 }
 
-func (n *nriPlugin) claimsByName(pod *corev1.Pod) []ClaimRecord {
+func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]ClaimRecord, error) {
 	var records []ClaimRecord
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil || name == nil {
-			continue
+		if err != nil {
+			return nil, fmt.Errorf("the claims of pod %s/%s are not known yet: %w", pod.Namespace, pod.Name, err)
+		}
+		if name == nil {
+			continue // no claim is needed
 		}
 		if record, found := n.claims.named(pod.Namespace, *name); found {
 			records = append(records, record)
 		}
 	}
-	return records
+	return records, nil
+}
+
+// isStatic says whether kubelet has the pod from elsewhere than the API server. Such a pod has no claims.
+func isStatic(pod *api.PodSandbox) bool {
+	source := pod.GetAnnotations()[configSource]
+	return source != "" && source != "api"
 }
 
 func podOf(pod *api.PodSandbox) cnichain.Pod {

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,8 +21,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// prepareLimit bounds Prepare; kubelet gives up after 45 s.
-const prepareLimit = 20 * time.Second
+// kubelet gives up on either call after 45 s.
+const (
+	prepareLimit   = 20 * time.Second
+	unprepareLimit = 35 * time.Second
+)
 
 // draPlugin is what kubelet calls.
 type draPlugin struct {
@@ -82,10 +86,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	defer unlock()
 	record, known := d.claims.get(string(claim.UID))
 	if known {
-		if d.sandboxes.attached(record.Claim.UID) {
-			if err := d.gate.open(record.Claim.UID); err != nil {
-				return nil, err
-			}
+		if err := d.sandboxes.syncGate(ctx, record.Claim.UID); err != nil {
+			return nil, err
 		}
 		return d.devices(&record), nil
 	}
@@ -130,7 +132,7 @@ func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
 
 // compile makes the record of a claim.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
-	record := ClaimRecord{Claim: claimOf(claim), Shareable: metav1.GetControllerOf(claim) == nil}
+	record := ClaimRecord{Claim: claimOf(claim), Shareable: shareable(claim)}
 	if err := d.addConsumers(ctx, claim, &record); err != nil {
 		return record, err
 	}
@@ -160,6 +162,12 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 		record.Plans = append(record.Plans, *plan)
 	}
 	return record, nil
+}
+
+// shareable is true for claims that several pods may name: all but those that kubelet's controller made for one pod.
+func shareable(claim *resourceapi.ResourceClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod"
 }
 
 func (d *draPlugin) plan(ctx context.Context, claim cnichain.Claim, name string, roots []cnichain.RootDevice) (*cnichain.Plan, error) {
@@ -322,7 +330,9 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	defer unlock()
-	if err := d.sandboxes.releaseClaim(ctx, uid); err != nil {
+	done, err := d.sandboxes.releaseClaim(ctx, uid)
+	defer done()
+	if err != nil {
 		return err
 	}
 	if err := d.claims.release(uid); err != nil {
@@ -336,7 +346,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 // HandleError is told about slices that can't be written, and about the end of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
-	if !isRecoverable(err) {
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.fatal(err)
 	}
 }

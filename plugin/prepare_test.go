@@ -82,11 +82,12 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 		wait.Go(func() {
 			mine := record
 			mine.Claim.UID = "claim-" + string(rune('1'+i))
+			mine.Claim.Name = mine.Claim.UID
 			if err := f.claims.hold(mine); err == nil {
 				mu.Lock()
 				won++
 				mu.Unlock()
-			} else if !strings.Contains(err.Error(), "is held by claim ns/claim-0") {
+			} else if !strings.Contains(err.Error(), "is held by claim ns/claim-") {
 				t.Errorf("error is %v", err)
 			}
 		})
@@ -121,5 +122,41 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 		if err != nil || results[claim.UID].Err == nil || !strings.Contains(results[claim.UID].Err.Error(), want) {
 			t.Errorf("results %v, %v, want %q", results, err, want)
 		}
+	}
+}
+
+func TestOnlyClaimsOfOnePodAreNotShareable(t *testing.T) {
+	claim := allocatedClaim("c", "up0", "a")
+	if shareable(claim) {
+		t.Error("a claim that was made for a pod is shareable")
+	}
+	claim.OwnerReferences[0].APIVersion, claim.OwnerReferences[0].Kind = "example.com/v1", "Job"
+	if !shareable(claim) {
+		t.Error("a claim of another controller is not shareable")
+	}
+	claim.OwnerReferences = nil
+	if !shareable(claim) {
+		t.Error("a user's claim is not shareable")
+	}
+}
+
+func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("c", "a", "up0")
+	f.must(f.claims.release("c"))
+	record.Devices = append(record.Devices, record.Devices[0])
+	if err := f.claims.hold(record); err == nil || !strings.Contains(err.Error(), "same device") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestClaimOfTheSameNameWaits(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("c", "a", "up0")
+	record := f.claims.all()[0]
+	record.Claim.UID = "another"
+	record.Devices = nil
+	if err := f.claims.hold(record); err == nil || !strings.Contains(err.Error(), "earlier claim of the same name") {
+		t.Errorf("error is %v", err)
 	}
 }

@@ -82,11 +82,13 @@ func (p *publisher) run(ctx context.Context) error {
 // refresh reads the host, computes the slices and hands them on if they changed. Devices in use stay as they were when
 // their claim was prepared: where they are now, discovery can't see them.
 func (p *publisher) refresh(ctx context.Context) error {
+	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
+	inUse := p.claims.inUse()
 	facts, err := discovery.Read(ctx, p.sources)
 	if err != nil {
 		return err
 	}
-	facts = facts.With(p.claims.inUse()...)
+	facts = facts.With(inUse...).With(p.claims.inUse()...)
 	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: p.cluster.nodeName, Labels: p.cluster.nodeLabels()})
 	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: binaries(p.cniDirs)})
 	if err != nil {
@@ -100,15 +102,19 @@ func (p *publisher) refresh(ctx context.Context) error {
 	p.mu.Lock()
 	p.entries = entries
 	same := p.published && reflect.DeepEqual(p.last, result.Resources)
-	p.last = result.Resources
 	publish := p.publish
-	p.published = publish != nil
 	p.mu.Unlock()
 	if same || publish == nil {
 		return nil
 	}
 	klog.FromContext(ctx).V(2).Info("Publishing", "pools", len(result.Resources.Pools), "devices", len(result.Entries))
-	return publish(ctx, result.Resources)
+	if err := publish(ctx, result.Resources); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last, p.published = result.Resources, true
+	return nil
 }
 
 // startPublishing sets where resources go.

@@ -19,7 +19,8 @@ type sandbox struct {
 	turn       chan struct{}
 	attachment *cnichain.Attachment
 
-	mu         sync.Mutex // guards the rest; never held over I/O
+	mu sync.Mutex // guards the rest; never held over I/O
+	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims     map[string]bool
 	attached   []cnichain.StepRecord // a copy of the steps, while ready
 	stop       context.CancelFunc    // ends the attaching
@@ -31,16 +32,37 @@ type sandbox struct {
 	detaching  chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
+var errStopped = errors.New("the sandbox is being stopped")
+
 func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, attachment: attachment, turn: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
-		if attachment.Steps[i].Phase != cnichain.StepDeleted {
-			box.claims[attachment.Steps[i].Claim.UID] = true
+		record := &attachment.Steps[i]
+		switch record.Phase {
+		case cnichain.StepDeleted:
+		case cnichain.StepDeleting:
+			box.claims[record.Claim.UID] = false
+		case cnichain.StepPlanned, cnichain.StepAdding, cnichain.StepAdded:
+			if _, leaving := box.claims[record.Claim.UID]; !leaving {
+				box.claims[record.Claim.UID] = true
+			}
 		}
 	}
+	return box
+}
+
+// recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready.
+func recovered(attachment *cnichain.Attachment, bootID string) *sandbox {
+	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
+	box.background = true
+	close(box.finished)
+	if attachment.Phase == cnichain.PhaseReady && attachment.BootID == bootID {
+		box.ready, box.attached = true, slices.Clone(attachment.Steps)
+	}
+	box.stopped = !box.ready
 	return box
 }
 
@@ -56,10 +78,22 @@ func (b *sandbox) take(ctx context.Context) error {
 
 func (b *sandbox) give() { <-b.turn }
 
+// uses says whether something of a claim may be attached.
 func (b *sandbox) uses(claimUID string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.claims[claimUID]
+	_, uses := b.claims[claimUID]
+	return uses
+}
+
+// steps are those of a ready sandbox that has a claim, else nil.
+func (b *sandbox) steps(claimUID string) []cnichain.StepRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ready && b.claims[claimUID] {
+		return b.attached
+	}
+	return nil
 }
 
 // answer is what RunPodSandbox returns. From now on failures are the background's.
@@ -75,7 +109,12 @@ func (b *sandbox) answer() error {
 	}
 }
 
-var errStopped = errors.New("the sandbox is being stopped")
+// slow says whether the sandbox is being attached in the background.
+func (b *sandbox) slow() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.background && !b.ready && !b.stopped
+}
 
 func (b *sandbox) isStopped() bool {
 	b.mu.Lock()
@@ -83,20 +122,42 @@ func (b *sandbox) isStopped() bool {
 	return b.stopped
 }
 
-// succeed is false when the sandbox was stopped meanwhile.
-func (b *sandbox) succeed(attachment *cnichain.Attachment) bool {
+// setStop sets what ends the attaching; it is called at once if the sandbox is stopped already.
+func (b *sandbox) setStop(stop context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stop = stop
+	if b.stopped {
+		stop()
+	}
+}
+
+// setReady is false when the sandbox was stopped meanwhile.
+func (b *sandbox) setReady(attachment *cnichain.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {
 		return false
 	}
 	b.ready, b.failure, b.attached = true, nil, slices.Clone(attachment.Steps)
-	b.finish()
 	return true
 }
 
-// finish lets RunPodSandbox return; b.mu is held.
+// notReady takes setReady back.
+func (b *sandbox) notReady() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ready, b.attached = false, nil
+}
+
+// finish lets RunPodSandbox return.
 func (b *sandbox) finish() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.finishLocked()
+}
+
+func (b *sandbox) finishLocked() {
 	select {
 	case <-b.finished:
 	default:
@@ -104,36 +165,53 @@ func (b *sandbox) finish() {
 	}
 }
 
-// leave says which claims an undoing concerns, and keeps them from being attached. A chain that is being attached is
-// stopped and undone whole, as is a sandbox of which no other claim is left.
+// tell hands a failure to RunPodSandbox, if it still waits.
+func (b *sandbox) tell(err error) (told bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failure = err
+	if b.background {
+		return false
+	}
+	b.stopped = true
+	b.finishLocked()
+	return true
+}
+
+// leave keeps claims from being attached and says which an undoing concerns. A chain that is being attached is stopped and
+// undone whole, as is a sandbox of which no other claim is left.
 func (b *sandbox) leave(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	others := len(b.claims)
-	for _, uid := range claimUIDs {
-		if b.claims[uid] {
-			others--
+	others := 0
+	for uid, wanted := range b.claims {
+		if wanted && !slices.Contains(claimUIDs, uid) {
+			others++
 		}
 	}
-	if b.ready && len(claimUIDs) > 0 && others > 0 {
-		return claimUIDs
+	if !b.ready || len(claimUIDs) == 0 || others == 0 {
+		claimUIDs = sortedKeys(b.claims)
+		b.stopped, b.ready, b.attached = true, false, nil
+		b.stop()
 	}
-	b.stopped, b.ready = true, false
-	b.stop()
-	return sortedKeys(b.claims)
+	for _, uid := range claimUIDs {
+		if b.claims[uid] {
+			b.claims[uid] = false
+		}
+	}
+	return claimUIDs
 }
 
-// left records that claims are undone, nil meaning all, and says whether nothing is left.
+// left records that claims are undone, and says whether nothing is left.
 func (b *sandbox) left(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, uid := range claimUIDs {
 		delete(b.claims, uid)
 	}
-	if claimUIDs != nil && len(b.claims) > 0 {
+	if len(b.claims) > 0 {
 		return false
 	}
-	clear(b.claims)
-	b.finish()
+	b.finishLocked()
 	return true
 }

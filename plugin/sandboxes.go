@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,29 +15,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-const (
-	// attachBudget is how long RunPodSandbox waits for the chain. The runtime holds a node-wide lock meanwhile and gives
-	// up on the plugin after 2 s by default; what takes longer goes on in the background behind the gate.
-	attachBudget = 1200 * time.Millisecond
-	// attachLimit bounds one attempt to attach.
-	attachLimit = 90 * time.Second
-	// detachLimit bounds one attempt to detach.
-	detachLimit = 60 * time.Second
-	// unprepareLimit is what Unprepare waits; kubelet gives up after 45 s.
-	unprepareLimit = 35 * time.Second
-	// A chain that fails in the background is tried again after attachRetry, doubled up to attachRetryMax.
-	attachRetry    = 10 * time.Second
-	attachRetryMax = 5 * time.Minute
-	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
-	detachRetry    = time.Second
-	detachRetryMax = time.Minute
-)
-
 // sandboxes keeps what is attached. It is safe for concurrent use.
 type sandboxes struct {
 	executor *cnichain.Executor
 	claims   *claims
 	gate     gate
+	// gates are taken, by claim, by whoever opens or closes one.
+	gates *keyedLocks
 	// changed is told the claims whose status may be different; failed about an attempt that failed.
 	changed func(claimUID string)
 	failed  func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
@@ -46,12 +29,17 @@ type sandboxes struct {
 	bootID  string
 	pinDir  string
 	clock   clock.Clock
+	// chains bounds how many chains run at once.
+	chains chan struct{}
 	// work ends when the driver stops: then nothing is tried again. What runs is finished.
 	work context.Context
-	wait sync.WaitGroup
 
-	mu   sync.Mutex
-	byID map[string]*sandbox
+	mu        sync.Mutex
+	byID      map[string]*sandbox
+	releasing map[string]int  // claims that are being unprepared
+	missed    map[string]bool // sandboxes that started while we were away, and are still there
+	closing   bool
+	wait      sync.WaitGroup
 }
 
 // attachmentJournal is the executor's journal.
@@ -65,88 +53,153 @@ func (j attachmentJournal) Save(attachment *cnichain.Attachment) error {
 
 func (j attachmentJournal) Delete(sandboxID string) error { return j.bucket.Delete(sandboxID) }
 
+func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.Clock) *sandboxes {
+	return &sandboxes{
+		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(),
+		chains: make(chan struct{}, maxChains), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},
+	}
+}
+
 // recover takes over what an earlier driver left: what was ready at this boot stays, everything else is undone in the
-// background.
-func (s *sandboxes) recover(attachments map[string]cnichain.Attachment) {
+// background. Every gate is set right before it returns.
+func (s *sandboxes) recover(attachments map[string]cnichain.Attachment) error {
 	for _, id := range sortedKeys(attachments) {
 		attachment := attachments[id]
-		box := newSandbox(id, attachment.Pod, &attachment)
-		box.background = true
-		close(box.finished)
-		if attachment.Phase == cnichain.PhaseReady && attachment.BootID == s.bootID {
-			box.ready, box.attached = true, slices.Clone(attachment.Steps)
-		}
-		box.stopped = !box.ready
+		box := recovered(&attachment, s.bootID)
 		s.mu.Lock()
 		s.byID[id] = box
 		s.mu.Unlock()
-		if box.stopped {
+	}
+	open := map[string]bool{}
+	problems := []error{}
+	for _, record := range s.claims.all() {
+		open[record.Claim.UID] = s.attached(record.Claim.UID)
+		problems = append(problems, s.syncGate(s.work, record.Claim.UID))
+	}
+	problems = append(problems, s.gate.closeOthers(open))
+	for _, box := range s.list() {
+		if box.isStopped() {
 			s.detachUntilDone(box)
 		}
 	}
+	return errors.Join(problems...)
 }
 
-// openGates returns the claims that are attached somewhere.
-func (s *sandboxes) openGates() map[string]bool {
-	open := map[string]bool{}
-	for _, record := range s.claims.all() {
-		if s.attached(record.Claim.UID) {
-			open[record.Claim.UID] = true
-		}
-	}
-	return open
-}
-
-// attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
-// attachBudget; then it goes on in the background and containers are held meanwhile. A second call for one sandbox
-// joins the first.
-func (s *sandboxes) attach(ctx context.Context, id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
-	box, isNew, err := s.begin(id, pod, records)
+// syncGate opens the gate of a claim that is attached somewhere, and closes that of one that is not. It is called after
+// every change of what is attached; whichever call is the last is right.
+func (s *sandboxes) syncGate(ctx context.Context, claimUID string) error {
+	unlock, err := s.gates.lock(ctx, claimUID)
 	if err != nil {
 		return err
 	}
-	if isNew {
-		s.wait.Go(func() { s.attachLoop(box, netns, records) })
+	defer unlock()
+	if s.attached(claimUID) {
+		return s.gate.open(claimUID)
 	}
-	budget := s.clock.NewTimer(attachBudget)
-	defer budget.Stop()
-	select {
-	case <-box.finished:
-	case <-ctx.Done():
-	case <-budget.C():
-	}
-	return box.answer()
+	return s.gate.close(claimUID)
 }
 
-// attachLater is attach for a sandbox that the runtime does not wait for: failures are tried again from the start.
-func (s *sandboxes) attachLater(id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
-	box, isNew, err := s.begin(id, pod, records)
-	if err != nil || !isNew {
-		return err
+func (s *sandboxes) syncGates(ctx context.Context, claimUIDs []string) error {
+	var problems []error
+	for _, uid := range claimUIDs {
+		problems = append(problems, s.syncGate(ctx, uid))
 	}
-	_ = box.answer() // nobody waits
-	s.wait.Go(func() { s.attachLoop(box, netns, records) })
-	return nil
+	return errors.Join(problems...)
 }
 
-// begin registers a sandbox, or finds it. Devices that another pod's sandbox holds exclusively are refused here; an older
-// sandbox of the same pod is undone first by the attaching itself.
-func (s *sandboxes) begin(id string, pod cnichain.Pod, records []ClaimRecord) (*sandbox, bool, error) {
+// goTracked runs work in the background, unless the driver stops.
+func (s *sandboxes) goTracked(do func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.wait.Go(do)
+	return true
+}
+
+// finishWork waits until what runs has ended; nothing begins any more.
+func (s *sandboxes) finishWork() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.wait.Wait()
+}
+
+// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that another
+// pod's sandbox holds.
+func (s *sandboxes) begin(id string, pod cnichain.Pod, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if box, known := s.byID[id]; known {
 		return box, false, nil
 	}
-	for _, other := range s.byID {
-		for i := range records {
-			if other.pod.UID != pod.UID && exclusive(&records[i]) && other.uses(records[i].Claim.UID) {
-				return nil, false, fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use a claim of its own", records[i].Claim, other.pod)
+	if err := s.mayBegin(pod, records); err != nil {
+		return nil, false, err
+	}
+	return s.register(id, pod, records), true, nil
+}
+
+// beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod has
+// another: the runtime's list may be old, and the other is the live one.
+func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, records []ClaimRecord) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.missed[id] {
+		return nil, errStopped
+	}
+	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
+		if other.pod.UID == pod.UID {
+			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
+		}
+	}
+	if err := s.mayBegin(pod, records); err != nil {
+		return nil, err
+	}
+	delete(s.missed, id)
+	return s.register(id, pod, records), nil
+}
+
+// expectMissed says which sandboxes are there, as the runtime lists them.
+func (s *sandboxes) expectMissed(ids map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed = ids
+}
+
+// isMissed says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+func (s *sandboxes) isMissed(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed[id]
+}
+
+// mayBegin is called with the lock held.
+func (s *sandboxes) mayBegin(pod cnichain.Pod, records []ClaimRecord) error {
+	if s.closing {
+		return errors.New("the driver is stopping: the next one attaches the pod")
+	}
+	for i := range records {
+		uid := records[i].Claim.UID
+		if _, held := s.claims.get(uid); !held || s.releasing[uid] > 0 {
+			return fmt.Errorf("claim %s is being released", records[i].Claim)
+		}
+		if !exclusive(&records[i]) {
+			continue
+		}
+		for _, other := range s.byID {
+			if other.pod.UID != pod.UID && other.uses(uid) {
+				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use a claim of its own", records[i].Claim, other.pod)
 			}
 		}
 	}
+	return nil
+}
+
+func (s *sandboxes) register(id string, pod cnichain.Pod, records []ClaimRecord) *sandbox {
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
 	s.byID[id] = box
-	return box, true, nil
+	return box
 }
 
 func (s *sandboxes) newAttachment(id string, pod cnichain.Pod, records []ClaimRecord) *cnichain.Attachment {
@@ -169,94 +222,6 @@ func exclusive(record *ClaimRecord) bool {
 	return false
 }
 
-// attachLoop attaches, and tries again while RunPodSandbox can't be told and the sandbox is there.
-func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
-	defer cancel()
-	box.mu.Lock()
-	box.stop = cancel
-	box.mu.Unlock()
-	logger := klog.FromContext(ctx).WithValues("pod", box.pod.String(), "sandbox", box.id)
-	for delay := attachRetry; ; delay = min(2*delay, attachRetryMax) {
-		start := s.clock.Now()
-		err := s.attachOnce(ctx, box, netns, records)
-		if err == nil {
-			logger.V(2).Info("Attached", "duration", s.clock.Since(start).Round(time.Millisecond))
-			return
-		}
-		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return
-		}
-		logger.Error(err, "Cannot attach", "duration", s.clock.Since(start).Round(time.Millisecond))
-		if told := s.giveUp(box, err); told {
-			s.failed(box.pod, records, err, 0)
-			return
-		}
-		s.failed(box.pod, records, err, delay)
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.work.Done():
-			return
-		case <-s.clock.After(delay):
-		}
-	}
-}
-
-func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []ClaimRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, attachLimit)
-	defer cancel()
-	if err := s.detachOlder(ctx, box); err != nil {
-		return err
-	}
-	if err := box.take(ctx); err != nil {
-		return err
-	}
-	defer box.give()
-	if box.isStopped() {
-		return errStopped
-	}
-	if box.attachment.Phase == cnichain.PhaseDetaching {
-		// What an earlier attempt could not undo must not be forgotten.
-		if err := s.executor.Del(ctx, box.attachment); err != nil {
-			return err
-		}
-	}
-	attachment := s.newAttachment(box.id, box.pod, records)
-	box.attachment = attachment
-	if err := s.executor.Add(ctx, attachment, netns, s.node); err != nil {
-		return err
-	}
-	for i := range records {
-		if err := s.gate.open(records[i].Claim.UID); err != nil {
-			return errors.Join(err, s.executor.Del(context.WithoutCancel(ctx), attachment))
-		}
-	}
-	if !box.succeed(attachment) {
-		return errStopped // whoever stops it waits for the turn
-	}
-	for i := range records {
-		s.changed(records[i].Claim.UID)
-	}
-	return nil
-}
-
-// giveUp hands a failure to RunPodSandbox if it still waits: the runtime then ends the sandbox and kubelet makes another.
-func (s *sandboxes) giveUp(box *sandbox, err error) bool {
-	box.mu.Lock()
-	box.failure = err
-	if box.background {
-		box.mu.Unlock()
-		return false
-	}
-	box.stopped = true
-	box.finish()
-	box.mu.Unlock()
-	// Forget it, or go on undoing what could not be undone.
-	s.detachUntilDone(box)
-	return true
-}
-
 // state says whether a sandbox is known, whether it is attached, and why not.
 func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 	box := s.find(id)
@@ -268,50 +233,13 @@ func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 	return true, box.ready, box.failure
 }
 
-// settled waits until a sandbox that is being undone is gone.
-func (s *sandboxes) settled(ctx context.Context, id string) {
-	box := s.find(id)
-	if box == nil {
-		return
-	}
-	box.mu.Lock()
-	detaching := box.detaching
-	box.mu.Unlock()
-	if detaching == nil {
-		return
-	}
-	select {
-	case <-detaching:
-	case <-ctx.Done():
-	}
-}
-
 // attached says whether any ready sandbox has the claim.
-func (s *sandboxes) attached(claimUID string) bool { return s.attachedElsewhere(claimUID, nil) }
-
-func (s *sandboxes) attachedElsewhere(claimUID string, but *sandbox) bool {
-	for _, box := range s.list() {
-		if box == but {
-			continue
-		}
-		box.mu.Lock()
-		ready := box.ready && box.claims[claimUID]
-		box.mu.Unlock()
-		if ready {
-			return true
-		}
-	}
-	return false
-}
+func (s *sandboxes) attached(claimUID string) bool { return s.attachedSteps(claimUID) != nil }
 
 // attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
 func (s *sandboxes) attachedSteps(claimUID string) []cnichain.StepRecord {
 	for _, box := range s.list() {
-		box.mu.Lock()
-		steps := box.attached
-		ready := box.ready && box.claims[claimUID]
-		box.mu.Unlock()
-		if ready {
+		if steps := box.steps(claimUID); steps != nil {
 			return steps
 		}
 	}
@@ -340,4 +268,8 @@ func (s *sandboxes) list() []*sandbox {
 		boxes = append(boxes, s.byID[id])
 	}
 	return boxes
+}
+
+func (s *sandboxes) logger(box *sandbox) klog.Logger {
+	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
 }

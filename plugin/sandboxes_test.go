@@ -20,10 +20,10 @@ func TestAttachAndStop(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.expect(attachedA, "claim-a")
 	f.must(f.attach("a-0", record)) // the same sandbox twice is one attachment
-	f.boxes.stopSandbox(context.Background(), "a-0")
+	<-f.boxes.stopSandbox("a-0")
 	f.expect(clean)
-	f.boxes.stopSandbox(context.Background(), "a-0") // Remove after Stop
-	f.must(f.boxes.releaseClaim(context.Background(), "claim-a"))
+	<-f.boxes.stopSandbox("a-0") // Remove after Stop
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }
 
 func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
@@ -63,7 +63,7 @@ func TestSlowChainHoldsContainers(t *testing.T) {
 		t.Errorf("a container of the sandbox gets %v", err)
 	}
 	release()
-	f.eventually("the sandbox is ready", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err != nil {
 		t.Errorf("a container of the ready sandbox gets %v", err)
@@ -82,14 +82,14 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 	f.node.Fail("tuning ADD", nil)
 	f.step(attachRetry)
-	f.eventually("the sandbox is ready", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }
 
 func TestStopDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
-	f.boxes.stopSandbox(context.Background(), "a-0")
+	<-f.boxes.stopSandbox("a-0")
 	f.eventually("everything is undone", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
 	f.expect(clean)
 }
@@ -121,7 +121,7 @@ func TestNewSandboxOfThePodReplacesTheOld(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.must(f.attach("a-1", record))
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
-	f.boxes.stopSandbox(context.Background(), "a-0") // late
+	<-f.boxes.stopSandbox("a-0") // late
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
@@ -184,13 +184,110 @@ func TestCrashDuringAttach(t *testing.T) {
 	if len(left) != 1 || left["a-0"].Phase != cnichain.PhaseAttaching {
 		t.Fatalf("records %v", left)
 	}
-	next := &sandboxes{
-		executor: f.boxes.executor, claims: f.claims, gate: f.boxes.gate, changed: func(string) {}, failed: f.attachFailed,
-		node: "n", bootID: "boot-1", pinDir: "/run/netns", clock: f.clock, work: f.boxes.work, byID: map[string]*sandbox{},
-	}
-	next.recover(left)
+	next := newSandboxes(f.boxes.work, f.boxes.executor, f.claims, f.boxes.gate, f.clock)
+	next.bootID = "boot-1"
+	f.must(next.recover(left))
 	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })
 	f.expect(clean)
+}
+
+// A device that is not home keeps its claim, also after a restart.
+func TestRestartRemembersWhatIsNotHome(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always comes back
+	f.must(f.attach("a-0", record))
+	f.node.Lose()
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+		t.Fatalf("error is %v", err)
+	}
+	f.crash()
+	f.start("boot-1")
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+		t.Fatalf("error after a restart is %v", err)
+	}
+	f.node.AddHostLink("up0")
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect(clean)
+}
+
+// The driver died after it wrote Ready and before it opened the gate; kubelet will not ask again.
+func TestGateIsSetRightAtStart(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.boxes.gate.close("claim-a"))
+	f.must(f.boxes.gate.open("claim-of-old"))
+	f.crash()
+	f.start("boot-1")
+	f.expect(attachedA, "claim-a")
+}
+
+// While a claim is being released no sandbox can begin with it.
+func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	release := f.node.Hold("host-device DEL")
+	t.Cleanup(release)
+	ended := make(chan error, 1)
+	go func() { ended <- f.dra.unprepare(context.Background(), "claim-a") }()
+	f.eventually("DEL runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
+	if err := f.attach("a-1", record); err == nil || !strings.Contains(err.Error(), "is being released") {
+		t.Errorf("error is %v", err)
+	}
+	release()
+	f.must(<-ended)
+	if err := f.attach("a-2", record); err == nil || !strings.Contains(err.Error(), "is being released") {
+		t.Errorf("error after the release is %v", err)
+	}
+	f.expect(clean)
+}
+
+// However an attach and a stop meet, no gate is open when nothing is attached.
+func TestAttachAndStopRace(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for i := range 30 {
+		id := "a-" + strings.Repeat("x", i)
+		go func() { _ = f.attach(id, record) }()
+		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.state(id); return known })
+		<-f.boxes.stopSandbox(id)
+		f.eventually("the sandbox is gone", func() bool { known, _, _ := f.boxes.state(id); return !known })
+		f.expect(clean)
+	}
+}
+
+// Two sandboxes of one pod were missed: one is attached, and the other when the first has ended.
+func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	network := &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}
+	pods := []*api.PodSandbox{
+		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Linux: network},
+		{Id: "a-1", Uid: "a", Name: "a", Namespace: "ns", Linux: network},
+	}
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	if _, err := connection.Synchronize(context.Background(), pods, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("one is attached", func() bool { return f.ready("a-0") != f.ready("a-1") })
+	first, second := "a-0", "a-1"
+	if f.ready(second) {
+		first, second = second, first
+	}
+	<-f.boxes.stopSandbox(first)
+	f.eventually("the other is attached", func() bool { f.clock.Step(attachRetry); return f.ready(second) })
+	f.expect("host [up1] pods [dra-"+second+"[net1]] leases ["+second+"/net1]", "claim-a")
+}
+
+// A later pod of a shared claim must not slip through the gate that the first has opened.
+func TestContainerWithAForeignGateIsRefused(t *testing.T) {
+	f := newFixture(t)
+	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
+	container := &api.Container{Name: "c", CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-a")}}}
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil || !strings.Contains(err.Error(), "nothing is attached") {
+		t.Errorf("error is %v", err)
+	}
 }
 
 func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
@@ -207,7 +304,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 	if _, err := connection.Synchronize(context.Background(), pods, []*api.Container{{PodSandboxId: "b-0"}}); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("the pod without containers is attached", func() bool { _, ready, _ := f.boxes.state("a-0"); return ready })
+	f.eventually("the pod without containers is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }
 

@@ -100,7 +100,7 @@ func (s *statuses) attachFailed(pod cnichain.Pod, records []ClaimRecord, err err
 	}
 	message := err.Error()
 	if again > 0 {
-		message += fmt.Sprintf("; everything is undone, next try in %s", again)
+		message += fmt.Sprintf("; next try in %s", again)
 	}
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
 	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", shorten(message))
@@ -152,8 +152,9 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 		return nil
 	}
 	err := s.apply(ctx, claim, wanted)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the claim is gone, or another one has its name
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
+		s.forget(uid)
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", claim, err)
