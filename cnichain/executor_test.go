@@ -54,22 +54,30 @@ func device(step, name string) cnichain.RootDevice {
 // plan compiles steps for a claim.
 func (w *workbench) plan(claim, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
 	w.t.Helper()
+	plan, problems := cnichain.Compile(topologyAndBinding(claim, steps, devices...))
+	if len(problems) > 0 {
+		w.t.Fatal(problems)
+	}
+	return *plan
+}
+
+func topologyAndBinding(claim, steps string, devices ...cnichain.RootDevice) (*v1alpha1.NetworkTopology, cnichain.Binding) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "t"
 	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
-		w.t.Fatal(err)
+		panic(err)
 	}
 	plugins := map[string]cnichain.Plugin{}
 	for _, cniType := range cnichain.Types(topology) {
 		plugins[cniType] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + cniType, Versions: []string{"1.0.0", "1.1.0"}}
 	}
-	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+	return topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
-	})
-	if len(problems) > 0 {
-		w.t.Fatal(problems)
 	}
-	return *plan
+}
+
+func linkThenTuneBinding() (*v1alpha1.NetworkTopology, cnichain.Binding) {
+	return topologyAndBinding("c", linkThenTune, device("link", "up0"))
 }
 
 func attachment(plans ...cnichain.Plan) *cnichain.Attachment {

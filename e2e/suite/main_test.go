@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ var theCluster = struct {
 	once    sync.Once
 	cluster *lab.Cluster
 	client  kubernetes.Interface
+	extra   string // folder with further CNI plugins
 	err     error
 }{}
 
@@ -33,6 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		cancel()
 	}
+	_ = os.RemoveAll(theCluster.extra)
 	os.Exit(code)
 }
 
@@ -43,7 +46,17 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: "suite", Clone: clone, Progress: os.Stderr})
+	extra, err := os.MkdirTemp("", "dra-network-cni-")
+	if err != nil {
+		return nil, nil, err
+	}
+	theCluster.extra = extra
+	build := exec.CommandContext(ctx, "go", "build", "-o", extra, "../cmd/slow-macvlan")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs inside the driver's image, which has no libraries
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, nil, fmt.Errorf("cannot build the slow plugin: %w\n%s", err, output)
+	}
+	cluster, err := lab.Up(ctx, lab.Options{Name: "suite", Clone: clone, ExtraCNIDir: extra, Progress: os.Stderr})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -19,6 +20,9 @@ func setupNetwork(s Spec) error {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
+	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those that
+	// stay then talk to an address that is gone, until they ask again.
+	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("cannot make the bridge %s: %w", s.Bridge, err)
