@@ -119,17 +119,11 @@ func TestBridge(t *testing.T) {
 
 func TestTwentyPodsAtOnce(t *testing.T) {
 	e := newEnv(t, "twenty")
-	e.veth("tw0")
-	e.apply(documents(expose("tw0", "macvlan", true, "tw0"), topology("tw", `
-- name: uplink
-  type: macvlan
-  selector: {cel: 'device.attributes["dra.networking"].ifName == "tw0"'}
-  config: {mode: bridge, ipam: {type: host-local, subnet: 10.104.0.0/24}}`), claimTemplate("tw", "tw-uplink")))
-	e.offer("tw0")
+	e.offerMacvlan("tw0", "10.104.0.0/24")
 	var names, pods []string
 	for i := range 20 {
 		names = append(names, fmt.Sprintf("p%02d", i))
-		pods = append(pods, pod(names[i], "tw"))
+		pods = append(pods, pod(names[i], "tw0"))
 	}
 	e.apply(documents(pods...))
 	e.ready(names...)
@@ -146,14 +140,8 @@ func TestTwentyPodsAtOnce(t *testing.T) {
 // A container that doesn't name the claim shares the pod's network, and waits for it too.
 func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e := newEnv(t, "sidecar")
-	e.veth("sc0")
-	e.apply(documents(expose("sc0", "macvlan", true, "sc0"), topology("sc", `
-- name: uplink
-  type: macvlan
-  selector: {cel: 'device.attributes["dra.networking"].ifName == "sc0"'}
-  config: {ipam: {type: host-local, subnet: 10.105.0.0/24}}`), claimTemplate("sc", "sc-uplink")))
-	e.offer("sc0")
-	e.apply(strings.TrimRight(pod("p", "sc"), "\n") + `
+	e.offerMacvlan("sc0", "10.105.0.0/24")
+	e.apply(strings.TrimRight(pod("p", "sc0"), "\n") + `
   initContainers:
   - name: sidecar
     restartPolicy: Always

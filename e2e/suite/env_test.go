@@ -249,6 +249,19 @@ func (e *env) offer(devices ...string) {
 	})
 }
 
+// offerMacvlan makes a link and everything that a pod needs to get a macvlan interface on it: policy, topology and claim
+// template have the link's name.
+func (e *env) offerMacvlan(link, subnet string) {
+	e.Helper()
+	e.veth(link)
+	e.apply(documents(expose(link, "macvlan", true, link), topology(link, fmt.Sprintf(`
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: %s}}`, link, subnet)), claimTemplate(link, link+"-uplink")))
+	e.offer(link)
+}
+
 // fileOnNode is a path of the node's files as seen from here.
 func (e *env) fileOnNode(elements ...string) string {
 	return e.cluster.NodePath(filepath.Join(elements...))

@@ -44,18 +44,12 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 
 func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	e := newEnv(t, "driverdown")
-	e.veth("dd0")
-	e.apply(documents(expose("dd0", "macvlan", true, "dd0"), topology("dd", `
-- name: uplink
-  type: macvlan
-  selector: {cel: 'device.attributes["dra.networking"].ifName == "dd0"'}
-  config: {ipam: {type: host-local, subnet: 10.112.0.0/24}}`), claimTemplate("dd", "dd-uplink")))
-	e.offer("dd0")
-	e.apply(pod("early", "dd"))
+	e.offerMacvlan("dd0", "10.112.0.0/24")
+	e.apply(pod("early", "dd0"))
 	e.ready("early")
 
 	e.stopDriver()
-	e.apply(documents(pod("with", "dd"), pod("without", "")))
+	e.apply(documents(pod("with", "dd0"), pod("without", "")))
 	e.ready("without")
 	remove := e.staticPod("static-dd")
 	e.mirrorReady("static-dd")

@@ -1,0 +1,93 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/fstest"
+
+	"github.com/vishvananda/netlink"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// noLinks is a host without links.
+type noLinks struct{ err error }
+
+func (n *noLinks) LinkList() ([]netlink.Link, error)                    { return nil, n.err }
+func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return nil, n.err }
+func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
+
+// newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
+func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publisher, published *[]resourceslice.DriverResources) {
+	published = &[]resourceslice.DriverResources{}
+	c := testCluster()
+	f.must(c.policies.GetStore().Add(&policyapi.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		Spec: policyapi.DeviceExposurePolicySpec{
+			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: "true"},
+			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device", Exclusive: true}}},
+		},
+	}))
+	p = newPublisher(c, f.claims, discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}, nil)
+	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+		*published = append(*published, resources)
+		return *publishErr
+	})
+	return p, published
+}
+
+// A device in use inside a pod is not on the host, and stays published.
+func TestDevicesInUseStayPublished(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.must(p.refresh(context.Background()))
+	if len(*published) != 1 || len((*published)[0].Pools["n/up0"].Slices) != 1 {
+		t.Fatalf("published %+v", *published)
+	}
+	if _, _, err := p.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
+		t.Error(err)
+	}
+	f.must(f.claims.release("claim-a"))
+	f.must(p.refresh(context.Background()))
+	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
+		t.Errorf("published after the release %+v", *published)
+	}
+}
+
+func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
+	f := newFixture(t)
+	failure := errors.New("no")
+	p, published := newTestPublisher(f, &noLinks{}, &failure)
+	if err := p.refresh(context.Background()); err == nil {
+		t.Error("the failure is lost")
+	}
+	failure = nil
+	for range 3 {
+		f.must(p.refresh(context.Background()))
+	}
+	if len(*published) != 2 {
+		t.Errorf("published %d times, want once again after the failure and then not", len(*published))
+	}
+}
+
+// What can't be read is not gone.
+func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	links := &noLinks{}
+	p, published := newTestPublisher(f, links, new(error))
+	f.must(p.refresh(context.Background()))
+	links.err = errors.New("interrupted")
+	if err := p.refresh(context.Background()); err == nil {
+		t.Error("the failure is lost")
+	}
+	if len(*published) != 1 {
+		t.Errorf("published %d times", len(*published))
+	}
+}
