@@ -112,6 +112,8 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []ClaimRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
+	box.setRunning(true)
+	defer box.setRunning(false)
 	select {
 	case s.chains <- struct{}{}:
 		defer func() { <-s.chains }()

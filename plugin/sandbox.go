@@ -25,6 +25,7 @@ type sandbox struct {
 	attached   []cnichain.StepRecord // a copy of the steps, while ready
 	stop       context.CancelFunc    // ends the attaching
 	ready      bool
+	running    bool // an attempt to attach is being made
 	background bool // RunPodSandbox has returned; failures are retried here
 	stopped    bool
 	failure    error
@@ -109,11 +110,17 @@ func (b *sandbox) answer() error {
 	}
 }
 
-// slow says whether the sandbox is being attached in the background.
+// slow says whether a chain of the sandbox runs in the background at this moment.
 func (b *sandbox) slow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.background && !b.ready && !b.stopped
+	return b.background && b.running
+}
+
+func (b *sandbox) setRunning(running bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running = running
 }
 
 func (b *sandbox) isStopped() bool {

@@ -86,6 +86,29 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
+// While chains are late the runtime is not kept waiting for more, but chains that wait for their next try don't count.
+func TestNoWaitWhileChainsAreLate(t *testing.T) {
+	f := newFixture(t)
+	for i, running := range []bool{true, false, true} {
+		box := newSandbox(strings.Repeat("x", i+1), podNamed("x"), f.boxes.newAttachment("x", podNamed("x"), nil))
+		box.background, box.running = true, running
+		f.boxes.byID[box.id] = box
+		want := attachBudget
+		if i == 2 {
+			want = 0
+		}
+		if got := f.boxes.budget(context.Background()); got != want {
+			t.Errorf("budget with %d sandboxes is %s, want %s", i+1, got, want)
+		}
+	}
+	clear(f.boxes.byID)
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if got := f.boxes.budget(soon); got > 600*time.Millisecond {
+		t.Errorf("budget of a runtime that waits a second is %s", got)
+	}
+}
+
 func TestStopDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -216,8 +218,9 @@ func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice)
 		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac
 	}
 	for _, ip := range steps[final].Merged.IPs {
-		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) {
-			data.IPs = append(data.IPs, ip.Address.String())
+		address := ip.Address.String()
+		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) && !slices.Contains(data.IPs, address) {
+			data.IPs = append(data.IPs, address) // the API wants them unique
 		}
 	}
 	return data
@@ -259,9 +262,11 @@ func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []de
 	return err
 }
 
+// shorten also replaces what is not UTF-8, which the API server refuses: plugins print what they like.
 func shorten(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= maxMessage {
 		return text
 	}
-	return text[:maxMessage] + "…"
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }
