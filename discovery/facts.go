@@ -51,7 +51,10 @@ type Device struct {
 	// Type is what the device is, in one word: see the Type constants.
 	Type string `json:"type"`
 	MAC  string `json:"mac"`
-	MTU  int    `json:"mtu"`
+	// InheritedMAC says that the address is not the link's own: a bridge has that of one of its ports unless it was set,
+	// and another one whenever ports come and go.
+	InheritedMAC bool `json:"inheritedMAC,omitempty"`
+	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown.
 	LinkSpeed int `json:"linkSpeed"`
 	// OperState is RFC 2863's state as netlink prints it: up, down, dormant... Empty without a link.
@@ -125,6 +128,8 @@ func (f Facts) With(snapshots ...Device) Facts {
 	for _, d := range snapshots {
 		devices[d.identity()] = d
 	}
+	inUse := identities(snapshots)
+	keepNames(devices, snapshots, inUse)
 	named, orphans := adopt(f.Orphans, devices)
 	for _, d := range named {
 		if _, ok := devices[d.identity()]; !ok {
@@ -132,9 +137,26 @@ func (f Facts) With(snapshots ...Device) Facts {
 		}
 	}
 	union := Facts{Orphans: orphans, Problems: slices.Clone(f.Problems)}
-	inUse := identities(snapshots)
 	union.add(devices, inUse)
 	return union
+}
+
+// keepNames gives a physical function that was renamed, and its virtual functions, the name that they had when one of the
+// virtual functions was taken: what excludes what hangs on it as long as that one is in use. They count as in use, too.
+func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]bool) {
+	for _, snapshot := range snapshots {
+		pf, known := devices[Device{PCIAddress: snapshot.PFAddress}.identity()]
+		if snapshot.PFAddress == "" || !known || pf.Name == snapshot.PFName {
+			continue
+		}
+		pf.Name = snapshot.PFName
+		devices[pf.identity()], inUse[pf.identity()] = pf, true
+		for id, vf := range devices {
+			if vf.PFAddress == pf.PCIAddress {
+				devices[id], inUse[id] = vf.of(pf.Name), true
+			}
+		}
+	}
 }
 
 // identity is what makes two readings readings of one device.

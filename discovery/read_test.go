@@ -258,3 +258,28 @@ func TestNamesAreUnique(t *testing.T) {
 		t.Errorf("problems = %v", facts.Problems)
 	}
 }
+
+// A physical function that was renamed while a virtual function of it is in use keeps its name: otherwise the two would
+// be in different pools, and the scheduler would give the whole function away under the virtual one.
+func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
+	vf := func(pf discovery.IfName, index int, address discovery.PCIAddress) discovery.Device {
+		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf, PFAddress: "0000:03:00.0", VFIndex: index, PCIAddress: address}
+	}
+	facts := discovery.Facts{Devices: []discovery.Device{
+		{Name: "ens1", Interface: "ens1", PCIAddress: "0000:03:00.0"},
+		vf("ens1", 0, "0000:03:10.0"), vf("ens1", 1, "0000:03:10.1"),
+		{Name: "eth0", Interface: "eth0", PCIAddress: "0000:02:00.0"}, // took the old name
+	}}
+	var got []string
+	union := facts.With(vf("eth0", 0, "0000:03:10.0"))
+	for _, d := range union.Devices {
+		got = append(got, fmt.Sprintf("%s=%s of %q", d.Name, d.PCIAddress, d.PFName))
+	}
+	want := []string{`eth0=0000:03:00.0 of ""`, `eth0v0=0000:03:10.0 of "eth0"`, `eth0v1=0000:03:10.1 of "eth0"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong devices (-want +got):\n%s", diff)
+	}
+	if len(union.Problems) != 1 {
+		t.Errorf("problems are %v", union.Problems)
+	}
+}

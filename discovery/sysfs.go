@@ -20,6 +20,9 @@ const pciDevices = "bus/pci/devices"
 // networkClass is the PCI base class of network controllers, as sysfs writes it.
 const networkClass = "0x02"
 
+// addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: somebody has set the link's address.
+const addressSet = 3
+
 // addLink adds what sysfs knows of a link. It fails with errChanged if sysfs does not know the link at all.
 func (s sysfs) addLink(l *link) error {
 	entry := path.Join("class/net", string(l.Name))
@@ -30,6 +33,7 @@ func (s sysfs) addLink(l *link) error {
 	}
 	dir := path.Join(path.Dir(entry), target)
 	l.LinkSpeed = max(s.number(path.Join(dir, "speed"), 0), 0)
+	l.InheritedMAC = l.Kind == "bridge" && s.number(path.Join(dir, "addr_assign_type"), addressSet) != addressSet
 	below, err := s.fsys.ReadLink(path.Join(dir, "device"))
 	if err != nil {
 		return nil //nolint:nilerr // a virtual link has no device below it

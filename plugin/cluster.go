@@ -3,6 +3,8 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +137,7 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// onChange calls trigger when a policy or the labels of the node change: what the slices depend on.
+// onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { trigger() },
@@ -150,7 +152,7 @@ func (c *cluster) onChange(trigger func()) error {
 		UpdateFunc: func(before, after any) {
 			old, _ := before.(*corev1.Node)
 			current, _ := after.(*corev1.Node)
-			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) {
+			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) || !slices.Equal(addresses(old), addresses(current)) {
 				trigger()
 			}
 		},
@@ -201,13 +203,24 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// nodeLabels returns the labels of this node.
-func (c *cluster) nodeLabels() map[string]string {
-	item, _, _ := c.node.GetStore().GetByKey(c.nodeName)
-	if node, ok := item.(*corev1.Node); ok {
-		return node.Labels
+// thisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
+func (c *cluster) thisNode() (*corev1.Node, error) {
+	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
+	if node, ok := item.(*corev1.Node); ok && err == nil {
+		return node, nil
 	}
-	return nil
+	return nil, fmt.Errorf("the API server knows no node %q: check --node-name", c.nodeName)
+}
+
+// addresses are those by which the cluster knows the node.
+func addresses(node *corev1.Node) []netip.Addr {
+	var found []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
+			found = append(found, parsed.Unmap())
+		}
+	}
+	return found
 }
 
 // namespaceLabels returns the labels of a namespace.

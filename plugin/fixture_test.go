@@ -230,6 +230,7 @@ func testCluster(objects ...runtime.Object) *cluster {
 		namespaces: factory.Core().V1().Namespaces().Informer(), pods: factory.Core().V1().Pods().Informer(),
 	}
 	_ = c.topologies.GetStore().Add(testTopology())
+	_ = c.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type publisher struct {
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	triggers chan struct{}
+	speeds   map[string]int // by device, the last that was read; only refresh uses it
 
 	mu        sync.Mutex
 	entries   map[entryKey]draslices.Entry
@@ -82,15 +84,26 @@ func (p *publisher) run(ctx context.Context) error {
 // refresh reads the host, computes the slices and hands them on if they changed. Devices in use stay as they were when
 // their claim was prepared: where they are now, discovery can't see them.
 func (p *publisher) refresh(ctx context.Context) error {
-	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
-	inUse := p.claims.inUse()
-	facts, err := discovery.Read(ctx, p.sources)
+	node, err := p.cluster.thisNode()
 	if err != nil {
 		return err
 	}
+	plugins, err := binaries(p.cniDirs)
+	if err != nil {
+		return err
+	}
+	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
+	inUse := p.claims.inUse()
+	sources := p.sources
+	sources.NodeAddresses = addresses(node)
+	facts, err := discovery.Read(ctx, sources)
+	if err != nil {
+		return err
+	}
+	p.rememberSpeeds(&facts)
 	facts = facts.With(inUse...).With(p.claims.inUse()...)
-	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: p.cluster.nodeName, Labels: p.cluster.nodeLabels()})
-	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: binaries(p.cniDirs)})
+	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: plugins})
 	if err != nil {
 		return err
 	}
@@ -198,19 +211,36 @@ func bareName(name string) string {
 	return name
 }
 
-// binaries are the executable files in the CNI directories.
-func binaries(dirs []string) sets.Set[string] {
+// rememberSpeeds gives devices without a speed the last one they had: a link that is down, or on its way home, has none,
+// and what is published must not change with that.
+func (p *publisher) rememberSpeeds(facts *discovery.Facts) {
+	speeds := make(map[string]int, len(facts.Devices))
+	for i := range facts.Devices {
+		device := &facts.Devices[i]
+		if device.LinkSpeed == 0 {
+			device.LinkSpeed = p.speeds[identity(*device)]
+		}
+		speeds[identity(*device)] = device.LinkSpeed
+	}
+	for _, device := range p.claims.inUse() { // perhaps not on the host
+		speeds[identity(device)] = max(speeds[identity(device)], device.LinkSpeed)
+	}
+	p.speeds = speeds
+}
+
+// binaries are the executable files in the CNI directories. A directory that is not there has none.
+func binaries(dirs []string) (sets.Set[string], error) {
 	found := sets.New[string]()
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			continue
+			return nil, fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
 		}
 		for _, entry := range entries {
-			if info, err := os.Stat(dir + "/" + entry.Name()); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
 				found.Insert(entry.Name())
 			}
 		}
 	}
-	return found
+	return found, nil
 }

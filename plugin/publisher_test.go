@@ -91,3 +91,29 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 		t.Errorf("published %d times", len(*published))
 	}
 }
+
+// Policies for some nodes can't be resolved without the node's labels: an exclude policy would not exclude.
+func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
+	f := newFixture(t)
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.must(p.cluster.node.GetStore().Replace(nil, ""))
+	if err := p.refresh(context.Background()); err == nil || len(*published) != 0 {
+		t.Errorf("error %v, published %d times", err, len(*published))
+	}
+}
+
+// A link has no speed while it is down or on its way home; what is published must not change with that.
+func TestSpeedsAreRemembered(t *testing.T) {
+	f := newFixture(t)
+	p, _ := newTestPublisher(f, &noLinks{}, new(error))
+	read := func(speed int) int {
+		facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth1", LinkSpeed: speed}}}
+		p.rememberSpeeds(&facts)
+		return facts.Devices[0].LinkSpeed
+	}
+	for _, step := range []struct{ read, want int }{{0, 0}, {25000, 25000}, {0, 25000}, {10000, 10000}, {0, 10000}} {
+		if got := read(step.read); got != step.want {
+			t.Errorf("read %d: speed is %d, want %d", step.read, got, step.want)
+		}
+	}
+}

@@ -11,8 +11,6 @@ import (
 const (
 	// LegacyPCIeRoot is published beside the standard resource.kubernetes.io/pcieRoot, with the same value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// OperState is the attribute with the operational state of the link.
-	OperState resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/operState"
 	// SupportedCNIs is the attribute that lists the CNI plugins for people, with a comma before and after each. Classes
 	// use the booleans in v1alpha1.CNIDomain.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
@@ -27,7 +25,7 @@ func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.De
 	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		name("type"):          text(d.Type),
 		name("ifName"):        text(d.Name),
-		name("mac"):           text(d.MAC),
+		name("mac"):           text(ownMAC(d)),
 		name("mtu"):           number(d.MTU),
 		name("linkSpeed"):     number(d.LinkSpeed),
 		name("operState"):     text(d.OperState),
@@ -61,9 +59,18 @@ func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.De
 	return attributes
 }
 
+// ownMAC is empty for an address that the device has from others.
+func ownMAC(d discovery.Device) string {
+	if d.InheritedMAC {
+		return ""
+	}
+	return d.MAC
+}
+
 // Published returns the attributes with which a device is published: those of AlwaysPublished, and of the others those
 // that are facts of this device. An empty pcieRoot or a numaNode of a device without affinity would satisfy a claim's
-// matchAttribute, so they are not published.
+// matchAttribute, so they are not published. Nor is operState, which only policies see: it changes whenever a cable does, or
+// a device comes back from a pod, and every change would be a write.
 func Published(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	all := Attributes(d)
 	published := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
@@ -72,7 +79,6 @@ func Published(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.Dev
 	}
 	bridge := d.Type == discovery.TypeBridge
 	for n, fact := range map[resourceapi.QualifiedName]bool{
-		OperState:             d.OperState != "",
 		name("numaNode"):      d.NUMANode >= 0,
 		name("bridgeName"):    bridge,
 		name("bridgeType"):    bridge,

@@ -230,8 +230,12 @@ func TestPublished(t *testing.T) {
 		t.Errorf("without facts (-want +got):\n%s", diff)
 	}
 	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Name: "br0"}
-	if n := len(policy.Published(full)); n != len(always)+9 {
-		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+9)
+	if n := len(policy.Published(full)); n != len(always)+8 {
+		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+8)
+	}
+	inherited := policy.Published(discovery.Device{Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true})
+	if got := *inherited["dra.networking/mac"].StringValue; got != "" {
+		t.Errorf("the address of one of a bridge's ports is published as %q", got)
 	}
 	long := policy.Published(discovery.Device{Driver: strings.Repeat("x", 65)})
 	if got := *long["dra.networking/driver"].StringValue; got != "" {

@@ -155,8 +155,8 @@ func (b *builder) domain(d conflictDomain) ([]Entry, *resourceapi.CounterSet) {
 	for _, vf := range d.vfs {
 		entries := b.entries(vf)
 		if len(entries) > 1 {
-			b.problem("", vf.Device.Name, "is not published: %d policies with different deviceNameSuffix expose it, but a virtual function "+
-				"can have one entry only; let one policy win, by the same suffix and a higher priority", len(entries))
+			b.problem("", vf.Device.Name, "is not published: its policies give it %d entries, but a virtual function can have one only: "+
+				"let one policy win, by the same deviceNameSuffix and a higher priority, with either shared or exclusive plugins", len(entries))
 			continue
 		}
 		vfs = append(vfs, entries...)

@@ -41,7 +41,6 @@ pool worker-1/br-data
 		"dra.networking/vlanFiltering": yes,
 		"dra.networking/mtu":           num(9000),
 		"dra.networking/mac":           str("02:00:00:00:00:02"),
-		"dra.networking/operState":     str("up"),
 		"dra.networking/pfName":        str(""),
 		"dra.networking/vfIndex":       num(-1),
 		"dra.networking/numVFs":        num(0),
@@ -215,7 +214,7 @@ problem policy policy-1: device eth1: its entry is not published: policy policy-
 func TestVirtualFunctionsHaveOneEntry(t *testing.T) {
 	other := strings.Replace(vfPolicy, "exposure:", "exposure:\n  deviceNameSuffix: \"-b\"", 1)
 	result := build(t, pf("enp3s0f0", 1), passthroughPolicy, vfPolicy, other)
-	if len(result.Entries) != 1 || len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(), "one entry only") {
+	if len(result.Entries) != 1 || len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(), "can have one only") {
 		t.Error(summary(result))
 	}
 }
@@ -271,7 +270,7 @@ func TestAttributeBudget(t *testing.T) {
 		result := build(t, []discovery.Device{nic("eth1")}, budget(n))
 		var got []string
 		for _, e := range result.Entries {
-			for _, name := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.OperState} {
+			for _, name := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot} {
 				if _, ok := e.Spec.Attributes[name]; ok {
 					got = append(got, string(name))
 				}
@@ -284,9 +283,8 @@ func TestAttributeBudget(t *testing.T) {
 		return strings.Join(got, " ")
 	}
 	for n, want := range map[int]string{
-		9:  "dra.networking/supportedCNIs device.k8s.io/pcieRoot dra.networking/operState 32",
-		10: "device.k8s.io/pcieRoot dra.networking/operState 32",
-		11: "dra.networking/operState 32",
+		10: "dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
+		11: "device.k8s.io/pcieRoot 32",
 		12: "32",
 		13: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 14 of them from the policy, and the limit is 32: remove additional attributes, plugins or counters",
 	} {

@@ -4,5 +4,5 @@
 // The rule of this package: the result depends on the decision alone, down to the order of everything in it, and is
 // always accepted by the API server. What cannot be published is left out and reported.
 //
-// The package shares its name with one of the standard library: import it as drslices.
+// The package shares its name with one of the standard library: import it as draslices.
 package slices

@@ -112,7 +112,7 @@ func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourcea
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
-			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it here: install the plugin or remove it from supportedCNIPlugins", plugin)
+			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on the node: install the plugin or remove it from supportedCNIPlugins", plugin)
 			continue
 		}
 		installed = append(installed, plugin)
@@ -130,7 +130,7 @@ func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourcea
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	count := func() int { return len(e.Spec.Attributes) + len(e.Spec.Capacity) }
-	for _, dispensable := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.OperState} {
+	for _, dispensable := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot} {
 		if count() > limit {
 			delete(e.Spec.Attributes, dispensable)
 		}

@@ -74,6 +74,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"tlsPrivateKeyFile":      pki("kubelet-server.key"),
 		"staticPodPath":          filepath.Join(o.RunDir, manifestDir),
 		"fileCheckFrequency":     "1s",
+		"volumePluginDir":        "/var/lib/kubelet/volume-plugins", // the default is below /usr, which is the host's
 		"cgroupDriver":           "cgroupfs",
 		"cgroupRoot":             "/" + cgroup,
 		"failCgroupV1":           false, // many build machines still have version 1

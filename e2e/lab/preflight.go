@@ -34,7 +34,10 @@ func checkMachine(ctx context.Context, p *progress) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with sudo -E")
 	}
-	return require(ctx, p, []requirement{{"busybox-static", func(context.Context) error { _, err := staticBusybox(); return err }}})
+	return require(ctx, p, []requirement{
+		{"busybox-static", func(context.Context) error { _, err := staticBusybox(); return err }},
+		{"iproute2", inPath("ip")}, // for people and tests, who look at the node with it
+	})
 }
 
 // require installs what is missing, where that can be done, and otherwise says what to install.

@@ -16,12 +16,23 @@ type processID struct {
 	PID int `json:"pid"`
 	// Start is when the process started, in clock ticks since the machine did.
 	Start uint64 `json:"start"`
+	// Boot is the machine's boot: ticks begin anew with each.
+	Boot string `json:"boot"`
+}
+
+// bootID is empty where it can't be read, which never equals that of a running machine.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(id))
 }
 
 // identify reads when the process pid started.
 func identify(pid int) (processID, error) {
 	start, _, err := readStat(pid)
-	return processID{PID: pid, Start: start}, err
+	return processID{PID: pid, Start: start, Boot: bootID()}, err
 }
 
 // readStat returns start time and state from /proc/PID/stat. The name before them may hold anything, so they are counted
@@ -45,7 +56,7 @@ func (p processID) alive() bool {
 		return false
 	}
 	start, status, err := readStat(p.PID)
-	return err == nil && start == p.Start && status != 'Z' && status != 'X'
+	return err == nil && start == p.Start && p.Boot == bootID() && status != 'Z' && status != 'X'
 }
 
 // kill ends the process and waits until it is gone.

@@ -50,7 +50,7 @@ func TestWholeLinkComesHome(t *testing.T) {
   selector: {cel: 'device.attributes["dra.networking"].ifName == "wl0"'}
   config: {ipam: {type: host-local, subnet: 10.102.0.0/24}}`), claimTemplate("wl", "wl-link")))
 	e.offer("wl0")
-	generation := e.generations()
+	generation := e.versions("wl0")
 	one := pod("p", "wl")
 	e.apply(one)
 	e.ready("p")
@@ -64,22 +64,35 @@ func TestWholeLinkComesHome(t *testing.T) {
 	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
 		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
 	}
-	if now := e.generations(); now != generation {
-		t.Errorf("the slices were changed by a pod that came and went: %s, before: %s", now, generation)
-	}
+	e.unchanged("wl0", generation)
 }
 
-// generations shows which slices there are and how often they were written.
-func (e *env) generations() string {
+// versions shows the slices of a device's pool and how often they were written.
+func (e *env) versions(device string) string {
 	slices, err := e.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		e.Fatal(err)
 	}
 	var all []string
 	for _, slice := range slices.Items {
-		all = append(all, fmt.Sprintf("%s@%s", slice.Name, slice.ResourceVersion))
+		if slice.Spec.Pool.Name == e.cluster.NodeName()+"/"+device {
+			all = append(all, fmt.Sprintf("%s@%s", slice.Name, slice.ResourceVersion))
+		}
 	}
 	return strings.Join(all, " ")
+}
+
+// unchanged checks that a pool was not written again since versions. A later change of the host, once it is published,
+// shows that every earlier one has been looked at.
+func (e *env) unchanged(device, versions string) {
+	e.Helper()
+	marker := "m" + device
+	e.veth(marker)
+	e.apply(expose(marker, "host-device", false, marker))
+	e.offer(marker)
+	if now := e.versions(device); now != versions || now == "" {
+		e.Errorf("the slices of %s were changed by a pod that came and went: %s, before: %s", device, now, versions)
+	}
 }
 
 func mac(shown string) string {
@@ -109,12 +122,16 @@ func TestBridge(t *testing.T) {
   ifName: data0
   config: {ipam: {type: host-local, subnet: 10.103.0.0/24}}`), claimTemplate("tbr", "tbr-port")))
 	e.offer("tbr0")
-	e.apply(documents(pod("a", "tbr"), pod("b", "tbr")))
+	versions := e.versions("tbr0")
+	pods := documents(pod("a", "tbr"), pod("b", "tbr"))
+	e.apply(pods)
 	e.ready("a", "b")
 	peer := strings.Split(strings.Fields(e.in("b", "sh", "-c", "ip -4 -o addr show dev data0"))[3], "/")[0]
 	if shown := e.in("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown, "1 packets received") {
 		t.Errorf("ping says\n%s", shown)
 	}
+	e.remove(pods)
+	e.unchanged("tbr0", versions)
 }
 
 func TestTwentyPodsAtOnce(t *testing.T) {

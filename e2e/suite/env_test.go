@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type env struct {
 	cluster   *lab.Cluster
 	client    kubernetes.Interface
 	namespace string
+	explained sync.Once
 }
 
 // newEnv gives a test a namespace of its own, and checks at its end that nothing is left on the node.
@@ -41,7 +43,6 @@ func newEnv(t *testing.T, namespace string) *env {
 		t.Fatalf("no cluster: %v", theCluster.err)
 	}
 	e := &env{T: t, cluster: theCluster.cluster, client: theCluster.client, namespace: namespace}
-	t.Cleanup(e.explain)
 	t.Cleanup(e.checkClean)
 	e.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	e.eventually("default ServiceAccount", func(ctx context.Context) (bool, error) {
@@ -51,11 +52,14 @@ func newEnv(t *testing.T, namespace string) *env {
 	return e
 }
 
-// explain shows what a person would look at when a test has failed.
+// explain shows, once, what a person would look at when a test has failed. It must come before anything is removed.
 func (e *env) explain() {
-	if !e.Failed() {
-		return
+	if e.Failed() {
+		e.explained.Do(e.showEvidence)
 	}
+}
+
+func (e *env) showEvidence() {
 	for _, args := range [][]string{
 		{"kubectl", "-n", e.namespace, "get", "pods,resourceclaims", "-o", "wide"},
 		{"kubectl", "-n", e.namespace, "get", "events", "--sort-by=.lastTimestamp"},
@@ -68,6 +72,7 @@ func (e *env) explain() {
 
 // checkClean waits until what attachments leave on a node is gone.
 func (e *env) checkClean() {
+	defer e.explain()
 	e.eventually("no trace of attachments on the node", func(ctx context.Context) (bool, error) {
 		left, err := e.cluster.Exec(ctx, "sh", "-c", `
 			ls /var/run/netns | grep ^dra-; find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null
@@ -85,7 +90,10 @@ func (e *env) apply(yaml string) {
 	if output, err := e.kubectl(yaml, "apply", "-f", "-"); err != nil {
 		e.Fatalf("cannot apply: %v\n%s\n%s", err, output, yaml)
 	}
-	e.Cleanup(func() { e.remove(yaml) })
+	e.Cleanup(func() {
+		e.explain()
+		e.remove(yaml)
+	})
 }
 
 // remove deletes what YAML names, and waits until it is gone.

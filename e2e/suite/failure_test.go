@@ -113,11 +113,11 @@ func (e *env) mirrorReady(name string) {
 	e.ready(name + "-" + e.cluster.NodeName())
 }
 
-// A static pod starts while the API server is down, with the driver running and without.
+// A static pod starts while the API server is down and the driver runs. (TestPodsWhileTheDriverIsDown has one without.)
 func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
 	e := newEnv(t, "apidown")
 	ctx := context.Background()
-	if err := e.cluster.Stop(ctx, lab.Component("kube-apiserver"), syscall.SIGKILL); err != nil {
+	if err := e.cluster.Stop(ctx, lab.APIServer, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	up := false
@@ -126,18 +126,27 @@ func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
 			return
 		}
 		up = true
-		if err := e.cluster.Start(ctx, lab.Component("kube-apiserver")); err != nil {
+		if err := e.cluster.Start(ctx, lab.APIServer); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.cluster.WaitHealthy(ctx, lab.Component("kube-apiserver")); err != nil {
+		if err := e.cluster.WaitHealthy(ctx, lab.APIServer); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(restore)
 	remove := e.staticPod("static-api")
 	e.eventually("container of the static pod runs", func(ctx context.Context) (bool, error) {
-		output, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q", `labels."io.kubernetes.pod.name"==static-api-`+e.cluster.NodeName()+`,labels."io.kubernetes.container.name"==main`)
-		return err == nil && len(output) > 0, err
+		ids, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q", `labels."io.kubernetes.pod.name"==static-api-`+e.cluster.NodeName()+`,labels."io.kubernetes.container.name"==main`)
+		if err != nil || len(ids) == 0 {
+			return false, err
+		}
+		tasks, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "ls")
+		for line := range strings.Lines(string(tasks)) {
+			if strings.HasPrefix(line, strings.TrimSpace(string(ids))) && strings.Contains(line, "RUNNING") {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("tasks are\n%s %w", tasks, err)
 	})
 	restore()
 	e.mirrorReady("static-api")

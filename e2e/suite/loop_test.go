@@ -64,13 +64,15 @@ func (e *env) loop(name, template string, n int) []time.Duration {
 		if _, err := pods.Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
 			e.Fatal(err)
 		}
+		ready := false
 		for event := range watch.ResultChan() {
 			if seen, ok := event.Object.(*corev1.Pod); ok && isReady(seen) {
+				ready = true
 				break
 			}
 		}
 		watch.Stop()
-		if ctx.Err() != nil {
+		if !ready {
 			e.Fatalf("pod %s is not Ready", wanted.Name)
 		}
 		times = append(times, time.Since(start))

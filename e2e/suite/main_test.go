@@ -21,7 +21,6 @@ var theCluster = struct {
 	once    sync.Once
 	cluster *lab.Cluster
 	client  kubernetes.Interface
-	extra   string // folder with further CNI plugins
 	err     error
 }{}
 
@@ -35,7 +34,6 @@ func TestMain(m *testing.M) {
 		}
 		cancel()
 	}
-	_ = os.RemoveAll(theCluster.extra)
 	os.Exit(code)
 }
 
@@ -46,12 +44,12 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	extra, err := os.MkdirTemp("", "dra-network-cni-")
+	cache, err := lab.CacheDir()
 	if err != nil {
 		return nil, nil, err
 	}
-	theCluster.extra = extra
-	build := exec.CommandContext(ctx, "go", "build", "-o", extra, "../cmd/slow-macvlan")
+	extra := filepath.Join(cache, "suite-cni") // one place, so that a run that is killed leaves no more than this
+	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the slow plugin: %w\n%s", err, output)

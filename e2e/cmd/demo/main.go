@@ -202,8 +202,11 @@ type call struct {
 func (d *demo) log(context.Context) error {
 	d.title("The log of a claim: every call of a CNI plugin, with what went in and came out")
 	files, err := filepath.Glob(d.cluster.NodePath("/var/log/dra-network/default_macvlan-1-*/*.jsonl"))
-	if err != nil || len(files) != 1 {
-		return fmt.Errorf("cannot find the log of macvlan-1's claim: %v, %w", files, err)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("cannot find the log of macvlan-1's claim: found %v", files)
 	}
 	_, path, _ := strings.Cut(files[0], "/root")
 	d.say("\033[2m%s\033[0m", path)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // kind is the kind of the owner of generated classes.
@@ -69,7 +70,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) resourceapi.
 func selectors(step *v1alpha1.Step) []resourceapi.DeviceSelector {
 	expressions := []string{
 		isOurDriver,
-		fmt.Sprintf(`%s && device.attributes["cni.%s"].?%s.orValue(false)`, isOurDriver, v1alpha1.DriverName, cniAttribute(step.Type)),
+		fmt.Sprintf(`%s && device.attributes["cni.%s"].?%s.orValue(false)`, isOurDriver, v1alpha1.DriverName, policyapi.CNIAttribute(step.Type)),
 	}
 	if step.Selector != nil {
 		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurDriver, closable(step.Selector.CEL)))
@@ -88,12 +89,6 @@ func closable(expression string) string {
 		return expression + "\n"
 	}
 	return expression
-}
-
-// cniAttribute returns the name of the attribute, in the domain cni.dra.networking, that is true on devices that a CNI
-// plugin may attach.
-func cniAttribute(cniType string) string {
-	return strings.NewReplacer("-", "_", ".", "_").Replace(cniType)
 }
 
 func parameters(topology, step string) []byte {

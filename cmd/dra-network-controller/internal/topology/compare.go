@@ -41,7 +41,7 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 		want := byName[found.Name]
 		delete(byName, found.Name)
 		switch ours := belongsTo(found, topology); {
-		case want == nil && ours:
+		case want == nil && metav1.GetControllerOf(found) != nil && ours:
 			changes.Delete = append(changes.Delete, *found)
 		case want == nil:
 		case !ours:
@@ -65,7 +65,8 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 }
 
 // belongsTo says whether a class was made for this very topology, not for one of the same name that is gone. One of the
-// two marks is enough, so that a class that lost the other is repaired.
+// two marks is enough, so that a class that lost the other is repaired. To be deleted it needs the owner reference: the
+// label is copied by whoever makes a class of his own from one of ours.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID

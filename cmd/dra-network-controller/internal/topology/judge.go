@@ -3,12 +3,14 @@ package topology
 import (
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // Judge reports every problem of a topology: its structure, its plugins' configuration, and the expressions of its root
@@ -36,9 +38,9 @@ func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string)
 		return nil
 	}
 	var problems field.ErrorList
-	if attribute := cniAttribute(step.Type); step.Type != "" && len(validation.IsCIdentifier(attribute)) > 0 {
+	if attribute := policyapi.CNIAttribute(step.Type); step.Type != "" && (len(validation.IsCIdentifier(attribute)) > 0 || len(attribute) > resourceapi.DeviceMaxIDLength) {
 		problems = append(problems, field.Invalid(path.Child("type"), step.Type,
-			"no device can say that it supports this plugin, since the name of a device attribute starts with a letter: install the plugin under another name"))
+			"no device can say that it supports this plugin, since the name of a device attribute starts with a letter and has at most 32 characters: install the plugin under another name"))
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
 		return problems // that it is missing is said with the structure
