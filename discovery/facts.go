@@ -55,7 +55,7 @@ type Device struct {
 	// and another one whenever ports come and go.
 	InheritedMAC bool `json:"inheritedMAC,omitempty"`
 	MTU          int  `json:"mtu"`
-	// LinkSpeed is in Mbit/s; 0 if unknown.
+	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
 	LinkSpeed int `json:"linkSpeed"`
 	// OperState is RFC 2863's state as netlink prints it: up, down, dormant... Empty without a link.
 	OperState string `json:"operState"`

@@ -32,7 +32,9 @@ func (s sysfs) addLink(l *link) error {
 			"(the driver needs the host's network and a /sys mounted in it): %w", errChanged, entry, err)
 	}
 	dir := path.Join(path.Dir(entry), target)
-	l.LinkSpeed = max(s.number(path.Join(dir, "speed"), 0), 0)
+	if l.Kind != "bridge" { // a bridge has the speed of its fastest port, which comes and goes with pods
+		l.LinkSpeed = max(s.number(path.Join(dir, "speed"), 0), 0)
+	}
 	l.InheritedMAC = l.Kind == "bridge" && s.number(path.Join(dir, "addr_assign_type"), addressSet) != addressSet
 	below, err := s.fsys.ReadLink(path.Join(dir, "device"))
 	if err != nil {
