@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -164,7 +165,7 @@ func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, records []ClaimReco
 func (s *sandboxes) expectMissed(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missed = ids
+	s.missed = maps.Clone(ids)
 }
 
 // isMissed says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
