@@ -143,7 +143,7 @@ func (d *demo) pods(ctx context.Context) error {
 	if err := d.until(ctx, "four pods Ready", "kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all"); err != nil {
 		return err
 	}
-	d.say("four pods Ready %.1f s after kubectl apply", time.Since(start).Seconds())
+	d.say("  %.1f s after kubectl apply began", time.Since(start).Seconds())
 	if err := d.until(ctx, "claim status written", "sh", "-c", `test "$(kubectl get resourceclaims -o jsonpath='{.items[*].status.devices[*].networkData.interfaceName}' | wc -w)" = 4`); err != nil {
 		return err
 	}
