@@ -2,10 +2,12 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -113,30 +115,24 @@ func (e *env) mirrorReady(name string) {
 	e.ready(name + "-" + e.cluster.NodeName())
 }
 
-// A static pod starts while the API server is down and the driver runs. (TestPodsWhileTheDriverIsDown has one without.)
+// A static pod starts while the API server is down, whether the driver runs or is away, too.
 func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
-	e := newEnv(t, "apidown")
-	ctx := context.Background()
-	if err := e.cluster.Stop(ctx, lab.APIServer, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	up := false
-	restore := func() {
-		if up {
-			return
-		}
-		up = true
-		if err := e.cluster.Start(ctx, lab.APIServer); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.cluster.WaitHealthy(ctx, lab.APIServer); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(restore)
-	remove := e.staticPod("static-api")
+	t.Run("driver runs", func(t *testing.T) { newEnv(t, "apidown").staticPodWithoutAPIServer() })
+	t.Run("driver is away", func(t *testing.T) {
+		e := newEnv(t, "alldown")
+		e.stopDriver()
+		e.staticPodWithoutAPIServer()
+	})
+}
+
+func (e *env) staticPodWithoutAPIServer() {
+	e.Helper()
+	restore := e.stopAPIServer()
+	name := "static-" + e.namespace
+	remove := e.staticPod(name)
 	e.eventually("container of the static pod runs", func(ctx context.Context) (bool, error) {
-		ids, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q", `labels."io.kubernetes.pod.name"==static-api-`+e.cluster.NodeName()+`,labels."io.kubernetes.container.name"==main`)
+		ids, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q",
+			fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.kubernetes.container.name"==main`, name, e.cluster.NodeName()))
 		if err != nil || len(ids) == 0 {
 			return false, err
 		}
@@ -149,12 +145,28 @@ func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
 		return false, fmt.Errorf("tasks are\n%s %w", tasks, err)
 	})
 	restore()
-	e.mirrorReady("static-api")
+	e.mirrorReady(name)
 	remove()
 	e.eventually("mirror pod is gone", func(ctx context.Context) (bool, error) {
 		pods, err := e.client.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
 		return err == nil && len(pods.Items) == 0, err
 	})
+}
+
+// stopAPIServer kills the API server; restore, or the end of the test, brings it back.
+func (e *env) stopAPIServer() (restore func()) {
+	e.Helper()
+	ctx := context.Background()
+	if err := e.cluster.Stop(ctx, lab.APIServer, syscall.SIGKILL); err != nil {
+		e.Fatal(err)
+	}
+	restore = sync.OnceFunc(func() {
+		if err := errors.Join(e.cluster.Start(ctx, lab.APIServer), e.cluster.WaitHealthy(ctx, lab.APIServer)); err != nil {
+			e.Fatal(err)
+		}
+	})
+	e.Cleanup(restore)
+	return restore
 }
 
 // Mistakes get an answer that says what to fix.
