@@ -110,6 +110,7 @@ func controllerManagerArgs(o Options) []string {
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults a cluster takes 6 s longer to be ready
+		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
 }

@@ -22,6 +22,9 @@ const (
 	etcdURL       = "http://127.0.0.1:2379"
 )
 
+// volumePluginDir is made by kubelet and controller-manager. Their default is below /usr, which is the host's.
+const volumePluginDir = "/var/lib/kubelet/volume-plugins"
+
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
 // CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces.
 func containerdConfig(runc string) string {
@@ -74,7 +77,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"tlsPrivateKeyFile":      pki("kubelet-server.key"),
 		"staticPodPath":          filepath.Join(o.RunDir, manifestDir),
 		"fileCheckFrequency":     "1s",
-		"volumePluginDir":        "/var/lib/kubelet/volume-plugins", // the default is below /usr, which is the host's
+		"volumePluginDir":        volumePluginDir,
 		"cgroupDriver":           "cgroupfs",
 		"cgroupRoot":             "/" + cgroup,
 		"failCgroupV1":           false, // many build machines still have version 1

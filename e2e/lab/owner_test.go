@@ -36,7 +36,7 @@ func TestOwner(t *testing.T) {
 
 func TestClusterEndsWithItsOwner(t *testing.T) {
 	skipUnlessPossible(t)
-	mounts, links := hostMounts(t), hostLinks(t)
+	mounts, links := hostMounts(t), hostState(t)
 	owner := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOwner$", "-test.v=false")
 	owner.Env = append(os.Environ(), ownerVariable+"=1")
 	owner.Stderr = t.Output()
