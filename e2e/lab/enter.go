@@ -113,6 +113,12 @@ func (c *Cluster) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread can't end, and /proc/self shows its namespaces. It is held until another one has done it.
+			defer runtime.UnlockOSThread()
+			result <- c.onThread(do, names...)
+			return
+		}
 		if err := c.enter(names); err != nil {
 			result <- err
 			return
