@@ -236,9 +236,13 @@ func object(t token, name, namespace, uid string) (any, error) {
 
 // stdin completes a rendered configuration with what the driver sets.
 func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
-	fields := map[string]any{}
-	if err := json.Unmarshal(config, &fields); err != nil {
+	given := map[string]json.RawMessage{} // raw, so that numbers stay as they are written
+	if err := json.Unmarshal(config, &given); err != nil {
 		return nil, fmt.Errorf("cannot read config: %w", err)
+	}
+	fields := make(map[string]any, len(given)+4)
+	for key, value := range given {
+		fields[key] = value
 	}
 	fields["cniVersion"], fields["name"], fields["type"] = record.Step.CNIVersion, record.Step.Network, record.Step.Type
 	if record.Step.DeviceParameter != "" {

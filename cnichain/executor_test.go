@@ -23,7 +23,7 @@ import (
 const (
 	linkThenTune = `
 - {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
-- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, note: "{{ link.interfaceName }} of {{ pod.name }}"}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, cookie: 9007199254740993, note: "{{ link.interfaceName }} of {{ pod.name }}"}}
 `
 	pin       = "/run/netns/dra-1"
 	cleanNode = "host [up0 up1] pods [] leases []"
@@ -138,6 +138,9 @@ func TestAddAndDel(t *testing.T) {
 		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment", w.journal.Commits(), want)
 	}
 	var stdin struct{ Name, Type, Note string }
+	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
+		t.Errorf("a number is not as it was written: %s", made.Steps[1].Stdin)
+	}
 	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" || stdin.Name != "t.tune" || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
