@@ -60,6 +60,9 @@ type Attachment struct {
 	Phase     Phase        `json:"phase"`
 	CreatedAt time.Time    `json:"createdAt"`
 	Steps     []StepRecord `json:"steps"`
+
+	// unsaved is true while the journal does not have what this record says, because it could not be written.
+	unsaved bool
 }
 
 // StepRecord is the durable record of one step.
@@ -78,6 +81,13 @@ type StepRecord struct {
 	Merged *types100.Result `json:"merged,omitempty"`
 	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
 	Link *Link `json:"link,omitempty"`
+	// Foreign is true when ADD failed because the pod has another's interface of this name, which DEL must not touch.
+	Foreign bool `json:"foreign,omitempty"`
+	// Epoch orders the attachments that have owned an exclusive device, from 1; 0 for steps without one.
+	Epoch uint64 `json:"epoch,omitempty"`
+	// Failures counts the DELs that have failed; the first was at FailingSince.
+	Failures     int        `json:"failures,omitempty"`
+	FailingSince *time.Time `json:"failingSince,omitempty"`
 }
 
 // Title is how people read about a step: its name, type and topology.
@@ -92,6 +102,8 @@ type Link struct {
 	Index    int      `json:"index"`
 	MAC      string   `json:"mac,omitempty"`
 	MTU      int      `json:"mtu,omitempty"`
+	// Parent is the index of the link that this one stands on (IFLA_LINK), 0 without one. It may be in another namespace.
+	Parent int `json:"parent,omitempty"`
 }
 
 // NewAttachment makes the record of a sandbox from the plans of its claims, which must be in the order of the pod's
@@ -115,8 +127,12 @@ func NewAttachment(sandboxID string, pod Pod, plans []Plan) *Attachment {
 }
 
 // Journal keeps attachments durably. Save is synchronous: when it returns nil the record survives a crash. The executor
-// calls it before and after every side effect and changes nothing while it fails. Delete of what is not there is no error.
+// calls it before and after every side effect and begins nothing while it fails. Deleting what is not there is no error.
+// Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Delete(sandboxID string) error
+	// SaveLeftover keeps what could not be undone, by its key.
+	SaveLeftover(Leftover) error
+	DeleteLeftover(key string) error
 }

@@ -11,17 +11,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// diskJournal is the journal as the driver has it.
-type diskJournal struct {
-	bucket *journal.Bucket[cnichain.Attachment]
-}
-
-func (j diskJournal) Save(attachment *cnichain.Attachment) error {
-	return j.bucket.Put(attachment.SandboxID, *attachment)
-}
-
-func (j diskJournal) Delete(id string) error { return j.bucket.Delete(id) }
-
 // BenchmarkChain is what a chain of two steps costs beside its plugins' own time: ADD and DEL, once with a journal in
 // memory and once on disk.
 func BenchmarkChain(b *testing.B) {
@@ -35,11 +24,9 @@ func BenchmarkChain(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer func() { _ = opened.Close() }()
-				bucket, err := journal.NewBucket[cnichain.Attachment](opened.DB, "attachments")
-				if err != nil {
+				if store, err = journal.NewChains(opened.DB); err != nil {
 					b.Fatal(err)
 				}
-				store = diskJournal{bucket: bucket}
 			}
 			executor := cnichain.NewExecutor(cnichain.Options{Exec: node, Host: node, Journal: store, Dirs: []string{cnitest.PluginDir}})
 			plan := benchPlan(b)

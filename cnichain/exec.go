@@ -58,15 +58,19 @@ type CallOutput struct {
 
 // PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec] it keeps stderr, bounds
 // output, and when its context ends it ends the plugin's whole process group and does not wait for grandchildren that
-// hold the output open. The zero value is ready and safe for concurrent use.
-type PluginExec struct{}
+// hold the output open. The zero value is ready; it is safe for concurrent use.
+type PluginExec struct {
+	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see AwaitEarlier.
+	// Empty: none.
+	Lock string
+}
 
 var _ invoke.Exec = PluginExec{}
 
 // Call runs a plugin and returns everything that it printed.
-func (PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
-		output, err := callOnce(ctx, path, stdin, environ)
+		output, err := e.callOnce(ctx, path, stdin, environ)
 		// The binary is being written by an installer; it is ready in a moment.
 		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
 			return output, err
@@ -79,14 +83,22 @@ func (PluginExec) Call(ctx context.Context, path string, stdin []byte, environ [
 	}
 }
 
-func callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	lock, err := e.lock(syscall.LOCK_SH)
+	if err != nil {
+		return CallOutput{ExitCode: -1}, err
+	}
 	stdout, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxOutput}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = killGrace
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
-	err := cmd.Run()
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock} // the lock ends with the last process that has it
+		defer func() { _ = lock.Close() }()
+	}
+	err = cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
 		// Grandchildren that ignored SIGTERM.
 		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
@@ -103,6 +115,44 @@ func callOnce(ctx context.Context, path string, stdin []byte, environ []string) 
 	}
 	return output, &ExecError{
 		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)), Err: pluginError(output, err),
+	}
+}
+
+// lock takes the lock; nil without one.
+func (e PluginExec) lock(how int) (*os.File, error) {
+	if e.Lock == "" {
+		return nil, nil
+	}
+	file, err := os.OpenFile(e.Lock, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot lock CNI calls: %s: %w", e.Lock, err), file.Close())
+	}
+	return file, nil
+}
+
+// AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in the
+// middle: an ADD that ends after its DEL leaves what nobody knows. It must be called before anything is undone.
+func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		file, err := e.lock(syscall.LOCK_EX)
+		if err == nil && file != nil {
+			return file.Close()
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a CNI plugin that an earlier driver has started still runs after %s (it holds %s)", limit, e.Lock)
+		case <-ticker.C:
+		}
 	}
 }
 

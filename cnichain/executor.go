@@ -1,11 +1,13 @@
 package cnichain
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,7 +37,12 @@ type Options struct {
 	Dirs []string
 	// StepTimeout bounds one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	Clock       clock.Clock
+	// A step whose DEL has failed GiveUpAttempts times (default: 10), or for GiveUpAfter (default: 5 min), becomes a
+	// Leftover, and OnLeftover (may be nil) is told.
+	GiveUpAttempts int
+	GiveUpAfter    time.Duration
+	OnLeftover     func(Leftover)
+	Clock          clock.Clock
 }
 
 // Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
@@ -43,6 +50,9 @@ type Options struct {
 type Executor struct {
 	Options
 	templates templates
+	owners    owners
+	leftovers leftovers
+	turns     turns
 
 	mu     sync.Mutex
 	probed map[probeKey]Plugin
@@ -59,7 +69,14 @@ func NewExecutor(options Options) *Executor {
 	if options.Log == nil {
 		options.Log = discard{}
 	}
-	return &Executor{Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{}}
+	options.GiveUpAttempts = cmp.Or(options.GiveUpAttempts, 10)
+	options.GiveUpAfter = cmp.Or(options.GiveUpAfter, 5*time.Minute)
+	return &Executor{
+		Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{},
+		owners:    owners{devices: map[string]owner{}},
+		leftovers: leftovers{byKey: map[string]Leftover{}},
+		turns:     turns{byPF: map[string]chan struct{}{}},
+	}
 }
 
 // StepError says which step of an attachment failed.
@@ -104,7 +121,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	attachment.Phase = PhaseAttaching
-	if err := e.Journal.Save(attachment); err != nil {
+	if err := e.save(attachment); err != nil {
 		return err
 	}
 	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
@@ -123,7 +140,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 	}
 	attachment.Phase = PhaseReady
-	return e.Journal.Save(attachment)
+	return e.save(attachment)
 }
 
 func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string) error {
@@ -131,20 +148,62 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err := e.prepareStep(attachment, record, node); err != nil {
 		return stepError(record, "ADD", err)
 	}
+	if err := e.own(attachment, record); err != nil {
+		return stepError(record, "ADD", err)
+	}
 	record.Phase = StepAdding
-	if err := e.Journal.Save(attachment); err != nil {
+	if err := e.save(attachment); err != nil {
 		record.Phase = StepPlanned
+		e.owners.release(record)
 		return err
 	}
 	result, err := e.callAdd(ctx, attachment, record)
-	if err == nil {
-		err = e.verify(attachment, record, result)
-	}
 	if err != nil {
+		record.Foreign = e.collided(attachment, record, err)
+		return stepError(record, "ADD", err)
+	}
+	if err := e.verify(attachment, record, result); err != nil {
 		return stepError(record, "ADD", err)
 	}
 	record.Phase = StepAdded
-	return e.Journal.Save(attachment)
+	return e.save(attachment)
+}
+
+// own makes the attachment the owner of the step's exclusive device.
+func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
+	if record.Step.Device != nil {
+		if err := e.Quarantined(record.Step.Device); err != nil {
+			return err
+		}
+	}
+	return e.owners.acquire(attachment, record)
+}
+
+// collided says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
+// would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the step's
+// own if it is the device, or stands on it or on the interface of a parent step.
+func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure error) bool {
+	text := strings.ToLower(failure.Error())
+	if !record.Step.Makes || !strings.Contains(text, "file exists") && !strings.Contains(text, "already exists") {
+		return false
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return true // not known, and touching another's is worse than leaving one's own until the namespace goes
+	}
+	link := findLink(links, record.IfName)
+	if link == nil {
+		return false
+	}
+	if device := record.Step.Device; device != nil && (isDevice(link, device) || device.Index != 0 && link.Parent == device.Index) {
+		return false
+	}
+	for _, parent := range record.Step.DependsOn {
+		if made := attachment.Steps[parent].Link; made != nil && made.Index == link.Parent {
+			return false
+		}
+	}
+	return true
 }
 
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a

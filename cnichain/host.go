@@ -3,7 +3,6 @@ package cnichain
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,8 +26,16 @@ type Host interface {
 	Links(netns string) ([]Link, error)
 	// Rename gives a link of the namespace at the path another name.
 	Rename(netns string, index int, name string) error
-	// Restore proves that a device is in the host's namespace and gives it back the name, MAC, MTU and state that it
-	// had. A device that is not there is an error that is os.ErrNotExist.
+	// Remove deletes a virtual link of the namespace at the path. One that is not there is no error.
+	Remove(netns string, index int) error
+	// SendHome moves the link that is the device from the namespace at the path to the host's, under whatever name;
+	// Restore does the rest.
+	SendHome(netns string, index int, device Device) error
+	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
+	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
+	Snapshot(Device) (Device, error)
+	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
+	// device that is not there is an error that is os.ErrNotExist.
 	Restore(Device) error
 }
 
@@ -81,7 +88,7 @@ func (LinuxHost) Links(path string) ([]Link, error) {
 		found, err := listLinks(handle)
 		for _, link := range found {
 			attrs := link.Attrs()
-			links = append(links, Link{Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU})
+			links = append(links, Link{Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Parent: attrs.ParentIndex})
 		}
 		return err
 	})
@@ -98,10 +105,7 @@ func (LinuxHost) Rename(path string, index int, name string) error {
 		if err != nil {
 			return err
 		}
-		if err := handle.LinkSetDown(link); err != nil {
-			return err
-		}
-		return handle.LinkSetName(link, name)
+		return rename(handle, link, name)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot name link %d of %s %s: %w", index, path, name, err)
@@ -133,65 +137,4 @@ func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 		}
 		time.Sleep(time.Millisecond << attempt)
 	}
-}
-
-// Restore finds a device by its PCI address, or by name where it has none.
-func (LinuxHost) Restore(device Device) error {
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
-	}
-	defer handle.Close()
-	link, err := findDevice(handle, device)
-	if err != nil {
-		return err
-	}
-	if err := restore(handle, link, device); err != nil {
-		return fmt.Errorf("cannot give device %s its settings back: %w", device.Name, err)
-	}
-	return nil
-}
-
-func findDevice(handle *netlink.Handle, device Device) (netlink.Link, error) {
-	name := device.IfName
-	if device.PCIAddress != "" {
-		entries, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", device.PCIAddress, "net"))
-		if err != nil || len(entries) == 0 {
-			return nil, fmt.Errorf("device %s (PCI %s) has no link on the host: %w", device.Name, device.PCIAddress, os.ErrNotExist)
-		}
-		name = entries[0].Name()
-	}
-	link, err := handle.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil, fmt.Errorf("device %s: the host has no link %s: %w", device.Name, name, os.ErrNotExist)
-	}
-	return link, err
-}
-
-// restore changes only what is not as it was.
-func restore(handle *netlink.Handle, link netlink.Link, device Device) error {
-	attrs := link.Attrs()
-	if attrs.Name != device.IfName {
-		if err := handle.LinkSetDown(link); err != nil {
-			return err
-		}
-		if err := handle.LinkSetName(link, device.IfName); err != nil {
-			return err
-		}
-	}
-	if mac, err := net.ParseMAC(device.MAC); err == nil && attrs.HardwareAddr.String() != mac.String() {
-		if err := handle.LinkSetHardwareAddr(link, mac); err != nil {
-			return err
-		}
-	}
-	if device.MTU > 0 && attrs.MTU != device.MTU {
-		if err := handle.LinkSetMTU(link, device.MTU); err != nil {
-			return err
-		}
-	}
-	up := attrs.Flags&net.FlagUp != 0 && attrs.Name == device.IfName
-	if device.Up && !up {
-		return handle.LinkSetUp(link)
-	}
-	return nil
 }

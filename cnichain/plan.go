@@ -1,6 +1,7 @@
 package cnichain
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -28,15 +29,44 @@ type Device struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 	// CNIs are the CNI types that the policy allows on the device.
 	CNIs []string `json:"cnis"`
-	// IfName is the host's name of the link; PCIAddress is empty for virtual links.
+	// IfName is the host's name of the link, empty for a function that no network driver is bound to; PCIAddress is empty
+	// for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
-	MAC        string `json:"mac,omitempty"`
-	MTU        int    `json:"mtu,omitempty"`
-	Up         bool   `json:"up,omitempty"`
+	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
+	PF string `json:"pf,omitempty"`
+	// The rest is the device's baseline, as [Host.Snapshot] reads it while the device is free: what it must look like
+	// when it has come home.
+	Index    int       `json:"index,omitempty"`
+	AltNames []string  `json:"altNames,omitempty"`
+	MAC      string    `json:"mac,omitempty"`
+	MTU      int       `json:"mtu,omitempty"`
+	Up       bool      `json:"up,omitempty"`
+	Driver   string    `json:"driver,omitempty"`
+	VF       *VFConfig `json:"vf,omitempty"`
 	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
 	// {{ device.<attribute> }}.
 	Attributes map[string]any `json:"attributes,omitempty"`
+}
+
+// Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.
+func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
+
+// VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when the
+// function moves and when its pod is gone.
+type VFConfig struct {
+	// MAC is the administrative address; all zeros when none is set.
+	MAC       string `json:"mac"`
+	VLAN      int    `json:"vlan"`
+	QoS       int    `json:"qos"`
+	VLANProto int    `json:"vlanProto"`
+	SpoofChk  bool   `json:"spoofChk"`
+	Trust     bool   `json:"trust"`
+	// LinkState is 0 auto, 1 enable, 2 disable (IFLA_VF_LINK_STATE).
+	LinkState uint32 `json:"linkState"`
+	// MinTxRate and MaxTxRate are in Mbit/s, 0 without a limit.
+	MinTxRate uint32 `json:"minTxRate"`
+	MaxTxRate uint32 `json:"maxTxRate"`
 }
 
 // Plugin is a CNI plugin's binary on this node.

@@ -79,15 +79,23 @@ func (c *claims) get(uid string) (ClaimRecord, bool) {
 }
 
 // hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
-// reservation are one step, so that of two claims at once only one gets the device; the disk is written after it.
-func (c *claims) hold(record ClaimRecord) error {
+// reservation are one step, so that of two claims at once only one gets the device; the record is completed while nobody
+// else can have the devices, and then the disk is written.
+func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
-	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
-		c.forget(record.Claim.UID)
+	err := complete(&record)
+	if err == nil {
+		err = c.bucket.Put(record.Claim.UID, record)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		delete(c.byUID, record.Claim.UID)
 		return err
 	}
+	c.byUID[record.Claim.UID] = record
 	return nil
 }
 

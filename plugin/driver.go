@@ -69,21 +69,24 @@ type Driver struct {
 	events    record.EventBroadcaster
 	sources   discovery.Sources
 	journal   journal.Opened
-	left      map[string]cnichain.Attachment
 	stopWork  context.CancelFunc
 
 	mu         sync.Mutex
+	waiting    error // why nothing works yet
 	registered func() bool
 	fatal      chan error
 }
 
-// New builds a driver and reads its journal. It starts nothing. Close frees what it holds if Run is not called.
-func New(ctx context.Context, config Config) (driver *Driver, err error) {
+// New builds a driver. It starts nothing. Close frees what it holds if Run is not called.
+func New(_ context.Context, config Config) (driver *Driver, err error) {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client of the API server: %w", err)
 	}
-	d := &Driver{config: config, client: client, fatal: make(chan error, 1), registered: func() bool { return false }}
+	d := &Driver{
+		config: config, client: client, fatal: make(chan error, 1),
+		registered: func() bool { return false }, waiting: errors.New("starting"),
+	}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -92,46 +95,81 @@ func New(ctx context.Context, config Config) (driver *Driver, err error) {
 	if d.cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
 		return nil, err
 	}
-	if d.sources, err = discovery.Host(); err != nil {
-		return nil, err
-	}
-	bucket, err := d.openJournal(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return d, d.build(ctx, attachmentJournal{bucket: bucket})
+	d.sources, err = discovery.Host()
+	return d, err
 }
 
-// openJournal loads what an earlier driver left.
-func (d *Driver) openJournal(ctx context.Context) (*journal.Bucket[cnichain.Attachment], error) {
+// journalRetry is how often a journal that can't be opened is tried.
+const journalRetry = 5 * time.Second
+
+// awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and again
+// and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because nothing is
+// registered with kubelet or the runtime. The probe says why.
+func (d *Driver) awaitJournal(ctx context.Context) error {
+	ticker := time.NewTicker(journalRetry)
+	defer ticker.Stop()
+	for {
+		opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
+		if err == nil {
+			d.journal = opened
+			return nil
+		}
+		d.mu.Lock()
+		isNews := d.waiting.Error() != err.Error()
+		d.waiting = err
+		d.mu.Unlock()
+		if isNews {
+			klog.FromContext(ctx).Error(err, "Waiting for the journal: no pod with claims starts on this node until it can be opened", "again", journalRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// readJournal builds the driver on what an earlier one has left.
+func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
-	opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
+	if d.journal.SetAside != "" {
+		logger.Error(d.journal.Reason, "The journal can't be read and is set aside; claims must be prepared again", "path", d.journal.SetAside)
+	}
+	claims, damaged, err := loadClaims(d.journal.DB)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d.journal = opened
-	if opened.SetAside != "" {
-		logger.Error(opened.Reason, "The journal can't be read and is set aside; claims must be prepared again", "path", opened.SetAside)
-	}
-	var damagedClaims, damagedAttachments []journal.Damaged
-	if d.claims, damagedClaims, err = loadClaims(opened.DB); err != nil {
-		return nil, err
-	}
-	bucket, err := journal.NewBucket[cnichain.Attachment](opened.DB, "attachments")
+	chains, err := journal.NewChains(d.journal.DB)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if d.left, damagedAttachments, err = bucket.All(); err != nil {
-		return nil, err
+	d.claims = claims
+	if err := d.build(ctx, chains); err != nil {
+		return err
 	}
-	for _, damaged := range append(damagedClaims, damagedAttachments...) {
-		logger.Error(damaged.Err, "A journal record can't be read and is ignored", "bucket", damaged.Bucket, "key", damaged.Key)
+	attachments, damagedChains, err := chains.Load(d.dra.executor)
+	if err != nil {
+		return err
 	}
-	return bucket, nil
+	for _, record := range append(damaged, damagedChains...) {
+		logger.Error(record.Err, "A journal record can't be read and is ignored", "bucket", record.Bucket, "key", record.Key)
+	}
+	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
+		logger.Error(err, "Going on")
+	}
+	return d.sandboxes.recover(attachments)
+}
+
+// earlierLimit is how long CNI plugins that an earlier process started may still run.
+const earlierLimit = 40 * time.Second
+
+// exec runs CNI plugins.
+func (d *Driver) exec() cnichain.PluginExec {
+	return cnichain.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
 
 // build wires the pieces.
-func (d *Driver) build(ctx context.Context, attachments attachmentJournal) error {
+func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("cannot tell which boot this is: %w", err)
@@ -140,7 +178,10 @@ func (d *Driver) build(ctx context.Context, attachments attachmentJournal) error
 	d.stopWork = stop
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
 	executor := cnichain.NewExecutor(cnichain.Options{
-		Exec: cnichain.PluginExec{}, Host: cnichain.LinuxHost{}, Journal: attachments, Log: d.callLog, Dirs: d.config.CNIDirs,
+		Exec: d.exec(), Host: cnichain.LinuxHost{}, Journal: chains, Log: d.callLog, Dirs: d.config.CNIDirs,
+		OnLeftover: func(leftover cnichain.Leftover) {
+			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Given up undoing a step", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
+		},
 	})
 	d.events = record.NewBroadcaster(record.WithContext(ctx))
 	recorder := d.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
@@ -188,21 +229,41 @@ const shutdownLimit = 45 * time.Second
 // and without the API server, so that pods without claims and those that are prepared are served while it is down.
 func (d *Driver) Run(ctx context.Context) error {
 	defer d.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.serveHTTP(ctx) })
+	group.Go(func() error {
+		if err := d.awaitJournal(ctx); err != nil {
+			return err
+		}
+		return d.serve(ctx)
+	})
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// serve works on the journal.
+func (d *Driver) serve(ctx context.Context) error {
 	if err := os.MkdirAll(d.config.CDIDir, 0o755); err != nil {
 		return fmt.Errorf("cannot make the CDI directory: %w", err)
 	}
-	if err := d.sandboxes.recover(d.left); err != nil {
+	if err := d.readJournal(ctx); err != nil {
 		return err
 	}
+	d.mu.Lock()
+	d.waiting = nil
+	d.mu.Unlock()
 	// NRI outlives DRA: a pod that was prepared must still be attached while the driver stops.
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.nri.run(nriCtx) })
-	group.Go(func() error { return d.serveHTTP(ctx) })
 	group.Go(func() error { return d.cluster.run(ctx) })
 	group.Go(func() error { return d.statuses.run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
+	group.Go(func() error { return d.retryLeftovers(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
@@ -211,11 +272,31 @@ func (d *Driver) Run(ctx context.Context) error {
 	})
 	d.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.client.CoreV1().Events("")})
 	defer d.events.Shutdown()
-	err := group.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
+	return group.Wait()
+}
+
+// leftoverRetry is how often what could not be undone is tried again.
+const leftoverRetry = 5 * time.Minute
+
+// retryLeftovers takes devices out of quarantine when they have come home after all.
+func (d *Driver) retryLeftovers(ctx context.Context) error {
+	ticker := time.NewTicker(leftoverRetry)
+	defer ticker.Stop()
+	for {
+		for _, leftover := range d.dra.executor.Leftovers() {
+			if err := d.dra.executor.Retry(ctx, leftover.Key); err != nil {
+				klog.FromContext(ctx).Error(err, "Still left over", "leftover", leftover.Key)
+				continue
+			}
+			klog.FromContext(ctx).Info("Undone at last", "leftover", leftover.Key)
+			d.publisher.trigger()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
 	}
-	return err
 }
 
 func (d *Driver) watchFatal(ctx context.Context) error {

@@ -42,6 +42,7 @@ type fixture struct {
 	node     *cnitest.Node
 	clock    *testingclock.FakeClock
 	db       *journal.DB
+	chains   *journal.Chains
 	claims   *claims
 	boxes    *sandboxes
 	dra      *draPlugin
@@ -69,11 +70,11 @@ func (f *fixture) start(bootID string) {
 	work, f.stopWork = context.WithCancel(context.Background())
 	f.claims, _, err = loadClaims(opened.DB)
 	f.must(err)
-	bucket, err := journal.NewBucket[cnichain.Attachment](opened.DB, "attachments")
+	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
-	left, _, err := bucket.All()
+	executor := cnichain.NewExecutor(cnichain.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
+	left, _, err := f.chains.Load(executor)
 	f.must(err)
-	executor := cnichain.NewExecutor(cnichain.Options{Exec: f.node, Host: f.node, Journal: attachmentJournal{bucket: bucket}, Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi")}
 	f.must(os.MkdirAll(claimGate.dir, 0o755))
 	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock)
@@ -131,9 +132,12 @@ func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 		Claim: plan.Claim, Consumers: []Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
 		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true, Facts: discovery.Device{Name: discovery.IfName(link)}}},
 	}
-	f.must(f.claims.hold(made))
+	f.must(f.claims.hold(made, asItIs))
 	return made
 }
+
+// asItIs completes nothing.
+func asItIs(*ClaimRecord) error { return nil }
 
 func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
 	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), "/proc/1/ns/net", records)

@@ -41,8 +41,11 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 // missing says what keeps pods with claims from starting.
 func (d *Driver) missing() []string {
 	d.mu.Lock()
-	registered := d.registered
+	registered, waiting := d.registered, d.waiting
 	d.mu.Unlock()
+	if waiting != nil {
+		return []string{waiting.Error()}
+	}
 	var missing []string
 	if !d.nri.connected() {
 		missing = append(missing, "not connected to the container runtime (NRI)")

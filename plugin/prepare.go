@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,12 +99,48 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	if err != nil {
 		return nil, err
 	}
-	if err := d.claims.hold(record); err != nil {
+	if err := d.claims.hold(record, d.takeBaselines); err != nil {
 		return nil, err
 	}
 	d.publisher.trigger()
 	klog.FromContext(ctx).V(2).Info("Prepared", "devices", len(record.Devices), "steps", steps(&record))
 	return d.devices(&record), nil
+}
+
+// takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they must
+// come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
+func (d *draPlugin) takeBaselines(record *ClaimRecord) error {
+	plans := make([]cnichain.Plan, 0, len(record.Plans))
+	for _, plan := range record.Plans {
+		plan.Steps = slices.Clone(plan.Steps)
+		for i := range plan.Steps {
+			if plan.Steps[i].Device == nil {
+				continue
+			}
+			device, err := d.takeBaseline(*plan.Steps[i].Device)
+			if err != nil {
+				return err
+			}
+			plan.Steps[i].Device = &device
+		}
+		plans = append(plans, plan)
+	}
+	record.Plans = plans
+	return nil
+}
+
+func (d *draPlugin) takeBaseline(device cnichain.Device) (cnichain.Device, error) {
+	if err := d.executor.Quarantined(&device); err != nil {
+		return device, err
+	}
+	now, err := d.executor.Host.Snapshot(device)
+	if err == nil && now.IfName != device.IfName {
+		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName, device.IfName)
+	}
+	if err != nil {
+		d.publisher.trigger() // it is not as discovery has seen it
+	}
+	return now, err
 }
 
 func steps(record *ClaimRecord) int {

@@ -83,7 +83,7 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 			mine := record
 			mine.Claim.UID = "claim-" + string(rune('1'+i))
 			mine.Claim.Name = mine.Claim.UID
-			if err := f.claims.hold(mine); err == nil {
+			if err := f.claims.hold(mine, asItIs); err == nil {
 				mu.Lock()
 				won++
 				mu.Unlock()
@@ -145,7 +145,7 @@ func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 	record := f.prepared("c", "a", "up0")
 	f.must(f.claims.release("c"))
 	record.Devices = append(record.Devices, record.Devices[0])
-	if err := f.claims.hold(record); err == nil || !strings.Contains(err.Error(), "same device") {
+	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "same device") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	record := f.claims.all()[0]
 	record.Claim.UID = "another"
 	record.Devices = nil
-	if err := f.claims.hold(record); err == nil || !strings.Contains(err.Error(), "earlier claim of the same name") {
+	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "earlier claim of the same name") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -181,7 +181,7 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	facts := &entry.Device
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
-		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), MAC: facts.MAC, MTU: facts.MTU, Up: facts.AdminUp,
+		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
 		Attributes: plainAttributes(entry.Spec.Attributes),
 	}, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
 // sandboxes keeps what is attached. It is safe for concurrent use.
@@ -43,17 +44,6 @@ type sandboxes struct {
 	wait      sync.WaitGroup
 }
 
-// attachmentJournal is the executor's journal.
-type attachmentJournal struct {
-	bucket *journal.Bucket[cnichain.Attachment]
-}
-
-func (j attachmentJournal) Save(attachment *cnichain.Attachment) error {
-	return j.bucket.Put(attachment.SandboxID, *attachment)
-}
-
-func (j attachmentJournal) Delete(sandboxID string) error { return j.bucket.Delete(sandboxID) }
-
 func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.Clock) *sandboxes {
 	return &sandboxes{
 		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(),
@@ -63,16 +53,17 @@ func newSandboxes(work context.Context, executor *cnichain.Executor, claims *cla
 
 // recover takes over what an earlier driver left: what was ready at this boot stays, everything else is undone in the
 // background. Every gate is set right before it returns.
-func (s *sandboxes) recover(attachments map[string]cnichain.Attachment) error {
+func (s *sandboxes) recover(attachments map[string]*cnichain.Attachment) error {
+	pins := map[string]bool{}
 	for _, id := range sortedKeys(attachments) {
-		attachment := attachments[id]
-		box := recovered(&attachment, s.bootID)
+		box := recovered(attachments[id], s.bootID)
+		pins[filepath.Base(attachments[id].Pin)] = true
 		s.mu.Lock()
 		s.byID[id] = box
 		s.mu.Unlock()
 	}
 	open := map[string]bool{}
-	problems := []error{}
+	problems := []error{s.unpinOthers(pins)}
 	for _, record := range s.claims.all() {
 		open[record.Claim.UID] = s.attached(record.Claim.UID)
 		problems = append(problems, s.syncGate(s.work, record.Claim.UID))
@@ -85,6 +76,25 @@ func (s *sandboxes) recover(attachments map[string]cnichain.Attachment) error {
 	}
 	return errors.Join(problems...)
 }
+
+// unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
+// keeps; but once a pod has gone, its devices come home only if nothing else keeps its namespace.
+func (s *sandboxes) unpinOthers(known map[string]bool) error {
+	entries, err := os.ReadDir(s.pinDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	problems := []error{err}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), pinPrefix) && !known[entry.Name()] {
+			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// pinPrefix tells our pins from other namespaces in the directory.
+const pinPrefix = "dra-"
 
 // syncGate opens the gate of a claim that is attached somewhere, and closes that of one that is not. It is called after
 // every change of what is attached; whichever call is the last is right.
@@ -210,7 +220,7 @@ func (s *sandboxes) newAttachment(id string, pod cnichain.Pod, records []ClaimRe
 	}
 	attachment := cnichain.NewAttachment(id, pod, plans)
 	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
-	attachment.Pin = filepath.Join(s.pinDir, "dra-"+id[:min(len(id), 32)])
+	attachment.Pin = filepath.Join(s.pinDir, pinPrefix+id[:min(len(id), 32)])
 	return attachment
 }
 

@@ -202,7 +202,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
 	// The chain never ends: what is on disk now is what a killed process leaves.
-	left, _, err := f.boxes.executor.Journal.(attachmentJournal).bucket.All()
+	left, _, err := f.chains.Load(f.boxes.executor)
 	f.must(err)
 	if len(left) != 1 || left["a-0"].Phase != cnichain.PhaseAttaching {
 		t.Fatalf("records %v", left)

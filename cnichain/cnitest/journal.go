@@ -14,6 +14,7 @@ import (
 type Journal struct {
 	mu      sync.Mutex
 	records map[string][]byte
+	left    map[string]cnichain.Leftover
 	commits int
 	full    bool
 }
@@ -23,6 +24,39 @@ func (j *Journal) Fill() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.full = true
+}
+
+// Free ends Fill.
+func (j *Journal) Free() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.full = false
+}
+
+// SaveLeftover implements cnichain.Journal.
+func (j *Journal) SaveLeftover(leftover cnichain.Leftover) error {
+	return j.commit(func() {
+		if j.left == nil {
+			j.left = map[string]cnichain.Leftover{}
+		}
+		j.left[leftover.Key] = leftover
+	})
+}
+
+// DeleteLeftover implements cnichain.Journal.
+func (j *Journal) DeleteLeftover(key string) error {
+	return j.commit(func() { delete(j.left, key) })
+}
+
+// Leftovers are those with a record, by key.
+func (j *Journal) Leftovers() []cnichain.Leftover {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := []cnichain.Leftover{}
+	for _, key := range slices.Sorted(maps.Keys(j.left)) {
+		list = append(list, j.left[key])
+	}
+	return list
 }
 
 // Commits is how many commits succeeded.

@@ -80,11 +80,19 @@ func (n *Node) Lie(plugin string) {
 	n.lies[plugin] = true
 }
 
-// Lose makes host-device forget to bring devices back.
+// Lose makes devices that leave a pod vanish, as hardware does for a while or when it breaks; Find ends it, and they are
+// where AddHostLink puts them.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = true
+}
+
+// Find ends Lose.
+func (n *Node) Find() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lost = false
 }
 
 // Hold makes calls such as "tuning ADD" wait, before anything is done, until release is called or their context ends.
@@ -154,6 +162,48 @@ func (n *Node) Rename(pin string, index int, wanted string) error {
 		}
 	}
 	return fmt.Errorf("no link %d in %s", index, pin)
+}
+
+// Remove implements cnichain.Host.
+func (n *Node) Remove(pin string, index int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			delete(n.pods[pin], name)
+		}
+	}
+	return nil
+}
+
+// SendHome implements cnichain.Host.
+func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost {
+		return fmt.Errorf("device %s is stuck", device.Name)
+	}
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			delete(n.pods[pin], name)
+			link.Name = device.IfName
+			n.host[device.IfName] = link
+			return nil
+		}
+	}
+	return fmt.Errorf("no link %d in %s", index, pin)
+}
+
+// Snapshot implements cnichain.Host.
+func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	link, home := n.host[device.IfName]
+	if !home {
+		return device, fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
+	}
+	device.Index, device.MAC, device.MTU = link.Index, link.MAC, link.MTU
+	return device, nil
 }
 
 // Reboot ends every namespace. Leases stay, as files do.

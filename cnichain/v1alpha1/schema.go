@@ -92,4 +92,11 @@ type PluginQuirks struct {
 	// IPAM plugin itself.
 	// +optional
 	LeaksIPAM bool `json:"leaksIPAM,omitempty"`
+	// delFailsWithoutNetns is true when DEL without a network namespace is an error although nothing is left but the
+	// addresses, which the driver then releases itself.
+	// +optional
+	DelFailsWithoutNetns bool `json:"delFailsWithoutNetns,omitempty"`
+	// checkUnsafe is true when CHECK fails on a healthy attachment, or changes it: the driver then only looks itself.
+	// +optional
+	CheckUnsafe bool `json:"checkUnsafe,omitempty"`
 }

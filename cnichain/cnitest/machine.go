@@ -1,0 +1,130 @@
+package cnitest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// machineVariable is the environment variable that tells a test process that it is inside.
+const machineVariable = "CNITEST_MACHINE"
+
+// OnMachine says whether the test runs on a machine of its own: with its own network namespace, mounts, sysfs, and an
+// empty /run and /var/lib. Called outside, it runs the test again there as a process and returns false: the caller
+// returns then. Whatever the test leaves or kills vanishes with the process. Only for tests that are not subtests. Skips
+// without root.
+func OnMachine(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(machineVariable) == t.Name() {
+		furnish(t)
+		return true
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces and mounts")
+	}
+	arguments := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.v", "-test.count=1"}
+	if deadline, limited := t.Deadline(); limited {
+		arguments = append(arguments, "-test.timeout="+time.Until(deadline).String())
+	}
+	inside := exec.Command("/proc/self/exe", arguments...)
+	inside.Env = append(os.Environ(), machineVariable+"="+t.Name())
+	inside.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	var output bytes.Buffer
+	inside.Stdout, inside.Stderr = &output, &output
+	err := inside.Run()
+	text := strings.TrimSpace(output.String())
+	switch {
+	case err != nil:
+		t.Errorf("on a machine of its own: %v\n%s", err, text)
+	case strings.Contains(text, "--- SKIP: "+t.Name()+" "):
+		t.Skip(text)
+	default:
+		t.Log(text)
+	}
+	return false
+}
+
+// furnish mounts what a machine has.
+func furnish(t *testing.T) {
+	t.Helper()
+	for _, mount := range []struct{ kind, path string }{{"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/var/lib"}} {
+		if err := unix.Mount(mount.kind, mount.path, mount.kind, 0, ""); err != nil {
+			t.Skipf("needs to mount: %s on %s: %v", mount.kind, mount.path, err)
+		}
+	}
+	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NewPod makes a network namespace with an eth0, as a runtime does for a pod, and returns its path. The other end of eth0
+// is on the host. It is removed at the end of the test, or with RemovePod.
+func NewPod(t *testing.T, name string) (path string) {
+	t.Helper()
+	path = filepath.Join("/run/netns", name)
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends, and with it its hold on the namespace
+		made <- newNamespace(path)
+	}()
+	if err := <-made; err != nil {
+		t.Fatalf("cannot make pod %s: %v", name, err)
+	}
+	t.Cleanup(func() { RemovePod(path) })
+	eth0 := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod" + name}, PeerName: "eth0"}
+	namespace, err := netns.GetFromPath(path)
+	if err == nil {
+		defer func() { _ = namespace.Close() }()
+		eth0.PeerNamespace = netlink.NsFd(namespace)
+		err = netlink.LinkAdd(eth0)
+	}
+	if err != nil {
+		t.Fatalf("cannot make eth0 of pod %s: %v", name, err)
+	}
+	return path
+}
+
+func newNamespace(path string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		return err
+	}
+	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
+}
+
+// RemovePod lets go of a pod's namespace, as a runtime does at its end. The namespace lives on while it is pinned.
+func RemovePod(path string) {
+	_ = unix.Unmount(path, unix.MNT_DETACH)
+	_ = os.Remove(path)
+}
+
+// RealPlugins returns the directory of the reference CNI plugins, from CNI_PLUGIN_DIR; skips without one.
+func RealPlugins(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("CNI_PLUGIN_DIR")
+	if _, err := os.Stat(filepath.Join(dir, "macvlan")); dir == "" || err != nil {
+		t.Skip("needs the reference CNI plugins: set CNI_PLUGIN_DIR to their directory, as make test does")
+	}
+	return dir
+}

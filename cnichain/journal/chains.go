@@ -1,0 +1,70 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Chains keeps what an executor must not forget: it is its [cnichain.Journal].
+type Chains struct {
+	attachments *Bucket[cnichain.Attachment]
+	leftovers   *Bucket[cnichain.Leftover]
+}
+
+var _ cnichain.Journal = &Chains{}
+
+// NewChains returns the chains of a journal.
+func NewChains(db *DB) (*Chains, error) {
+	attachments, err := NewBucket[cnichain.Attachment](db, "attachments")
+	if err != nil {
+		return nil, err
+	}
+	leftovers, err := NewBucket[cnichain.Leftover](db, "leftovers")
+	if err != nil {
+		return nil, err
+	}
+	return &Chains{attachments: attachments, leftovers: leftovers}, nil
+}
+
+// Load reads what an earlier process left into an executor, and returns its attachments by key. Records that can't be
+// read are returned too: nothing is known of them but their keys.
+func (c *Chains) Load(executor *cnichain.Executor) (map[string]*cnichain.Attachment, []Damaged, error) {
+	attachments, damaged, err := c.attachments.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	leftovers, damagedLeftovers, err := c.leftovers.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	loaded := make(map[string]*cnichain.Attachment, len(attachments))
+	for key := range attachments {
+		attachment := attachments[key]
+		loaded[key] = &attachment
+	}
+	for key, leftover := range leftovers {
+		if len(leftover.Attachment.Steps) != 1 {
+			damagedLeftovers = append(damagedLeftovers, Damaged{Bucket: "leftovers", Key: key, Err: fmt.Errorf("has %d steps, want 1", len(leftover.Attachment.Steps))})
+			delete(leftovers, key)
+		}
+	}
+	executor.Load(loaded, leftovers)
+	return loaded, append(damaged, damagedLeftovers...), nil
+}
+
+// Save implements cnichain.Journal.
+func (c *Chains) Save(attachment *cnichain.Attachment) error {
+	return c.attachments.Put(attachment.SandboxID, *attachment)
+}
+
+// Delete implements cnichain.Journal.
+func (c *Chains) Delete(sandboxID string) error { return c.attachments.Delete(sandboxID) }
+
+// SaveLeftover implements cnichain.Journal.
+func (c *Chains) SaveLeftover(leftover cnichain.Leftover) error {
+	return c.leftovers.Put(leftover.Key, leftover)
+}
+
+// DeleteLeftover implements cnichain.Journal.
+func (c *Chains) DeleteLeftover(key string) error { return c.leftovers.Delete(key) }

@@ -1,0 +1,57 @@
+package cnichain
+
+import (
+	"context"
+	"fmt"
+)
+
+// Load tells a new executor what the journal holds, by key, before anything else is asked of it.
+func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
+	for _, attachment := range attachments {
+		e.owners.load(attachment)
+	}
+	for _, leftover := range leftovers {
+		e.leftovers.put(leftover)
+	}
+}
+
+// Leftovers are the steps that could not be undone, sorted by key.
+func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
+
+// Quarantined returns an error that says why a device may not be used, nil if it may: what is left of an earlier pod
+// could not be removed from it.
+func (e *Executor) Quarantined(device *Device) error {
+	for _, leftover := range e.leftovers.all() {
+		if held := leftover.Quarantines(); held != nil && held.Identity() == device.Identity() {
+			return &QuarantineError{Leftover: leftover}
+		}
+	}
+	return nil
+}
+
+// QuarantineError says that a device is held back.
+type QuarantineError struct{ Leftover Leftover }
+
+// Error says since when, why and what helps.
+func (e *QuarantineError) Error() string {
+	held := e.Leftover.Quarantines()
+	return fmt.Sprintf("device %s (%s) is in quarantine since %s: pod %s is gone but the device could not be brought home in %d attempts; put that right and it is offered again: %s",
+		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Attachment.Pod, e.Leftover.Attempts, e.Leftover.Reason)
+}
+
+// Retry tries once more to undo a leftover, and forgets it when nothing is left. It must not run twice at once for one
+// key. A key that is not known is no error.
+func (e *Executor) Retry(ctx context.Context, key string) error {
+	leftover, known := e.leftovers.get(key)
+	if !known {
+		return nil
+	}
+	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
+		return stepError(leftover.Step(), "DEL", err)
+	}
+	if err := e.Journal.DeleteLeftover(key); err != nil {
+		return err
+	}
+	e.leftovers.remove(key)
+	return nil
+}

@@ -1,0 +1,251 @@
+package cnichain
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+)
+
+// repairAfter is how often a plugin's DEL of an exclusive device may fail before the driver brings the device home itself.
+const repairAfter = 3
+
+// undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not, addresses,
+// and the exclusive device proven home. What is not the step's own is never touched.
+func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if e.owners.passedOn(record) {
+		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
+	}
+	failure := e.del(ctx, attachment, record)
+	_, exclusive := ownedDevice(record)
+	if failure != nil && (!exclusive || record.Failures+1 < repairAfter) {
+		return failure
+	}
+	found, err := e.takeOut(attachment, record)
+	if err != nil {
+		return errors.Join(failure, err)
+	}
+	if found || failure != nil {
+		if err := e.releaseAddresses(ctx, attachment, record); err != nil {
+			return errors.Join(failure, err)
+		}
+	}
+	return e.bringHome(attachment, record)
+}
+
+// place is where the interface of a step is.
+type place int
+
+const (
+	// nowhere: the pod's namespace is gone.
+	nowhere place = iota
+	// named: it has its name, or it is not known which it is and something has the name that was free before.
+	named
+	// renamed: it has another name, and its own is free.
+	renamed
+	// apart: it has another name, and another link has its own.
+	apart
+	// foreign: it is gone, and another link has its name.
+	foreign
+	// absent: it is gone, and so is the name.
+	absent
+)
+
+// locate finds the interface of a step by its index: a name says nothing, the application may have given it to another.
+func (e *Executor) locate(attachment *Attachment, record *StepRecord) (place, *Link, error) {
+	if !e.Host.Exists(attachment.Pin) {
+		return nowhere, nil, nil
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return nowhere, nil, err
+	}
+	holder := findLink(links, record.IfName)
+	known := knownLink(attachment, record)
+	switch {
+	case record.Foreign:
+		return foreign, nil, nil
+	case holder != nil && (known == nil || holder.Index == known.Index):
+		return named, holder, nil
+	case known == nil:
+		return absent, nil, nil
+	}
+	for i := range links {
+		if links[i].Index != known.Index {
+			continue
+		}
+		if holder == nil {
+			return renamed, &links[i], nil
+		}
+		return apart, &links[i], nil
+	}
+	if holder != nil {
+		return foreign, nil, nil
+	}
+	return absent, nil, nil
+}
+
+// knownLink is the interface that the step made, or that it worked on, as it was seen then. Nil if it was not.
+func knownLink(attachment *Attachment, record *StepRecord) *Link {
+	if record.Step.Makes {
+		return record.Link
+	}
+	for i := range attachment.Steps {
+		maker := &attachment.Steps[i]
+		if maker.Step.Makes && maker.IfName == record.IfName && maker.Claim == record.Claim {
+			return maker.Link
+		}
+	}
+	return nil
+}
+
+// del calls the plugin's DEL such that it finds its interface and no other's.
+func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	where, link, err := e.locate(attachment, record)
+	if err != nil {
+		return err
+	}
+	switch where {
+	case nowhere, foreign:
+		return e.delWithoutNetns(ctx, attachment, record)
+	case apart:
+		if _, err := e.takeOut(attachment, record); err != nil {
+			return err
+		}
+		return e.delWithoutNetns(ctx, attachment, record)
+	case renamed:
+		if err := e.Host.Rename(attachment.Pin, link.Index, record.IfName); err != nil {
+			return err
+		}
+	case named, absent:
+	}
+	_, failure := e.call(ctx, attachment, record, callPlan{command: "DEL", path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	if failure == nil {
+		return nil
+	}
+	// A plugin may fail because the interface is gone already. Then only its addresses may be left.
+	where, _, err = e.locate(attachment, record)
+	if err != nil || where != absent {
+		return failure
+	}
+	return e.releaseAddresses(ctx, attachment, record)
+}
+
+// delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
+func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	plan := callPlan{command: "DEL", path: record.Step.Path, stdin: delStdin(record)}
+	switch record.Step.Quirks.DelWithoutNetns {
+	case delNetnsSkip:
+		return e.releaseAddresses(ctx, attachment, record)
+	case delNetnsStalePath:
+		plan.netns = attachment.Pin + ".gone" // where nothing ever is
+	}
+	_, err := e.call(ctx, attachment, record, plan)
+	if err != nil && !record.Step.Quirks.DelFailsWithoutNetns {
+		return err
+	}
+	if err != nil || record.Step.Quirks.LeaksIPAM {
+		return e.releaseAddresses(ctx, attachment, record)
+	}
+	return nil
+}
+
+// releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
+// "Delegated plugin execution procedure").
+func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	ipam := ipamType(record.Stdin)
+	if ipam == "" {
+		return nil
+	}
+	path, err := e.Exec.FindInPath(ipam, e.Dirs)
+	if err != nil {
+		return err
+	}
+	plan := callPlan{command: "DEL", path: path, stdin: delStdin(record)}
+	if e.Host.Exists(attachment.Pin) {
+		plan.netns = attachment.Pin
+	}
+	_, err = e.call(ctx, attachment, record, plan)
+	return err
+}
+
+// takeOut removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
+func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bool, err error) {
+	if !record.Step.Makes {
+		return false, nil
+	}
+	where, link, err := e.locate(attachment, record)
+	if err != nil || where == nowhere {
+		return false, err
+	}
+	device := record.Step.Device
+	if _, exclusive := ownedDevice(record); exclusive && errors.Is(e.Host.Restore(*device), os.ErrNotExist) {
+		if link == nil {
+			link, err = e.findInPod(attachment, device)
+		}
+		if err != nil || link == nil {
+			return false, err
+		}
+		return true, e.Host.SendHome(attachment.Pin, link.Index, *device)
+	}
+	if link == nil {
+		return false, nil
+	}
+	return true, e.Host.Remove(attachment.Pin, link.Index)
+}
+
+// findInPod finds a device in a pod whatever it is called there; nil if it is not there.
+func (e *Executor) findInPod(attachment *Attachment, device *Device) (*Link, error) {
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return nil, err
+	}
+	for i := range links {
+		if isDevice(&links[i], device) {
+			return &links[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// bringHome proves that an exclusive device is on the host as it was.
+func (e *Executor) bringHome(attachment *Attachment, record *StepRecord) error {
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return nil
+	}
+	err := e.Host.Restore(*record.Step.Device)
+	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record) {
+		return nil
+	}
+	return err
+}
+
+// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in is
+// gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back, though
+// some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
+func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
+	device := record.Step.Device
+	if device.PCIAddress != "" || device.Driver != "" {
+		return false
+	}
+	if !e.Host.Exists(attachment.Pin) {
+		return true
+	}
+	if record.Link != nil {
+		links, err := e.Host.Links(attachment.Pin)
+		if err != nil || hasIndex(links, record.Link.Index) {
+			return false
+		}
+	}
+	link, err := e.findInPod(attachment, device)
+	return err == nil && link == nil
+}
+
+func hasIndex(links []Link, index int) bool {
+	return slices.ContainsFunc(links, func(link Link) bool { return link.Index == index })
+}
+
+// isDevice says whether a link in a pod is a device of the host: a move keeps address and, mostly, index.
+func isDevice(link *Link, device *Device) bool {
+	return device.MAC != "" && link.MAC == device.MAC || device.Index != 0 && link.Index == device.Index
+}

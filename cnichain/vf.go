@@ -1,0 +1,160 @@
+package cnichain
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// readVF reads what the physical function keeps of a virtual one.
+func readVF(handle *netlink.Handle, device *Device) (*VFConfig, error) {
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return nil, err
+	}
+	if info == nil {
+		return nil, fmt.Errorf("device %s: PF %s does not say how its virtual functions are configured", device.Name, pf.Attrs().Name)
+	}
+	config := vfConfig(info)
+	return &config, nil
+}
+
+func vfConfig(info *netlink.VfInfo) VFConfig {
+	return VFConfig{
+		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, VLANProto: info.VlanProto, SpoofChk: info.Spoofchk,
+		Trust:     info.Trust == 1, // all ones where the driver does not say
+		LinkState: info.LinkState, MinTxRate: info.MinTxRate, MaxTxRate: info.MaxTxRate,
+	}
+}
+
+// findVF finds the PF's link and the index of the virtual function, which is that of the PF's virtfn<N>.
+func findVF(handle *netlink.Handle, device *Device) (netlink.Link, *netlink.VfInfo, error) {
+	dir := filepath.Join(sysPCI, device.PF)
+	entries, err := os.ReadDir(filepath.Join(dir, "net"))
+	if err != nil || len(entries) == 0 {
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
+	}
+	pf, err := handle.LinkByName(entries[0].Name())
+	if err != nil {
+		return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, entries[0].Name(), err)
+	}
+	index, err := vfIndex(dir, device.PCIAddress)
+	if err != nil {
+		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
+	}
+	for i := range pf.Attrs().Vfs {
+		if pf.Attrs().Vfs[i].ID == index {
+			return pf, &pf.Attrs().Vfs[i], nil
+		}
+	}
+	return pf, nil, nil
+}
+
+var errNoPF = errors.New("not there")
+
+func vfIndex(pfDir, address string) (int, error) {
+	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range functions {
+		if target, err := os.Readlink(path); err == nil && filepath.Base(target) == address {
+			return strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "virtfn"))
+		}
+	}
+	return 0, fmt.Errorf("PCI %s is no virtual function of %s any more: %w", address, filepath.Base(pfDir), os.ErrNotExist)
+}
+
+// restoreVF changes what is not as it was, and looks again.
+func restoreVF(handle *netlink.Handle, device *Device) error {
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return nil
+	}
+	for _, change := range vfChanges(vfConfig(info), *device.VF) {
+		if err := change.apply(handle, pf, info.ID, device); err != nil {
+			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.what, pf.Attrs().Name, err)
+		}
+	}
+	_, info, err = findVF(handle, device)
+	if err != nil || info == nil {
+		return err
+	}
+	left := vfChanges(vfConfig(info), *device.VF)
+	if len(left) == 0 || len(left) == 1 && left[0].what == vfAddress && isZeroMAC(device.VF.MAC) && info.Mac.String() == device.MAC {
+		return nil // drivers that don't unset the address keep the function's own, which is the same to whoever is next
+	}
+	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name, left[0].what)
+}
+
+// vfChange is one setting to be set.
+type vfChange struct {
+	what  string
+	apply func(handle *netlink.Handle, pf netlink.Link, vf int, device *Device) error
+}
+
+const vfAddress = "address"
+
+// vfChanges lists the settings in which a function is not as wanted. Trust is set before what needs it.
+func vfChanges(is, want VFConfig) []vfChange {
+	var changes []vfChange
+	change := func(differs bool, what string, apply func(*netlink.Handle, netlink.Link, int, *Device) error) {
+		if differs {
+			changes = append(changes, vfChange{what: what, apply: apply})
+		}
+	}
+	change(is.Trust != want.Trust, "trust", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfTrust(pf, vf, want.Trust)
+	})
+	change(is.SpoofChk != want.SpoofChk, "spoof check", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
+	})
+	change(is.VLAN != want.VLAN || is.QoS != want.QoS || is.VLANProto != want.VLANProto, "VLAN", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfVlanQosProto(pf, vf, want.VLAN, want.QoS, vlanProto(want.VLANProto))
+	})
+	change(is.MinTxRate != want.MinTxRate || is.MaxTxRate != want.MaxTxRate, "rates", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
+	})
+	change(is.LinkState != want.LinkState, "link state", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfState(pf, vf, want.LinkState)
+	})
+	change(is.MAC != want.MAC, vfAddress, setVFAddress)
+	return changes
+}
+
+// setVFAddress sets the administrative address. Where none was set and the driver takes no zeros, the function's own is set.
+func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *Device) error {
+	mac, err := net.ParseMAC(device.VF.MAC)
+	if err != nil {
+		return err
+	}
+	err = handle.LinkSetVfHardwareAddr(pf, vf, mac)
+	if err == nil || !isZeroMAC(device.VF.MAC) {
+		return err
+	}
+	own, parseErr := net.ParseMAC(device.MAC)
+	if parseErr != nil {
+		return err
+	}
+	return handle.LinkSetVfHardwareAddr(pf, vf, own)
+}
+
+func isZeroMAC(mac string) bool { return mac == "" || mac == "00:00:00:00:00:00" }
+
+// vlanProto is 802.1Q where the kernel has not said.
+func vlanProto(proto int) int {
+	if proto == 0 {
+		return unix.ETH_P_8021Q
+	}
+	return proto
+}
