@@ -6,8 +6,9 @@ TOOLS     := $(BIN)/tools
 LAB       := $(BIN)/lab
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 E2E_FLAGS ?=
+KERNEL_FLAGS ?=
 
-.PHONY: help build image demo test test-unit e2e verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +25,14 @@ demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leave
 
 test: build ## Run every test that this machine can run
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
-	$(MAKE) test-unit e2e
+	$(MAKE) test-unit test-kernel e2e
 
-test-unit: ## Run the tests that need no cluster, with the race detector
+test-unit: ## Run the tests that need no cluster and no real plugins, with the race detector
 	$(GO) test -race $(PACKAGES)
+
+test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
+	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
+	$(GO) test -race -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
 
 e2e: build ## Run the tests on a real local Kubernetes (root)
 	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/...

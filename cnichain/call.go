@@ -43,6 +43,14 @@ func (e *Executor) call(ctx context.Context, attachment *Attachment, record *Ste
 // environ is all that a plugin sees of the environment (CNI specification, section 2 "Parameters"): the driver's own
 // variables are not for plugins.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
+	environ := []string{
+		"CNI_COMMAND=" + plan.command,
+		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
+		"PATH=" + os.Getenv("PATH"),
+	}
+	if plan.command == commandStatus || plan.command == commandGC { // these are about a network, not a container
+		return environ
+	}
 	args := []string{
 		"IgnoreUnknown=true",
 		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,
@@ -50,15 +58,12 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 		"K8S_POD_INFRA_CONTAINER_ID=" + attachment.SandboxID,
 		"K8S_POD_UID=" + attachment.Pod.UID,
 	}
-	return []string{
-		"CNI_COMMAND=" + plan.command,
-		"CNI_CONTAINERID=" + attachment.SandboxID,
-		"CNI_NETNS=" + plan.netns,
-		"CNI_IFNAME=" + record.IfName,
-		"CNI_ARGS=" + strings.Join(args, ";"),
-		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
-		"PATH=" + os.Getenv("PATH"),
-	}
+	return append(environ,
+		"CNI_CONTAINERID="+attachment.SandboxID,
+		"CNI_NETNS="+plan.netns,
+		"CNI_IFNAME="+record.IfName,
+		"CNI_ARGS="+strings.Join(args, ";"),
+	)
 }
 
 // perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after the

@@ -80,6 +80,9 @@ func (c *compiler) distribute() (byStep map[string][]Device, instances int) {
 	return byStep, instances
 }
 
+// defaultNetwork is the CNI network of a step that names none.
+func defaultNetwork(topology, step string) string { return topology + "." + step }
+
 // ClassName is the name of the DeviceClass of a root step.
 func ClassName(topology, step string) string { return topology + "-" + step }
 
@@ -178,7 +181,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
 	if network == "" {
-		network = c.topology.Name + "." + step.Name
+		network = defaultNetwork(c.topology.Name, step.Name)
 	}
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,

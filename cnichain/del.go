@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-
-	"github.com/containernetworking/cni/pkg/version"
 )
 
 // Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
@@ -63,7 +61,7 @@ func markDeleting(attachment *Attachment, claims []string) (changed bool) {
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
-		failure = stepError(record, "DEL", failure)
+		failure = stepError(record, commandDel, failure)
 		e.countFailure(record)
 		if !e.hopeless(record) {
 			return errors.Join(failure, e.save(attachment))
@@ -100,8 +98,7 @@ func (e *Executor) finish(attachment *Attachment) error {
 
 // delStdin is the stdin of the step's ADD with its own result as prevResult (CNI specification, section 3 "Deletions").
 func delStdin(record *StepRecord) json.RawMessage {
-	knowsPrevResult, err := version.GreaterThanOrEqualTo(record.Step.CNIVersion, "0.4.0")
-	if record.Result == nil || err != nil || !knowsPrevResult {
+	if record.Result == nil || !speaks(record.Step.CNIVersion, "0.4.0") {
 		return record.Stdin
 	}
 	fields := map[string]json.RawMessage{}

@@ -146,10 +146,10 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string) error {
 	record := &attachment.Steps[i]
 	if err := e.prepareStep(attachment, record, node); err != nil {
-		return stepError(record, "ADD", err)
+		return stepError(record, commandAdd, err)
 	}
 	if err := e.own(attachment, record); err != nil {
-		return stepError(record, "ADD", err)
+		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
 	if err := e.save(attachment); err != nil {
@@ -160,10 +160,10 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
 		record.Foreign = e.collided(attachment, record, err)
-		return stepError(record, "ADD", err)
+		return stepError(record, commandAdd, err)
 	}
 	if err := e.verify(attachment, record, result); err != nil {
-		return stepError(record, "ADD", err)
+		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdded
 	return e.save(attachment)
@@ -331,7 +331,7 @@ func parentResults(attachment *Attachment, record *StepRecord) []*types100.Resul
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
-		output, err := e.call(ctx, attachment, record, callPlan{command: "ADD", path: record.Step.Path, netns: attachment.Pin, stdin: record.Stdin})
+		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: record.Step.Path, netns: attachment.Pin, stdin: record.Stdin})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
 			select {

@@ -173,7 +173,7 @@ func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 
 func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
 	w := newWorkbench(t)
-	w.node.Lie("host-device")
+	w.node.Lie("host-device ADD")
 	wantError(t, w.add(w.linkThenTune()), `reported success but the pod has no interface "net1"`)
 	w.expect(cleanNode)
 }

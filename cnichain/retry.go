@@ -47,7 +47,7 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 		return nil
 	}
 	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
-		return stepError(leftover.Step(), "DEL", err)
+		return stepError(leftover.Step(), commandDel, err)
 	}
 	if err := e.Journal.DeleteLeftover(key); err != nil {
 		return err

@@ -22,15 +22,13 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.takeOut(attachment, record)
-	if err != nil {
+	if found || failure != nil {
+		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
+	}
+	if err = errors.Join(err, e.bringHome(attachment, record)); err != nil {
 		return errors.Join(failure, err)
 	}
-	if found || failure != nil {
-		if err := e.releaseAddresses(ctx, attachment, record); err != nil {
-			return errors.Join(failure, err)
-		}
-	}
-	return e.bringHome(attachment, record)
+	return nil
 }
 
 // place is where the interface of a step is.
@@ -119,7 +117,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		}
 	case named, absent:
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{command: "DEL", path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
 	if failure == nil {
 		return nil
 	}
@@ -133,7 +131,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	plan := callPlan{command: "DEL", path: record.Step.Path, stdin: delStdin(record)}
+	plan := callPlan{command: commandDel, path: record.Step.Path, stdin: delStdin(record)}
 	switch record.Step.Quirks.DelWithoutNetns {
 	case delNetnsSkip:
 		return e.releaseAddresses(ctx, attachment, record)
@@ -161,7 +159,7 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	if err != nil {
 		return err
 	}
-	plan := callPlan{command: "DEL", path: path, stdin: delStdin(record)}
+	plan := callPlan{command: commandDel, path: path, stdin: delStdin(record)}
 	if e.Host.Exists(attachment.Pin) {
 		plan.netns = attachment.Pin
 	}

@@ -30,9 +30,10 @@ type Node struct {
 	leases map[string]bool                     // by container and interface
 	calls  []string
 	fail   map[string]error
-	lies   map[string]bool
+	lies   map[string]bool // by call
 	hold   map[string]chan struct{}
 	lost   bool
+	kept   bool
 }
 
 // NewNode makes a node with links on its host.
@@ -73,11 +74,11 @@ func (n *Node) Fail(call string, err error) {
 	n.fail[call] = err
 }
 
-// Lie makes a plugin report success without an effect.
-func (n *Node) Lie(plugin string) {
+// Lie makes calls such as "tuning ADD" report success without an effect.
+func (n *Node) Lie(call string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lies[plugin] = true
+	n.lies[call] = true
 }
 
 // Lose makes devices that leave a pod vanish, as hardware does for a while or when it breaks; Find ends it, and they are
@@ -86,6 +87,13 @@ func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = true
+}
+
+// KeepPods makes pods outlive their pin, as they do while their containers run, so that what is in them can be seen.
+func (n *Node) KeepPods() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = true
 }
 
 // Find ends Lose.
@@ -229,7 +237,9 @@ func (n *Node) Pin(_, pin string) error {
 func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.pods, pin)
+	if !n.kept {
+		delete(n.pods, pin)
+	}
 	return nil
 }
 
@@ -338,7 +348,7 @@ func (n *Node) run(c call) error {
 	if err := n.fail[c.plugin+" "+c.command]; err != nil {
 		return err
 	}
-	if !n.lies[c.plugin] {
+	if !n.lies[c.plugin+" "+c.command] {
 		if err := n.effect(c); err != nil {
 			return err
 		}
@@ -359,8 +369,10 @@ func (n *Node) effect(c call) error {
 		return nil
 	case c.command == "ADD":
 		return n.add(c)
+	case c.command == "DEL":
+		return n.del(c)
 	}
-	return n.del(c)
+	return nil
 }
 
 func (c call) lease() string { return c.container + "/" + c.ifName }

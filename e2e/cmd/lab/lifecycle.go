@@ -11,12 +11,15 @@ import (
 )
 
 func buildCommand(w *where) *cobra.Command {
-	return &cobra.Command{
+	var onlyDir bool
+	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the programs of the cluster, if they are not in the cache",
 		Long: `build makes sure that Kubernetes, etcd, containerd, runc and the CNI plugins are built in the versions that
 e2e/tools/go.mod pins. Compilers and headers that are missing are installed where apt-get and root allow it.
 "lab up" does the same on its own.`,
+		Example: `  lab build
+  ls "$(lab build --dir)/cni"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
@@ -24,9 +27,14 @@ e2e/tools/go.mod pins. Compilers and headers that are missing are installed wher
 			if err != nil {
 				return err
 			}
+			if onlyDir {
+				return say(cmd, "%s", b.Dir)
+			}
 			return say(cmd, "Built in %s: %s", since(start), b.Dir)
 		},
 	}
+	cmd.Flags().BoolVar(&onlyDir, "dir", false, "print nothing but the folder of the programs, for scripts")
+	return cmd
 }
 
 func upCommand(w *where) *cobra.Command {

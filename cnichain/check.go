@@ -1,0 +1,157 @@
+package cnichain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Commands of the CNI specification.
+const (
+	commandAdd    = "ADD"
+	commandDel    = "DEL"
+	commandCheck  = "CHECK"
+	commandStatus = "STATUS"
+	commandGC     = "GC"
+)
+
+// Check says whether an attachment that is ready is still as it was made: every interface is in the pod under its name, and
+// every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). It changes
+// nothing, tries everything and joins the errors. It is for people who look for a fault: an application may change its
+// interfaces, so a failed check is no reason to undo anything.
+func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
+	var problems []error
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		if record.Phase != StepAdded {
+			continue
+		}
+		if err := e.checkStep(ctx, attachment, record); err != nil {
+			problems = append(problems, stepError(record, commandCheck, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	where, link, err := e.locate(attachment, record)
+	if err != nil {
+		return err
+	}
+	switch where {
+	case nowhere:
+		return fmt.Errorf("the network namespace of pod %s is gone", attachment.Pod)
+	case renamed:
+		return fmt.Errorf("interface %q is called %q now", record.IfName, link.Name)
+	case apart, foreign:
+		return fmt.Errorf("another interface is called %q now", record.IfName)
+	case absent:
+		return fmt.Errorf("interface %q is gone", record.IfName)
+	case named:
+	}
+	if record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
+		return nil
+	}
+	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	return err
+}
+
+// Codes of STATUS (CNI specification, section 2 "STATUS").
+const (
+	codeNotAvailable        = 50
+	codeLimitedConnectivity = 51
+)
+
+// Status asks the plugins of a plan that know STATUS (CNI 1.1.0) whether they could serve ADD now. Only an answer that says
+// that they can't (codes 50 and 51) is an error: many plugins don't implement what their version promises. Steps whose
+// configuration depends on the pod are not asked. It costs a process for each step, so it is not part of starting a pod:
+// ADD fails with the same words.
+func (e *Executor) Status(ctx context.Context, plan *Plan) error {
+	var problems []error
+	nobody := NewAttachment("", Pod{}, []Plan{*plan})
+	for i := range nobody.Steps {
+		record := &nobody.Steps[i]
+		if !speaks(record.Step.CNIVersion, "1.1.0") || strings.Contains(string(record.Step.Config), "{{") {
+			continue
+		}
+		record.Step.PrevResult = false
+		input, err := stdin(nobody, record, record.Step.Config)
+		if err == nil {
+			_, err = e.call(ctx, nobody, record, callPlan{command: commandStatus, path: record.Step.Path, stdin: input})
+		}
+		var answer *types.Error
+		if errors.As(err, &answer) && (answer.Code == codeNotAvailable || answer.Code == codeLimitedConnectivity) {
+			problems = append(problems, stepError(record, commandStatus, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// GC tells the plugins that know GC (CNI 1.1.0) which attachments there are, so that they can free what belongs to none:
+// leases of pods of which the journal was lost. The attachments must be all that there are on the node, or running pods
+// lose their addresses; the driver itself never calls it, since it can't know that. Networks that a topology names itself
+// may be other runtimes' too and are left alone.
+func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
+	type network struct {
+		attachment *Attachment
+		record     *StepRecord
+		valid      []types.GCAttachment
+	}
+	networks := map[string]*network{}
+	for _, attachment := range attachments {
+		for i := range attachment.Steps {
+			record := &attachment.Steps[i]
+			key := record.Step.Network + "/" + record.Step.Type
+			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Step.Network != defaultNetwork(record.Topology, record.Step.Name) || record.Stdin == nil {
+				continue
+			}
+			if networks[key] == nil {
+				networks[key] = &network{attachment: attachment, record: record, valid: []types.GCAttachment{}}
+			}
+			if record.Phase != StepPlanned && record.Phase != StepDeleted {
+				networks[key].valid = append(networks[key].valid, types.GCAttachment{ContainerID: attachment.SandboxID, IfName: record.IfName})
+			}
+		}
+	}
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(networks)) {
+		n := networks[key]
+		input, err := gcStdin(n.record, n.valid)
+		if err == nil {
+			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: n.record.Step.Path, stdin: input})
+		}
+		if err != nil {
+			problems = append(problems, stepError(n.record, commandGC, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// gcStdin is the configuration of an ADD with the attachments that are valid, and without its result.
+func gcStdin(record *StepRecord, valid []types.GCAttachment) (json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(record.Stdin, &fields); err != nil {
+		return nil, err
+	}
+	delete(fields, "prevResult")
+	delete(fields, "runtimeConfig")
+	list, err := json.Marshal(valid)
+	if err != nil {
+		return nil, err
+	}
+	fields["cni.dev/valid-attachments"] = list
+	return json.Marshal(fields)
+}
+
+// speaks says whether a version of the CNI specification is at least another.
+func speaks(cniVersion, wanted string) bool {
+	enough, err := version.GreaterThanOrEqualTo(cniVersion, wanted)
+	return err == nil && enough
+}
