@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// repairAfter is how often a plugin's DEL of an exclusive device may fail before the driver brings the device home itself.
+// repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
 const repairAfter = 3
 
 // undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not, addresses,
@@ -17,18 +17,19 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
 	}
 	failure := e.del(ctx, attachment, record)
-	_, exclusive := ownedDevice(record)
-	if failure != nil && (!exclusive || record.Failures+1 < repairAfter) {
+	if failure != nil && record.Failures+1 < repairAfter {
 		return failure
 	}
 	found, err := e.takeOut(attachment, record)
 	if found || failure != nil {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
-	if err = errors.Join(err, e.bringHome(attachment, record)); err != nil {
-		return errors.Join(failure, err)
+	_, exclusive := ownedDevice(record)
+	err = errors.Join(err, e.bringHome(attachment, record))
+	if err == nil && exclusive {
+		return nil // proven, whatever the plugin says
 	}
-	return nil
+	return errors.Join(failure, err)
 }
 
 // place is where the interface of a step is.

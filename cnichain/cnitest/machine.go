@@ -39,7 +39,7 @@ func OnMachine(t *testing.T) bool {
 		arguments = append(arguments, "-test.timeout="+time.Until(deadline).String())
 	}
 	inside := exec.Command("/proc/self/exe", arguments...)
-	inside.Env = append(os.Environ(), machineVariable+"="+t.Name())
+	inside.Env = append(os.Environ(), machineVariable+"="+t.Name(), "GORACE=atexit_sleep_ms=0") // the race detector sleeps 1 s at every exit
 	inside.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	var output bytes.Buffer
 	inside.Stdout, inside.Stderr = &output, &output

@@ -1,0 +1,214 @@
+package kerneltest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// behaviour is what the plugin does at a command.
+type behaviour string
+
+const (
+	works           behaviour = ""
+	failsBefore     behaviour = "error"             // a CNI error, and no effect
+	failsAfter      behaviour = "effect then error" // the effect, and then a CNI error
+	crashes         behaviour = "crash"             // the effect, and then no word of CNI
+	pretends        behaviour = "no effect"         // a result, and no effect
+	printsGarbage   behaviour = "garbage"           // the effect, and no JSON
+	printsTwo       behaviour = "two documents"     // the effect, a result and another document
+	printsTooMuch   behaviour = "huge output"       // the effect, and 3 MiB
+	hangs           behaviour = "hang"              // the effect, and then nothing, with a grandchild that holds stdout
+	waits           behaviour = "wait"              // until there is a file "go", then the effect
+	failsWithExists behaviour = "foreign link"      // another makes the link, and ADD fails with "file exists"
+)
+
+// script says what the plugin does at each command.
+type script map[string]behaviour
+
+// plugin is a CNI plugin made of this test binary. Its effect is a bridge in the pod, called CNI_IFNAME, and a file for
+// what plugins keep on the host; DEL removes both, and does not mind if they are gone.
+type plugin struct {
+	path string
+}
+
+// installPlugin puts the plugin into a directory under a name.
+func installPlugin(t *testing.T, dir, name string) *plugin {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plugin{path: filepath.Join(dir, name)}
+	if err := os.Symlink(self, p.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(p.path+".state", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.follow(t, script{})
+	return p
+}
+
+// follow scripts the plugin.
+func (p *plugin) follow(t *testing.T, s script) {
+	t.Helper()
+	encoded, err := json.Marshal(s)
+	if err == nil {
+		err = os.WriteFile(p.path+".script", encoded, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// grandchildVariable makes a process that ignores SIGTERM.
+const grandchildVariable = "KERNELTEST_GRANDCHILD"
+
+// double is the plugin's main function.
+func double() int {
+	if os.Getenv(grandchildVariable) != "" {
+		signal.Ignore(syscall.SIGTERM)
+		select {}
+	}
+	p := &plugin{path: os.Args[0]}
+	command := os.Getenv("CNI_COMMAND")
+	if command == "VERSION" {
+		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}`)
+		return 0
+	}
+	var s script
+	data, err := os.ReadFile(p.path + ".script")
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	return p.do(command, s[command])
+}
+
+func (p *plugin) do(command string, b behaviour) int {
+	if b == waits {
+		p.wait()
+	}
+	if !slices.Contains([]behaviour{failsBefore, pretends, failsWithExists}, b) {
+		if err := p.effect(command); err != nil {
+			return refuse(err)
+		}
+	}
+	switch b {
+	case failsBefore, failsAfter:
+		return refuse(fmt.Errorf("scripted to fail"))
+	case crashes:
+		fmt.Fprintln(os.Stderr, "panic: scripted to crash")
+		return 2
+	case printsGarbage:
+		fmt.Println("hello")
+	case printsTwo:
+		fmt.Println(answer(), answer())
+	case printsTooMuch:
+		fmt.Println(strings.Repeat(" ", 3<<20) + answer())
+	case hangs:
+		return hang()
+	case failsWithExists:
+		if err := inPod(os.Getenv("CNI_NETNS"), addLink); err != nil {
+			return refuse(err)
+		}
+		return refuse(syscall.EEXIST)
+	case works, pretends, waits:
+		if command == "ADD" {
+			fmt.Println(answer())
+		}
+	}
+	return 0
+}
+
+func refuse(err error) int {
+	encoded, _ := json.Marshal(map[string]any{"cniVersion": "1.1.0", "code": 111, "msg": err.Error()})
+	fmt.Println(string(encoded))
+	return 1
+}
+
+func answer() string {
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":%q,"sandbox":%q}]}`, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
+}
+
+// hang leaves a process that holds stdout and ignores SIGTERM, and goes on for ever itself.
+func hang() int {
+	self, err := os.Executable()
+	if err != nil {
+		return refuse(err)
+	}
+	grandchild := exec.Command(self)
+	grandchild.Env, grandchild.Stdout = []string{grandchildVariable + "=1"}, os.Stdout
+	if err := grandchild.Start(); err != nil {
+		return refuse(err)
+	}
+	select {}
+}
+
+// wait says that it has started, and waits for "go".
+func (p *plugin) wait() {
+	_ = os.WriteFile(p.path+".started", nil, 0o600)
+	gate, err := os.Open(p.path + ".go") // a named pipe: opening it waits for the other end
+	if err == nil {
+		_ = gate.Close()
+	}
+}
+
+// effect makes or removes what the plugin makes.
+func (p *plugin) effect(command string) error {
+	lease := filepath.Join(p.path+".state", os.Getenv("CNI_CONTAINERID")+"-"+os.Getenv("CNI_IFNAME"))
+	switch command {
+	case "ADD":
+		if err := inPod(os.Getenv("CNI_NETNS"), addLink); err != nil {
+			return err
+		}
+		return os.WriteFile(lease, nil, 0o600)
+	case "DEL":
+		if err := os.Remove(lease); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if _, err := os.Stat(os.Getenv("CNI_NETNS")); err != nil {
+			return nil //nolint:nilerr // no namespace, no link
+		}
+		return inPod(os.Getenv("CNI_NETNS"), func(handle *netlink.Handle) error {
+			link, err := handle.LinkByName(os.Getenv("CNI_IFNAME"))
+			if err != nil {
+				return nil //nolint:nilerr // it is gone
+			}
+			return handle.LinkDel(link)
+		})
+	}
+	return nil
+}
+
+func addLink(handle *netlink.Handle) error {
+	return handle.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: os.Getenv("CNI_IFNAME")}})
+}
+
+// inPod opens a handle in a namespace.
+func inPod(path string, do func(*netlink.Handle) error) error {
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("cannot open %q: %w", path, err)
+	}
+	defer func() { _ = namespace.Close() }()
+	handle, err := netlink.NewHandleAt(namespace)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return do(handle)
+}

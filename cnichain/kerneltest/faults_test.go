@@ -1,0 +1,296 @@
+package kerneltest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// threeDoubles is a chain of the scripted plugin, each of whose steps makes a link.
+const threeDoubles = `
+- {name: a, type: first, selector: {cel: "true"}}
+- {name: b, type: second, dependOn: [a]}
+- {name: c, type: third, dependOn: [b, a]}
+`
+
+// bench is a machine with a pod, the scripted plugin under three names, and an executor with a journal on disk.
+type bench struct {
+	host
+	plugins  map[string]*plugin
+	pod, pin string
+	dir      string
+	db       *journal.DB
+	executor *cnichain.Executor
+	left     map[string]*cnichain.Attachment
+	before   []string
+}
+
+func newBench(t *testing.T) *bench {
+	dir := t.TempDir()
+	b := &bench{host: host{T: t}, dir: dir, plugins: map[string]*plugin{}}
+	for _, name := range []string{"first", "second", "third"} {
+		b.plugins[name] = installPlugin(t, dir, name)
+		b.dirs = append(b.dirs, b.plugins[name].path+".state")
+	}
+	b.dirs = append(b.dirs, "/run/netns")
+	b.pod = cnitest.NewPod(t, "pod")
+	b.pods, b.pin = []string{b.pod}, "/run/netns/dra-sandbox"
+	b.before = b.state()
+	t.Cleanup(func() { _ = b.db.Close() })
+	b.restart()
+	return b
+}
+
+// restart ends the driver and starts it anew on the journal.
+func (b *bench) restart() {
+	b.Helper()
+	if b.db != nil {
+		b.must(b.db.Close())
+	}
+	opened, err := journal.Open(filepath.Join(b.dir, "journal.db"), time.Unix(0, 0))
+	b.must(err)
+	b.db = opened.DB
+	chains, err := journal.NewChains(opened.DB)
+	b.must(err)
+	b.executor = cnichain.NewExecutor(cnichain.Options{
+		Exec: cnichain.PluginExec{}, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{b.dir}, StepTimeout: 10 * time.Second,
+	})
+	b.left, _, err = chains.Load(b.executor)
+	b.must(err)
+}
+
+func (b *bench) attachment(steps string) *cnichain.Attachment {
+	b.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	b.must(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps))
+	plugins, err := b.executor.Probe(context.Background(), cnichain.Types(topology))
+	b.must(err)
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins,
+		Devices: []cnichain.RootDevice{{Step: topology.Spec.Steps[0].Name, Device: cnichain.Device{Name: "d", IfName: "d", CNIs: []string{"first"}}}},
+	})
+	if len(problems) > 0 {
+		b.Fatal(problems)
+	}
+	made := cnichain.NewAttachment("sandbox", cnichain.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	made.Pin = b.pin
+	return made
+}
+
+func (b *bench) add(attachment *cnichain.Attachment) error {
+	return b.executor.Add(context.Background(), attachment, b.pod, "n")
+}
+
+// undoneByNext lets the next driver undo what is left, trying as often as a driver would.
+func (b *bench) undoneByNext() {
+	b.Helper()
+	for range 11 {
+		b.restart()
+		if len(b.left) == 0 {
+			return
+		}
+		for _, attachment := range b.left {
+			_ = b.executor.Del(context.Background(), attachment)
+		}
+	}
+	b.Errorf("records are left: %v", b.left)
+}
+
+// Whatever a plugin does wrong at whichever step, after the failed ADD and its undo the host is as before.
+func TestDoubleFaultsAtAdd(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	for fault, words := range map[behaviour]string{
+		failsBefore: "scripted to fail", failsAfter: "scripted to fail", crashes: "panic: scripted to crash", pretends: "has no interface",
+		printsGarbage: "no CNI result", printsTwo: "more than one document", printsTooMuch: "printed more than",
+	} {
+		for _, at := range []string{"first", "second", "third"} {
+			what := fmt.Sprintf("%s of %s", fault, at)
+			b.plugins[at].follow(t, script{"ADD": fault})
+			err := b.add(b.attachment(threeDoubles))
+			if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "("+at+")") {
+				t.Errorf("%s: error is %v, want %q", what, err, words)
+			}
+			b.expect(what, b.before)
+			b.plugins[at].follow(t, script{})
+			b.restart()
+			if len(b.left) > 0 {
+				t.Errorf("%s: records are left", what)
+			}
+		}
+	}
+	made := b.attachment(threeDoubles)
+	b.must(b.add(made))
+	b.must(b.executor.Del(context.Background(), made))
+	b.expect("no fault", b.before)
+}
+
+// The same at DEL: what the plugin does not do the driver does, as far as a kernel can show it, or it tries again.
+func TestDoubleFaultsAtDel(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	for _, fault := range []behaviour{failsBefore, failsAfter, crashes, pretends, printsGarbage, printsTooMuch} {
+		for _, at := range []string{"first", "second", "third"} {
+			for _, when := range []string{"", "once", "and restart", "at a failing ADD"} {
+				what := fmt.Sprintf("%s of %s %s", fault, at, when)
+				b.plugins[at].follow(t, script{"DEL": fault})
+				made := b.attachment(threeDoubles)
+				if when == "at a failing ADD" {
+					b.plugins["third"].follow(t, script{"ADD": failsAfter, "DEL": fault})
+				}
+				_ = b.add(made)
+				_ = b.executor.Del(context.Background(), made)
+				if when == "once" || when == "at a failing ADD" {
+					for _, p := range b.plugins {
+						p.follow(t, script{})
+					}
+				}
+				b.undoneByNext()
+				b.forget()
+				b.expect(what, b.before)
+				b.plugins[at].follow(t, script{})
+			}
+		}
+	}
+}
+
+// forget removes what a plugin that won't has kept for itself, which nobody else can know of.
+func (b *bench) forget() {
+	for _, p := range b.plugins {
+		b.must(os.RemoveAll(p.path + ".state"))
+		b.must(os.Mkdir(p.path+".state", 0o700))
+	}
+}
+
+// A plugin that hangs is ended with everything that it has started, and undone.
+func TestDoubleHangs(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	b.executor.StepTimeout = 300 * time.Millisecond
+	b.plugins["second"].follow(t, script{"ADD": hangs})
+	start := time.Now()
+	err := b.add(b.attachment(threeDoubles))
+	if err == nil || !strings.Contains(err.Error(), "time limit") {
+		t.Errorf("error is %v", err)
+	}
+	b.expect("hang", b.before)
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %s: somebody waited for the grandchild", took)
+	}
+	if left := processesOf(t, b.plugins["second"].path); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+}
+
+// processesOf finds running processes of a binary, and the grandchildren of the scripted plugin.
+func processesOf(t *testing.T, path string) (found []string) {
+	t.Helper()
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, environ := range environs {
+		data, err := os.ReadFile(environ)
+		if err != nil {
+			continue // it has ended
+		}
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(environ), "cmdline"))
+		if strings.HasPrefix(string(command), path+"\x00") || strings.Contains(string(data), grandchildVariable+"=1") {
+			found = append(found, filepath.Base(filepath.Dir(environ)))
+		}
+	}
+	return found
+}
+
+// Another makes a link of the name after it was seen to be free, and the plugin fails on it: the link is not ours to delete.
+func TestDoubleLosesTheRaceForAName(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	b.plugins["second"].follow(t, script{"ADD": failsWithExists})
+	err := b.add(b.attachment(threeDoubles))
+	if err == nil || !strings.Contains(err.Error(), "file exists") {
+		t.Errorf("error is %v", err)
+	}
+	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByName("net2")
+		if err != nil {
+			return fmt.Errorf("the other's link is gone: %w", err)
+		}
+		return handle.LinkDel(link)
+	}))
+	b.expect("but for the other's link", b.before)
+}
+
+// A driver is killed while a plugin runs, which goes on. The next driver waits for it before it undoes anything: an ADD
+// that ends after its DEL would leave what nobody knows.
+func TestKilledWhileAPluginRuns(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	gate := b.plugins["second"].path + ".go"
+	b.must(syscall.Mkfifo(gate, 0o600))
+	b.plugins["second"].follow(t, script{"ADD": waits})
+	s := &sweep{host: b.host, orders: orders{
+		Dir: t.TempDir(), CNIDirs: []string{b.dir}, Topology: threeDoubles, Sandbox: "sandbox", Pod: b.pod,
+		Devices: []cnichain.RootDevice{{Step: "a", Device: cnichain.Device{Name: "d", IfName: "lo", CNIs: []string{"first"}}}},
+	}}
+	first := s.process(orders{Add: true})
+	b.must(first.Start())
+	b.await(b.plugins["second"].path + ".started")
+	b.must(first.Process.Kill())
+	_ = first.Wait()
+
+	next := s.process(orders{Recover: true})
+	b.must(next.Start())
+	// However long the plugin takes, nothing is undone before it ends: the first step's link is there.
+	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
+		_, err := handle.LinkByName("net1")
+		return err
+	}))
+	release, err := os.OpenFile(gate, os.O_WRONLY, 0)
+	b.must(err)
+	b.must(release.Close())
+	b.must(next.Wait())
+	b.expect("after the plugin has ended", b.before)
+}
+
+// await waits until a file is there.
+func (b *bench) await(path string) {
+	b.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b.Fatalf("%s does not come", path)
+		}
+	}
+}

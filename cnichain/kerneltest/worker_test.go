@@ -1,0 +1,206 @@
+package kerneltest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/version"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// workerVariable holds the orders of a driver process.
+const workerVariable = "KERNELTEST_WORKER"
+
+// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left, attach,
+// detach.
+type orders struct {
+	Dir      string
+	CNIDirs  []string
+	Topology string
+	Devices  []cnichain.RootDevice
+	Sandbox  string
+	Pod      string // path of its namespace
+	Recover  bool
+	Add      bool
+	Del      bool
+	// KillAt is the kill point at which the process kills itself, from 1; 0 for never.
+	KillAt int
+}
+
+// work is a driver without Kubernetes.
+func work() int {
+	var o orders
+	err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &o)
+	if err == nil {
+		err = o.run(context.Background())
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func (o *orders) run(ctx context.Context) error {
+	points := &killPoints{at: o.KillAt, file: filepath.Join(o.Dir, "points")}
+	opened, err := journal.Open(filepath.Join(o.Dir, "journal.db"), time.Now())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = opened.Close() }()
+	chains, err := journal.NewChains(opened.DB)
+	if err != nil {
+		return err
+	}
+	exec := cnichain.PluginExec{Lock: filepath.Join(o.Dir, "cni.lock")}
+	executor := cnichain.NewExecutor(cnichain.Options{
+		Exec: killingExec{PluginExec: exec, points: points}, Journal: killingJournal{Chains: chains, points: points},
+		Host: killingHost{points: points}, Dirs: o.CNIDirs,
+	})
+	left, _, err := chains.Load(executor)
+	if err != nil {
+		return err
+	}
+	if o.Recover {
+		if err := exec.AwaitEarlier(ctx, 30*time.Second); err != nil {
+			return err
+		}
+		for _, attachment := range left {
+			if err := executor.Del(ctx, attachment); err != nil {
+				return err
+			}
+		}
+	}
+	if o.Add {
+		if left[o.Sandbox], err = o.attach(ctx, executor); err != nil {
+			return err
+		}
+	}
+	if o.Del {
+		return executor.Del(ctx, left[o.Sandbox])
+	}
+	return nil
+}
+
+func (o *orders) attach(ctx context.Context, executor *cnichain.Executor) (*cnichain.Attachment, error) {
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	if err := yaml.UnmarshalStrict([]byte(o.Topology), &topology.Spec.Steps); err != nil {
+		return nil, err
+	}
+	plugins, err := executor.Probe(ctx, cnichain.Types(topology))
+	if err != nil {
+		return nil, err
+	}
+	devices := slices.Clone(o.Devices)
+	for i := range devices {
+		if devices[i].Device, err = (cnichain.LinuxHost{}).Snapshot(devices[i].Device); err != nil {
+			return nil, err
+		}
+	}
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+	})
+	if len(problems) > 0 {
+		return nil, problems.ToAggregate()
+	}
+	attachment := cnichain.NewAttachment(o.Sandbox, cnichain.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	attachment.Pin = filepath.Join("/run/netns", "dra-"+o.Sandbox)
+	return attachment, executor.Add(ctx, attachment, o.Pod, "n")
+}
+
+// killPoints counts the moments at which a process may die, and dies at one of them.
+type killPoints struct {
+	at   int
+	file string
+
+	mu     sync.Mutex
+	passed int
+}
+
+// pass is a kill point. What it was is in the file, for whoever looks at a failure.
+func (k *killPoints) pass(what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.passed++
+	_ = os.WriteFile(k.file, fmt.Appendf(nil, "%d %s", k.passed, what), 0o600)
+	if k.passed == k.at {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // it takes a moment
+	}
+}
+
+// around makes a kill point before and one after a call.
+func (k *killPoints) around(what string, call func() error) error {
+	k.pass("before " + what)
+	err := call()
+	k.pass("after " + what)
+	return err
+}
+
+type killingJournal struct {
+	*journal.Chains
+	points *killPoints
+}
+
+func (j killingJournal) Save(attachment *cnichain.Attachment) error {
+	return j.points.around("Save", func() error { return j.Chains.Save(attachment) })
+}
+
+func (j killingJournal) Delete(id string) error {
+	return j.points.around("Delete", func() error { return j.Chains.Delete(id) })
+}
+
+func (j killingJournal) SaveLeftover(leftover cnichain.Leftover) error {
+	return j.points.around("SaveLeftover", func() error { return j.Chains.SaveLeftover(leftover) })
+}
+
+type killingExec struct {
+	cnichain.PluginExec
+	points *killPoints
+}
+
+func (e killingExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (output cnichain.CallOutput, err error) {
+	_ = e.points.around(filepath.Base(path)+" "+environ[0], func() error {
+		output, err = e.PluginExec.Call(ctx, path, stdin, environ)
+		return nil
+	})
+	return output, err
+}
+
+// ExecPlugin is not a kill point: it only asks for versions.
+func (e killingExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	return e.PluginExec.ExecPlugin(ctx, path, stdin, environ)
+}
+
+func (e killingExec) Decode(document []byte) (version.PluginInfo, error) {
+	return e.PluginExec.Decode(document)
+}
+
+type killingHost struct {
+	cnichain.LinuxHost
+	points *killPoints
+}
+
+func (h killingHost) Pin(path, pin string) error {
+	return h.points.around("Pin", func() error { return h.LinuxHost.Pin(path, pin) })
+}
+
+func (h killingHost) Unpin(pin string) error {
+	return h.points.around("Unpin", func() error { return h.LinuxHost.Unpin(pin) })
+}
+
+func (h killingHost) Restore(device cnichain.Device) error {
+	return h.points.around("Restore", func() error { return h.LinuxHost.Restore(device) })
+}
