@@ -105,9 +105,7 @@ const journalRetry = 5 * time.Second
 // awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and again
 // and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because nothing is
 // registered with kubelet or the runtime. The probe says why.
-func (d *Driver) awaitJournal(ctx context.Context) error {
-	ticker := time.NewTicker(journalRetry)
-	defer ticker.Stop()
+func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	for {
 		opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
 		if err == nil {
@@ -124,7 +122,7 @@ func (d *Driver) awaitJournal(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case <-again:
 		}
 	}
 }
@@ -232,7 +230,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.serveHTTP(ctx) })
 	group.Go(func() error {
-		if err := d.awaitJournal(ctx); err != nil {
+		ticker := time.NewTicker(journalRetry)
+		defer ticker.Stop()
+		if err := d.awaitJournal(ctx, ticker.C); err != nil {
 			return err
 		}
 		return d.serve(ctx)

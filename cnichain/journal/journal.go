@@ -93,6 +93,10 @@ func open(path string) (bolt *bbolt.DB, err error) {
 			bolt = nil
 		}
 	}()
+	// bbolt takes an empty file for a new one, and has no name for the error of one that is shorter than its first pages.
+	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() && info.Size() < int64(2*os.Getpagesize()) {
+		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
+	}
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)

@@ -54,7 +54,7 @@ func TestRecordsSurvive(t *testing.T) {
 }
 
 func TestUnreadableJournalIsSetAside(t *testing.T) {
-	for name, content := range map[string][]byte{"garbage": []byte("not a database at all"), "truncated": nil} {
+	for name, content := range map[string][]byte{"garbage": []byte("not a database at all"), "empty": {}, "truncated": nil} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "journal.db")
 			if content == nil {

@@ -1,0 +1,230 @@
+package kerneltest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+)
+
+// What can't be read says nothing of what is attached, so nothing is touched; and the driver comes up, but for a journal
+// that a newer one has written.
+func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	s := newSweep(t)
+	path := filepath.Join(s.orders.Dir, "journal.db")
+	for name, damage := range map[string]func() error{
+		"garbage":   func() error { return os.WriteFile(path, []byte(strings.Repeat("x", 70000)), 0o600) },
+		"empty":     func() error { return os.Truncate(path, 0) },
+		"truncated": func() error { return os.Truncate(path, 9000) },
+		"one page":  func() error { return os.Truncate(path, 4096) },
+		"torn": func() error {
+			file, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = file.Close() }()
+			_, err = file.WriteAt(make([]byte, 16384), 0)
+			return err
+		},
+	} {
+		s.run(orders{Add: true})
+		kept, err := os.ReadFile(path)
+		s.must(err)
+		attached := s.state()
+		s.must(damage())
+		s.run(orders{Recover: true})
+		s.expect(name, attached)
+		aside, err := filepath.Glob(path + ".unreadable-*")
+		s.must(err)
+		if len(aside) != 1 {
+			t.Fatalf("%s: set aside are %v", name, aside)
+		}
+		s.must(os.Remove(aside[0]))
+		s.must(os.WriteFile(path, kept, 0o600)) // the admin had a copy
+		s.run(orders{Recover: true})
+		s.expect(name+", repaired", s.before)
+	}
+}
+
+func TestNewerJournalIsLeftAlone(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	s := newSweep(t)
+	path := filepath.Join(s.orders.Dir, "journal.db")
+	s.run(orders{Add: true})
+	attached := s.state()
+	schema := func(version string) {
+		db, err := bbolt.Open(path, 0o600, nil)
+		s.must(err)
+		s.must(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte(version)) }))
+		s.must(db.Close())
+	}
+	schema("99")
+	output, err := s.process(orders{Recover: true}).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "newer driver") {
+		t.Errorf("the driver says %q, %v", output, err)
+	}
+	s.expect("a newer journal", attached)
+	schema("1")
+	s.run(orders{Recover: true})
+	s.expect("its own journal", s.before)
+}
+
+// smallDisk is a file system that can be filled.
+type smallDisk struct {
+	*testing.T
+	dir string
+}
+
+func newSmallDisk(t *testing.T) *smallDisk {
+	d := &smallDisk{T: t, dir: t.TempDir()}
+	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skipf("needs to mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(d.dir, unix.MNT_DETACH) })
+	return d
+}
+
+func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
+
+// fill leaves no byte.
+func (d *smallDisk) fill() {
+	d.Helper()
+	file, err := os.Create(d.filler())
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for _, size := range []int{4096, 1} {
+		for err == nil {
+			_, err = file.Write(make([]byte, size))
+		}
+		err = nil
+	}
+}
+
+func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
+
+// fullJournal is on a disk that is full from a certain commit on.
+type fullJournal struct {
+	cnichain.Journal
+	at, commits int
+	fill        func() error
+}
+
+func (j *fullJournal) Save(attachment *cnichain.Attachment) error {
+	if err := j.commit(); err != nil {
+		return err
+	}
+	return j.Journal.Save(attachment)
+}
+
+func (j *fullJournal) Delete(sandboxID string) error {
+	if err := j.commit(); err != nil {
+		return err
+	}
+	return j.Journal.Delete(sandboxID)
+}
+
+func (j *fullJournal) commit() error {
+	if j.commits++; j.commits >= j.at {
+		return j.fill()
+	}
+	return nil
+}
+
+// The disk is full from any one commit on. Nothing begins that could not be undone, nothing that is attached is harmed,
+// and when there is room again everything can be undone, also by another process. A disk that is really full takes some
+// commits, since the file has free pages; so each commit is also made to fail.
+func TestFullDisk(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	disk := newSmallDisk(t)
+	plugins := []string{b.dir}
+	b.dir = disk.dir
+	for name, fill := range map[string]func() error{
+		"really": func() error { disk.fill(); return nil },
+		"always": func() error { return syscall.ENOSPC },
+	} {
+		refused := 0
+		for at := 1; ; at++ {
+			b.restart()
+			full := &fullJournal{Journal: b.executor.Journal, at: at, fill: fill}
+			b.executor.Journal, b.executor.Dirs = full, plugins
+			made := b.attachment(threeDoubles)
+			addErr := b.add(made)
+			if addErr != nil {
+				refused++
+			}
+			delErr := b.executor.Del(context.Background(), made)
+			what := fmt.Sprintf("disk %s full at commit %d (%v, %v)", name, at, addErr, delErr)
+			if addErr != nil && !strings.Contains(addErr.Error(), "no space left") {
+				t.Errorf("%s: the error does not say it", what)
+			}
+			disk.free()
+			b.restart()
+			for _, attachment := range b.left {
+				b.executor.Dirs = plugins
+				b.must(b.executor.Del(context.Background(), attachment))
+			}
+			b.expect(what+", then there is room", b.before)
+			if full.commits < at {
+				break
+			}
+		}
+		t.Logf("%s full: %d ADDs refused", name, refused)
+		if refused == 0 || name == "always" && refused != 8 { // two for the attachment, two for each step
+			t.Errorf("%s full: %d ADDs were refused", name, refused)
+		}
+	}
+}
+
+// A journal on a read-only disk is an error and stays; pods that run are not touched.
+func TestReadOnlyDisk(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	disk := newSmallDisk(t)
+	plugins := b.dir
+	b.dir = disk.dir
+	b.restart()
+	b.executor.Dirs = []string{plugins}
+	b.must(b.add(b.attachment(threeDoubles)))
+	attached := b.state()
+	b.must(b.db.Close())
+	path := filepath.Join(disk.dir, "journal.db")
+	before, err := os.ReadFile(path)
+	b.must(err)
+	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	if opened, err := journal.Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("it was opened: %v, %v", opened.SetAside, err)
+	}
+	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT, ""))
+	if after, err := os.ReadFile(path); err != nil || !slices.Equal(before, after) {
+		t.Errorf("the journal changed: %v", err)
+	}
+	b.expect("a read-only journal", attached)
+	b.restart()
+	b.executor.Dirs = []string{plugins}
+	b.must(b.executor.Del(context.Background(), b.left["sandbox"]))
+	b.expect("writable again", b.before)
+}

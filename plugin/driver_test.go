@@ -1,0 +1,63 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// A journal that can't be opened is no reason to end: a process that is started again and again helps nobody. The probe
+// says why nothing works, and the file stays.
+func TestJournalIsAwaited(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "journal.db")
+	newer, err := bbolt.Open(path, 0o600, nil)
+	if err == nil {
+		err = newer.Update(func(tx *bbolt.Tx) error {
+			meta, err := tx.CreateBucket([]byte("meta"))
+			return errors.Join(err, meta.Put([]byte("schema"), []byte("99")))
+		})
+	}
+	if err = errors.Join(err, newer.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{config: Config{PluginDir: dir}, waiting: errors.New("starting")}
+	again, opened := make(chan time.Time), make(chan error)
+	go func() { opened <- d.awaitJournal(context.Background(), again) }()
+	again <- time.Time{} // the first attempt has failed
+	again <- time.Time{}
+	if missing := d.missing(); len(missing) != 1 || !strings.Contains(missing[0], "newer driver") {
+		t.Errorf("the probe says %v", missing)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatalf("the newer journal is not where it was: %v", err)
+	}
+	select {
+	case again <- time.Time{}:
+		err = <-opened
+	case err = <-opened: // it was just trying
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = d.journal.Close()
+}
+
+func TestWaitingForTheJournalEnds(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "journal.db"), 0o700); err != nil { // no file can be opened there
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	d := &Driver{config: Config{PluginDir: dir}, waiting: errors.New("starting")}
+	if err := d.awaitJournal(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+}
