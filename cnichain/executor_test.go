@@ -76,10 +76,6 @@ func topologyAndBinding(claim, steps string, devices ...cnichain.RootDevice) (*v
 	}
 }
 
-func linkThenTuneBinding() (*v1alpha1.NetworkTopology, cnichain.Binding) {
-	return topologyAndBinding("c", linkThenTune, device("link", "up0"))
-}
-
 func attachment(plans ...cnichain.Plan) *cnichain.Attachment {
 	made := cnichain.NewAttachment("sandbox-1", cnichain.Pod{Namespace: "ns", Name: "p", UID: "pod-1"}, plans)
 	made.Pin = pin
@@ -145,12 +141,15 @@ func TestAddAndDel(t *testing.T) {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
 	// What a restart reads back is enough for DEL, and DEL may be repeated.
-	restarted := w.restarted()
-	for range 2 {
+	restarted, commits := w.restarted(), w.journal.Commits()
+	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
 			t.Fatal(err)
 		}
 		w.expect(cleanNode)
+		if want := commits + len(made.Steps) + 2; i == 0 && w.journal.Commits() != want {
+			t.Errorf("%d journal commits, want %d: one before, one after each step, and the end", w.journal.Commits(), want)
+		}
 	}
 }
 

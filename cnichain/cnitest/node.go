@@ -67,6 +67,13 @@ func (n *Node) Calls() []string {
 	return slices.Clone(n.calls)
 }
 
+// ForgetCalls begins the list of calls anew.
+func (n *Node) ForgetCalls() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = nil
+}
+
 // Fail makes calls fail: "tuning ADD" before anything is done, "tuning ADD after" after the effect. A nil error ends it.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()

@@ -2,7 +2,9 @@ package kerneltest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,6 +33,8 @@ const (
 	hangs           behaviour = "hang"              // the effect, and then nothing, with a grandchild that holds stdout
 	waits           behaviour = "wait"              // until there is a file "go", then the effect
 	failsWithExists behaviour = "foreign link"      // another makes the link, and ADD fails with "file exists"
+	isNotAvailable  behaviour = "not available"     // STATUS says that ADD can't be served
+	knowsNothing    behaviour = "unknown command"   // as plugins answer that promise a version and don't keep it
 )
 
 // script says what the plugin does at each command.
@@ -99,6 +103,9 @@ func double() int {
 }
 
 func (p *plugin) do(command string, b behaviour) int {
+	if err := p.note(command); err != nil {
+		return refuse(err)
+	}
 	if b == waits {
 		p.wait()
 	}
@@ -108,6 +115,10 @@ func (p *plugin) do(command string, b behaviour) int {
 		}
 	}
 	switch b {
+	case isNotAvailable:
+		return refuseWith(50, "the daemon is down")
+	case knowsNothing:
+		return refuseWith(4, "unknown CNI_COMMAND: "+command)
 	case failsBefore, failsAfter:
 		return refuse(fmt.Errorf("scripted to fail"))
 	case crashes:
@@ -134,8 +145,10 @@ func (p *plugin) do(command string, b behaviour) int {
 	return 0
 }
 
-func refuse(err error) int {
-	encoded, _ := json.Marshal(map[string]any{"cniVersion": "1.1.0", "code": 111, "msg": err.Error()})
+func refuse(err error) int { return refuseWith(111, err.Error()) }
+
+func refuseWith(code int, message string) int {
+	encoded, _ := json.Marshal(map[string]any{"cniVersion": "1.1.0", "code": code, "msg": message})
 	fmt.Println(string(encoded))
 	return 1
 }
@@ -156,6 +169,19 @@ func hang() int {
 		return refuse(err)
 	}
 	select {}
+}
+
+// note keeps what the plugin was called with.
+func (p *plugin) note(command string) error {
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.path+"."+command, append([]byte(strings.Join(cniEnvironment(), "\n")+"\n"), input...), 0o600)
+}
+
+func cniEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return !strings.HasPrefix(entry, "CNI_") })
 }
 
 // wait says that it has started, and waits for "go".
@@ -191,7 +217,36 @@ func (p *plugin) effect(command string) error {
 			return handle.LinkDel(link)
 		})
 	}
+	if command == "GC" {
+		return p.collect()
+	}
 	return nil
+}
+
+// collect removes what belongs to no attachment that the caller names.
+func (p *plugin) collect() error {
+	noted, err := os.ReadFile(p.path + ".GC")
+	if err != nil {
+		return err
+	}
+	var config struct {
+		Valid []struct{ ContainerID, IfName string } `json:"cni.dev/valid-attachments"`
+	}
+	_, document, _ := strings.Cut(string(noted), "\n{")
+	if err := json.Unmarshal([]byte("{"+document), &config); err != nil {
+		return err
+	}
+	leases, err := os.ReadDir(p.path + ".state")
+	for _, lease := range leases {
+		valid := false
+		for _, attachment := range config.Valid {
+			valid = valid || lease.Name() == attachment.ContainerID+"-"+attachment.IfName
+		}
+		if !valid {
+			err = errors.Join(err, os.Remove(filepath.Join(p.path+".state", lease.Name())))
+		}
+	}
+	return err
 }
 
 func addLink(handle *netlink.Handle) error {

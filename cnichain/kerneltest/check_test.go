@@ -1,0 +1,109 @@
+package kerneltest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// called reads what the plugin was last called with.
+func (b *bench) called(plugin, command string) string {
+	b.Helper()
+	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)
+	b.must(err)
+	return string(data)
+}
+
+func wantWords(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	if len(words) == 0 && err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: error is %v, want %q in it", what, err, word)
+		}
+	}
+}
+
+// CHECK gets what DEL would get, changes nothing, and what the kernel shows counts more than what a plugin says.
+func TestDoubleCheck(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	made := b.attachment(threeDoubles)
+	b.must(b.add(made))
+	attached := b.state()
+	wantWords(t, "healthy", b.executor.Check(context.Background(), made))
+	if seen := b.called("second", "CHECK"); !strings.Contains(seen, "CNI_NETNS="+b.pin) || !strings.Contains(seen, `"prevResult"`) || !strings.Contains(seen, `"net2"`) {
+		t.Errorf("CHECK was called with\n%s", seen)
+	}
+	b.plugins["second"].follow(t, script{"CHECK": failsBefore})
+	wantWords(t, "a plugin objects", b.executor.Check(context.Background(), made), `step "b" (second)`, "CHECK", "scripted to fail")
+	b.expect("after checks", attached)
+	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByName("net3")
+		if err != nil {
+			return err
+		}
+		return handle.LinkDel(link)
+	}))
+	wantWords(t, "the application has deleted it", b.executor.Check(context.Background(), made), `step "c" (third)`, `"net3" is gone`)
+	b.must(b.executor.Del(context.Background(), made))
+	b.expect("after DEL", b.before)
+}
+
+// STATUS is about a network: the plugin is told of no container. Only "not available" is an answer.
+func TestDoubleStatus(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	made := b.attachment(threeDoubles)
+	plan := &cnichain.Plan{Topology: "t"}
+	for i := range made.Steps {
+		plan.Steps = append(plan.Steps, made.Steps[i].Step)
+	}
+	wantWords(t, "all well", b.executor.Status(context.Background(), plan))
+	if seen := b.called("first", "STATUS"); strings.Contains(seen, "CNI_CONTAINERID") || strings.Contains(seen, "CNI_NETNS") || !strings.Contains(seen, `"type":"first"`) {
+		t.Errorf("STATUS was called with\n%s", seen)
+	}
+	b.plugins["first"].follow(t, script{"STATUS": knowsNothing})
+	wantWords(t, "a plugin that does not know STATUS", b.executor.Status(context.Background(), plan))
+	b.plugins["second"].follow(t, script{"STATUS": isNotAvailable})
+	wantWords(t, "not available", b.executor.Status(context.Background(), plan), `step "b" (second)`, "STATUS", "the daemon is down")
+	b.expect("after STATUS", b.before)
+}
+
+// GC frees what belongs to nobody and nothing else, and leaves networks alone that others may use too.
+func TestDoubleGC(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	b := newBench(t)
+	made := b.attachment(`
+- {name: a, type: first, selector: {cel: "true"}}
+- {name: b, type: second, dependOn: [a], network: shared}
+`)
+	b.must(b.add(made))
+	attached := b.state()
+	for _, plugin := range []string{"first", "second"} {
+		b.must(os.WriteFile(filepath.Join(b.plugins[plugin].path+".state", "lost-net1"), nil, 0o600))
+	}
+	b.must(b.executor.GC(context.Background(), []*cnichain.Attachment{made}))
+	theirs := filepath.Join(b.plugins["second"].path+".state", "lost-net1")
+	if err := os.Remove(theirs); err != nil {
+		t.Errorf("the shared network was collected: %v", err)
+	}
+	b.expect("after GC", attached)
+	b.must(b.executor.Del(context.Background(), made))
+	b.expect("after DEL", b.before)
+}
