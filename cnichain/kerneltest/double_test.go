@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // behaviour is what the plugin does at a command.
@@ -260,7 +261,7 @@ func inPod(path string, do func(*netlink.Handle) error) error {
 		return fmt.Errorf("cannot open %q: %w", path, err)
 	}
 	defer func() { _ = namespace.Close() }()
-	handle, err := netlink.NewHandleAt(namespace)
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

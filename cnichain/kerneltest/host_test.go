@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // host is what the tests of this file look at: everything that a chain could leave.
@@ -23,7 +24,7 @@ type host struct {
 // state describes the kernel and the files, one line each, without what changes by itself.
 func (h *host) state() []string {
 	h.Helper()
-	handle, err := netlink.NewHandle()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	h.must(err)
 	defer handle.Close()
 	lines := h.links("host", handle)
@@ -54,7 +55,7 @@ func (h *host) inPod(path string) []string {
 		return []string{filepath.Base(path) + " is gone"}
 	}
 	defer func() { _ = namespace.Close() }()
-	handle, err := netlink.NewHandleAt(namespace)
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	h.must(err)
 	defer handle.Close()
 	return h.links(filepath.Base(path), handle)

@@ -1,0 +1,164 @@
+package kerneltest
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// realDiamond has two steps on one root, and one that needs both.
+const realDiamond = `
+- name: link
+  type: bridge
+  config:
+    {isGateway: true, ipMasq: true, ipMasqBackend: BACKEND, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.2.0.0/24}]]}}
+- {name: limit, type: bandwidth, dependOn: [link], config: {ingressRate: 8000000, ingressBurst: 800000, egressRate: 16000000, egressBurst: 800000}}
+- {name: wall, type: firewall, dependOn: [link], config: {backend: iptables}}
+- {name: ports, type: portmap, dependOn: [limit, wall], ifName: "{{ link.interfaceName }}", config: {backend: BACKEND}}
+`
+
+func TestRealDiamond(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	for _, backend := range []string{"iptables", "nftables"} {
+		t.Run(backend, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			l.needs("iptables", "nft")
+			l.needsKind(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb9"}})
+			l.bridge("br0")
+			steps := strings.ReplaceAll(realDiamond, "BACKEND", backend)
+			plan := func(port int) cnichain.Plan {
+				return mapPort(l.plan("first", steps, l.shared("link", "br0")), port, 80)
+			}
+			l.prime(plan(7070))
+
+			a, b := l.pod("a", plan(8080)), l.pod("b", plan(9090))
+			before := l.state()
+			a.add()
+			b.add()
+			a.has("net1 veth mtu=1500 up=true 10.2.0.3/24")
+			b.has("net1 veth mtu=1500 up=true 10.2.0.4/24")
+			l.mentions("filter", "10.2.0.3", "10.2.0.4", "dnat to 10.2.0.3:80", "dnat to 10.2.0.4:80", "masquerade", "CNI-FORWARD: ip saddr 10.2.0.3")
+			l.limited(a, 1_000_000, 2_000_000)
+			a.reaches("10.2.0.3", b, "10.2.0.4")
+			a.answers("10.2.0.3:80", "10.2.0.1:8080")
+
+			a.del() // and b is untouched
+			l.mentions("filter", "dnat to 10.2.0.4:80", "CNI-FORWARD: ip saddr 10.2.0.4")
+			b.answers("10.2.0.4:80", "10.2.0.1:9090")
+			b.del()
+			l.expect(before)
+			l.empty()
+		})
+	}
+}
+
+// mapPort gives portmap a port mapping. Only a runtime can: the driver has none to give, and topologies may not.
+func mapPort(plan cnichain.Plan, host, pod int) cnichain.Plan {
+	for i := range plan.Steps {
+		if step := &plan.Steps[i]; step.Type == "portmap" {
+			config := map[string]any{}
+			_ = json.Unmarshal(step.Config, &config)
+			config["runtimeConfig"] = map[string]any{"portMappings": []any{map[string]any{"hostPort": host, "containerPort": pod, "protocol": "tcp"}}}
+			step.Config, _ = json.Marshal(config)
+		}
+	}
+	return plan
+}
+
+// prime attaches and detaches a first pod. The first makes what plugins share between pods and never remove: tables and
+// base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, bridge's gateway address.
+// Nothing there may be about the pod.
+func (l *realLab) prime(plan cnichain.Plan) {
+	l.Helper()
+	p := l.pod("prime", plan)
+	p.add()
+	p.del()
+	for _, line := range l.filters() {
+		for _, own := range []string{"10.2.0.2", "10.3.0.2", "7070", p.attachment.SandboxID} {
+			if strings.Contains(line, own) {
+				l.Errorf("the first pod has left %s", line)
+			}
+		}
+	}
+	p.end()
+	p.awaitGone()
+}
+
+// mentions expects lines of the state that have all parts.
+func (l *realLab) mentions(what string, parts ...string) {
+	l.Helper()
+	text := ""
+	for _, line := range l.state() {
+		if strings.Fields(line)[1] == what {
+			text += line + "\n"
+		}
+	}
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			l.Errorf("there is no %s with %q in\n%s", what, part, text)
+		}
+	}
+}
+
+// limited expects that what goes to and comes from the pod's net1 is limited, in bytes per second: by a tbf on the
+// host's end of the veth, and by one on the ifb to which the ingress of that end is sent.
+func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
+	l.Helper()
+	peer := 0
+	p.link("net1", func(_ *netlink.Handle, link netlink.Link) error {
+		peer = link.Attrs().ParentIndex
+		return nil
+	})
+	end, err := netlink.LinkByIndex(peer)
+	l.must(err)
+	filters, err := netlink.FilterList(end, netlink.MakeHandle(0xffff, 0))
+	l.must(err)
+	if len(filters) != 1 {
+		l.Fatalf("%s has filters %v, want one", end.Attrs().Name, filters)
+	}
+	ifb, err := netlink.LinkByIndex(filters[0].(*netlink.U32).RedirIndex)
+	l.must(err)
+	if is := [2]uint64{rate(l, end), rate(l, ifb)}; ifb.Type() != "ifb" || is != [2]uint64{toPod, fromPod} {
+		l.Errorf("pod %s is limited to %v bytes/s by %s and %s", p.name, is, end.Attrs().Name, ifb.Attrs().Name)
+	}
+}
+
+func rate(l *realLab, link netlink.Link) uint64 {
+	l.Helper()
+	queues, err := netlink.QdiscList(link)
+	l.must(err)
+	for _, queue := range queues {
+		if tbf, is := queue.(*netlink.Tbf); is {
+			return tbf.Rate
+		}
+	}
+	return 0
+}
+
+// answers expects that a server of the pod at an address is reached from the host at another.
+func (p *realPod) answers(at, from string) {
+	p.Helper()
+	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", at) })
+	p.must(err)
+	defer func() { _ = listener.Close() }()
+	go serve(listener, p.name)
+	connection, err := net.DialTimeout("tcp", from, 5*time.Second)
+	if err != nil {
+		p.Errorf("pod %s is not reached: %v", p.name, err)
+		return
+	}
+	defer func() { _ = connection.Close() }()
+	if said, err := io.ReadAll(connection); err != nil || string(said) != p.name {
+		p.Errorf("%s is %q, want pod %s (%v)", from, said, p.name, err)
+	}
+}

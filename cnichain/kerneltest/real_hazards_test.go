@@ -1,0 +1,208 @@
+package kerneltest
+
+import (
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// realKind is a way of attaching a device that hazards are tried with: a root step of some plugin, and a tuning step.
+type realKind struct {
+	config string
+	device func(*realLab) cnichain.RootDevice
+}
+
+func realKinds() map[string]realKind {
+	return map[string]realKind{
+		"macvlan": {"mode: bridge, ", func(l *realLab) cnichain.RootDevice {
+			l.uplink("up0")
+			return l.shared("link", "up0")
+		}},
+		"bridge": {"", func(l *realLab) cnichain.RootDevice {
+			l.bridge("br0")
+			return l.shared("link", "br0")
+		}},
+		"host-device": {"", func(l *realLab) cnichain.RootDevice {
+			l.uplink("up0")
+			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
+			return l.exclusive("link", "up0")
+		}},
+	}
+}
+
+func (k realKind) steps(plugin string) string {
+	return `
+- {name: link, type: ` + plugin + `, config: {` + k.config + `ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}
+`
+}
+
+// hazard is what happens to an attached pod before its DEL. After it the host must be as before, and so must the pod, but
+// for links that are not the driver's.
+type hazard struct {
+	name    string
+	happens func(*realPod) (foreign []string)
+	// moves names a link of the pod's own that is foreign now under another name.
+	moves string
+	// ends is true when the runtime has let go of the pod.
+	ends bool
+	// kills is true when a device that was moved into the pod does not exist any more.
+	kills bool
+	// blinds is true when tuning's DEL can't see the interface: it then leaves the file with what to restore.
+	blinds bool
+}
+
+func hazards() []hazard {
+	return []hazard{
+		{name: "none", happens: nothing},
+		{name: "runtime let go", ends: true, happens: func(p *realPod) []string { p.end(); return nil }},
+		{name: "reboot", ends: true, kills: true, blinds: true, happens: func(p *realPod) []string { p.reboot(); return nil }},
+		{name: "driver restarted", happens: restarted},
+		{name: "DEL twice", happens: deletedOnce},
+		{name: "DEL twice, then no pod", ends: true, happens: func(p *realPod) []string {
+			deletedOnce(p)
+			p.end()
+			p.awaitGone()
+			return nil
+		}},
+		{name: "renamed", happens: renamed},
+		{name: "renamed and let go", ends: true, happens: func(p *realPod) []string { renamed(p); p.end(); return nil }},
+		{name: "deleted", kills: true, blinds: true, happens: deleted},
+		{name: "deleted and let go", ends: true, kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); p.end(); return nil }},
+		{name: "renamed, and a veth has the name", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeVeth("net1") }},
+		{name: "renamed, and a bridge has the name", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeBridge("net1") }},
+		{name: "renamed, and a bridge has it as altname", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeBridge("own0", "net1") }},
+		{name: "renamed, and eth0 has it as altname", blinds: true, happens: func(p *realPod) []string {
+			renamed(p)
+			p.link("eth0", func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, "net1") })
+			return []string{"eth0"}
+		}},
+		{name: "deleted, and a veth has the name", kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); return p.makeVeth("net1") }},
+		{name: "deleted, and a bridge has the name", kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); return p.makeBridge("net1") }},
+		{name: "swapped with eth0", moves: "eth0", blinds: true, happens: swapped},
+		{name: "changed", happens: changed},
+		{name: "files of plugins wiped", happens: func(p *realPod) []string { p.wipe("/var/lib/cni", "/run/cni", realLeases); return nil }},
+		{name: "files wiped and rebooted", ends: true, kills: true, happens: func(p *realPod) []string {
+			p.wipe("/var/lib/cni", "/run/cni", realLeases)
+			p.reboot()
+			return nil
+		}},
+	}
+}
+
+func nothing(*realPod) []string { return nil }
+
+// restarted goes on with what the journal gives a new process.
+func restarted(p *realPod) []string {
+	p.attachment = p.restart(nil)[p.attachment.SandboxID]
+	return nil
+}
+
+// deletedOnce goes on with the record of before the DEL, as after a crash that kept the DEL from the journal.
+func deletedOnce(p *realPod) []string {
+	record := p.record()
+	p.del()
+	p.attachment = record
+	return nil
+}
+
+// What an application with CAP_NET_ADMIN may do.
+
+func renamed(p *realPod) []string { p.rename("net1", "mine0"); return nil }
+
+func (p *realPod) rename(name, wanted string) {
+	p.Helper()
+	p.link(name, func(h *netlink.Handle, link netlink.Link) error {
+		if err := h.LinkSetDown(link); err != nil {
+			return err
+		}
+		return h.LinkSetName(link, wanted)
+	})
+}
+
+func deleted(p *realPod) []string {
+	p.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkDel(link) })
+	return nil
+}
+
+func swapped(p *realPod) []string {
+	renamed(p)
+	p.rename("eth0", "net1")
+	p.rename("mine0", "eth0")
+	return []string{"net1"}
+}
+
+func changed(p *realPod) []string {
+	p.link("net1", func(h *netlink.Handle, link netlink.Link) error {
+		p.must(h.LinkSetDown(link))
+		p.must(h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}))
+		return h.LinkSetMTU(link, 1300)
+	})
+	return nil
+}
+
+func (p *realPod) makeVeth(name string) []string {
+	p.Helper()
+	p.inside(func(h *netlink.Handle) error {
+		return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "own1"})
+	})
+	return []string{name, "own1"}
+}
+
+func (p *realPod) makeBridge(name string, altNames ...string) []string {
+	p.Helper()
+	p.inside(func(h *netlink.Handle) error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		p.must(h.LinkAdd(bridge))
+		for _, alt := range altNames {
+			p.must(h.LinkAddAltName(bridge, alt))
+		}
+		return nil
+	})
+	return []string{name}
+}
+
+func TestRealHazards(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	for plugin, kind := range realKinds() {
+		for _, hazard := range hazards() {
+			t.Run(plugin+"/"+hazard.name, func(t *testing.T) { hazard.try(newRealLab(t, nil), plugin, kind) })
+		}
+	}
+}
+
+func (z hazard) try(l *realLab, plugin string, kind realKind) {
+	device := kind.device(l)
+	p := l.pod("a", l.plan("first", kind.steps(plugin), device))
+	want := l.state()
+	p.add()
+	if lines := p.show(); len(lines) != 1 || lines[0][:4] != "net1" {
+		l.Fatalf("the pod has %v", lines)
+	}
+	foreign := z.happens(p)
+	want = without(want, append(foreign, z.moves)...)
+	want = with(want, p.about(foreign...)...)
+	if z.ends {
+		want = without(want, "a", "poda")
+	}
+	if z.kills && device.Device.Exclusive {
+		want = without(want, "up0", "up0p")
+	}
+	if z.blinds {
+		want = with(want, "host file /run/cni/tuning/"+p.attachment.SandboxID+"_net1.json")
+	}
+	p.del()
+	if z.ends {
+		p.awaitGone()
+	}
+	l.expect(want)
+	l.leases()
+	l.empty()
+	l.wipe("/run/cni")
+}

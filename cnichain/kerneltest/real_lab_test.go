@@ -1,0 +1,438 @@
+package kerneltest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// The main thread must stay in the host's namespace: a goroutine that enters a pod and never unlocks its thread would take
+// it along, and a main thread can't end, so that the pod's namespace would live as long as the process.
+var _ = func() bool { runtime.LockOSThread(); return true }()
+
+const (
+	realLeases  = "/var/lib/leases" // host-local's dataDir
+	realJournal = "/var/lib/driver" // not part of the host's state
+)
+
+// realLab is the host of a machine, with the reference plugins and one driver's executor and journal.
+type realLab struct {
+	*testing.T
+	dir      string
+	db       journal.Opened
+	chains   *journal.Chains
+	executor *cnichain.Executor
+	pods     []*realPod
+	// index is the last that a link of the host was given. These are far from those that links get by themselves: indexes
+	// are of a namespace, and tests that want one of the host to be one of a pod's too say so.
+	index int
+}
+
+// newRealLab begins with an empty journal. exec may be nil.
+func newRealLab(t *testing.T, exec cnichain.Exec) *realLab {
+	t.Helper()
+	l := &realLab{T: t, dir: cnitest.RealPlugins(t), index: 4000}
+	var err error
+	l.db, err = journal.Open(filepath.Join(realJournal, strings.ReplaceAll(t.Name(), "/", "_")+".db"), time.Now())
+	l.must(err)
+	t.Cleanup(func() { _ = l.db.Close() })
+	l.wipe(realLeases) // host-local would go on where an earlier subtest has stopped
+	l.restart(exec)
+	return l
+}
+
+// restart makes a new executor, as a new process does, and returns what the journal has.
+func (l *realLab) restart(exec cnichain.Exec) map[string]*cnichain.Attachment {
+	l.Helper()
+	if exec == nil {
+		exec = cnichain.PluginExec{}
+	}
+	chains, err := journal.NewChains(l.db.DB)
+	l.must(err)
+	l.chains = chains
+	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{l.dir}})
+	attachments, damaged, err := chains.Load(l.executor)
+	l.must(err)
+	if len(damaged) > 0 {
+		l.Fatalf("the journal has damaged records: %v", damaged)
+	}
+	return attachments
+}
+
+func (l *realLab) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// uplink makes a link with a carrier: a veth whose other end, with a p at the end of its name, is up too.
+func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
+	l.Helper()
+	l.index++
+	attrs := netlink.LinkAttrs{Name: name, MTU: 1500, Index: l.index}
+	for _, change := range change {
+		change(&attrs)
+	}
+	l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
+	l.onHost(name, netlink.LinkSetUp)
+	l.onHost(name+"p", netlink.LinkSetUp)
+	l.Cleanup(func() { l.drop(name + "p") }) // and the other end, wherever it is
+}
+
+// bridge makes a bridge that is up. It has an address of its own: one without takes that of its ports.
+func (l *realLab) bridge(name string) {
+	l.Helper()
+	l.index++
+	mac := net.HardwareAddr{2, 0, 0, 0, 0xb, name[len(name)-1]}
+	l.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac, Index: l.index}}))
+	l.onHost(name, netlink.LinkSetUp)
+	l.Cleanup(func() { l.drop(name) })
+}
+
+// drop deletes a link of the host if it is there.
+func (l *realLab) drop(name string) {
+	if link, err := netlink.LinkByName(name); err == nil {
+		l.must(netlink.LinkDel(link))
+	}
+}
+
+func (l *realLab) onHost(name string, do func(netlink.Link) error) {
+	l.Helper()
+	link, err := netlink.LinkByName(name)
+	l.must(err)
+	l.must(do(link))
+}
+
+// device is a link of the host as it is when a claim is prepared.
+func (l *realLab) device(name string) cnichain.Device {
+	l.Helper()
+	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{
+		Pool: "node", Name: name, Request: "nic", IfName: name,
+		CNIs:       []string{"macvlan", "bridge", "host-device", "ptp"},
+		Attributes: map[string]any{"ifName": name, "mtu": 1380},
+	})
+	l.must(err)
+	return device
+}
+
+// shared and exclusive give a link of the host to a root step.
+func (l *realLab) shared(step, name string) cnichain.RootDevice {
+	l.Helper()
+	return cnichain.RootDevice{Step: step, Device: l.device(name)}
+}
+
+func (l *realLab) exclusive(step, name string) cnichain.RootDevice {
+	l.Helper()
+	device := l.device(name)
+	device.Exclusive = true
+	return cnichain.RootDevice{Step: step, Device: device}
+}
+
+// plan compiles a topology of the given name and steps for a claim of the same name. Root steps need no selector.
+func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
+	l.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = name
+	l.must(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps))
+	for i := range topology.Spec.Steps {
+		if step := &topology.Spec.Steps[i]; len(step.DependOn) == 0 {
+			step.Selector = &v1alpha1.StepSelector{CEL: "true"}
+		}
+	}
+	plugins, err := l.executor.Probe(context.Background(), cnichain.Types(topology))
+	l.must(err)
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Node: "node", Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins, Devices: devices,
+	})
+	if len(problems) > 0 {
+		l.Fatal(problems.ToAggregate())
+	}
+	return *plan
+}
+
+// realPod is a pod of the lab with its attachment.
+type realPod struct {
+	*realLab
+	name, path string
+	attachment *cnichain.Attachment
+}
+
+// pod makes a pod with an eth0, and a new attachment for it. The name has at most 8 characters.
+func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
+	l.Helper()
+	p := &realPod{realLab: l, name: name}
+	l.Cleanup(func() { // after the one of NewPod
+		_ = cnichain.LinuxHost{}.Unpin(p.attachment.Pin)
+		p.awaitGone()
+	})
+	p.path = cnitest.NewPod(l.T, name)
+	p.plans(plans...)
+	l.pods = append(l.pods, p)
+	return p
+}
+
+// plans makes a new attachment.
+func (p *realPod) plans(plans ...cnichain.Plan) {
+	p.attachment = cnichain.NewAttachment("sandbox-"+p.name, cnichain.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
+	p.attachment.Pin = "/run/netns/dra-" + p.name
+}
+
+func (p *realPod) tryAdd() error {
+	return p.executor.Add(context.Background(), p.attachment, p.path, "node")
+}
+
+func (p *realPod) add() {
+	p.Helper()
+	if err := p.tryAdd(); err != nil {
+		p.Fatalf("pod %s: ADD: %v", p.name, err)
+	}
+}
+
+// refused expects that ADD fails and says all parts.
+func (p *realPod) refused(parts ...string) {
+	p.Helper()
+	p.says(p.tryAdd(), parts...)
+}
+
+func (l *realLab) says(err error, parts ...string) {
+	l.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			l.Errorf("error is %v\nwant one that says %q", err, part)
+		}
+	}
+}
+
+func (p *realPod) tryDel(claims ...string) error {
+	return p.executor.Del(context.Background(), p.attachment, claims...)
+}
+
+func (p *realPod) del(claims ...string) {
+	p.Helper()
+	if err := p.tryDel(claims...); err != nil {
+		p.Errorf("pod %s: DEL: %v", p.name, err)
+	}
+}
+
+// record is a copy of the attachment as the journal would give it back.
+func (p *realPod) record() *cnichain.Attachment {
+	p.Helper()
+	data, err := json.Marshal(p.attachment)
+	p.must(err)
+	loaded := &cnichain.Attachment{}
+	p.must(json.Unmarshal(data, loaded))
+	return loaded
+}
+
+// end is what the runtime does when the pod ends: it lets go of the namespace.
+func (p *realPod) end() { cnitest.RemovePod(p.path) }
+
+// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background.
+func (p *realPod) reboot() {
+	p.Helper()
+	p.end()
+	p.must(cnichain.LinuxHost{}.Unpin(p.attachment.Pin))
+	p.awaitGone()
+}
+
+// awaitGone waits until the kernel has destroyed the pod's namespace, and with it the other end of eth0.
+func (p *realPod) awaitGone() {
+	p.Helper()
+	p.await("namespace of pod "+p.name+" is destroyed", func() bool {
+		_, err := netlink.LinkByName("pod" + p.name)
+		return err != nil
+	})
+}
+
+// await waits for what the kernel does by itself.
+func (l *realLab) await(what string, done func() bool) {
+	l.Helper()
+	limit := time.After(10 * time.Second)
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !done() {
+		select {
+		case <-limit:
+			l.Fatalf("waited too long until %s", what)
+		case <-look.C:
+		}
+	}
+}
+
+// inside runs code with a handle on the pod's namespace.
+func (p *realPod) inside(do func(*netlink.Handle) error) {
+	p.Helper()
+	handle, err := p.handle()
+	p.must(err)
+	defer handle.Close()
+	p.must(do(handle))
+}
+
+func (p *realPod) handle() (*netlink.Handle, error) {
+	namespace, err := netns.GetFromPath(p.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = namespace.Close() }()
+	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+}
+
+// link changes one link of the pod.
+func (p *realPod) link(name string, do func(*netlink.Handle, netlink.Link) error) {
+	p.Helper()
+	p.inside(func(handle *netlink.Handle) error {
+		link, err := handle.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("link %s of pod %s: %w", name, p.name, err)
+		}
+		return do(handle, link)
+	})
+}
+
+// show describes what was added to the pod, one line for each link, with its addresses.
+func (p *realPod) show() []string {
+	p.Helper()
+	var lines []string
+	p.inside(func(handle *netlink.Handle) error {
+		links, err := handle.LinkList()
+		p.must(err)
+		for _, link := range links {
+			attrs := link.Attrs()
+			if attrs.Name == "lo" || attrs.Name == "eth0" {
+				continue
+			}
+			line := fmt.Sprintf("%s %s mtu=%d up=%v", attrs.Name, link.Type(), attrs.MTU, attrs.Flags&net.FlagUp != 0)
+			addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
+			p.must(err)
+			for _, address := range addresses {
+				if !address.IP.IsLinkLocalUnicast() {
+					line += " " + address.IPNet.String()
+				}
+			}
+			lines = append(lines, line)
+		}
+		return nil
+	})
+	slices.Sort(lines)
+	return lines
+}
+
+// has compares what was added to the pod.
+func (p *realPod) has(want ...string) {
+	p.Helper()
+	if diff := cmp.Diff(want, p.show()); diff != "" {
+		p.Errorf("pod %s has other links (-want +is):\n%s", p.name, diff)
+	}
+}
+
+// leases are the addresses that host-local has given away, as network/address.
+func (l *realLab) leases(want ...string) {
+	l.Helper()
+	var leases []string
+	found, err := filepath.Glob(realLeases + "/*/*")
+	l.must(err)
+	for _, path := range found {
+		if _, err := netip.ParseAddr(filepath.Base(path)); err == nil {
+			leases = append(leases, strings.TrimPrefix(path, realLeases+"/"))
+		}
+	}
+	if diff := cmp.Diff(want, leases); diff != "" {
+		l.Errorf("other leases (-want +is):\n%s", diff)
+	}
+}
+
+// reaches opens a TCP connection from an address of this pod to an address of the other and reads what that one says.
+func (p *realPod) reaches(from string, other *realPod, to string) {
+	p.Helper()
+	listener, err := inNamespace(other.path, func() (net.Listener, error) { return net.Listen("tcp", net.JoinHostPort(to, "0")) })
+	if err != nil {
+		p.Errorf("pod %s can't listen on %s: %v", other.name, to, err)
+		return
+	}
+	defer func() { _ = listener.Close() }()
+	go serve(listener, other.name)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	connection, err := inNamespace(p.path, func() (net.Conn, error) { return dialer.Dial("tcp", listener.Addr().String()) })
+	if err != nil {
+		p.Errorf("pod %s can't reach pod %s: %v", p.name, other.name, err)
+		return
+	}
+	defer func() { _ = connection.Close() }()
+	if said, err := io.ReadAll(connection); err != nil || string(said) != other.name {
+		p.Errorf("pod %s has reached %q at %s, want pod %s (%v)", p.name, said, to, other.name, err)
+	}
+}
+
+// serve says a text to the first that comes.
+func serve(listener net.Listener, text string) {
+	if connection, err := listener.Accept(); err == nil {
+		_, _ = connection.Write([]byte(text))
+		_ = connection.Close()
+	}
+}
+
+// inNamespace runs code on a thread of a network namespace; the thread ends with it.
+func inNamespace[T any](path string, do func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that nothing else runs on this thread
+		var result outcome
+		namespace, err := netns.GetFromPath(path)
+		if err == nil {
+			err = netns.Set(namespace)
+			_ = namespace.Close()
+		}
+		if result.err = err; err == nil {
+			result.value, result.err = do()
+		}
+		done <- result
+	}()
+	result := <-done
+	return result.value, result.err
+}
+
+// empty expects that the driver has forgotten everything.
+func (l *realLab) empty() {
+	l.Helper()
+	executor := cnichain.NewExecutor(cnichain.Options{})
+	attachments, _, err := l.chains.Load(executor)
+	l.must(err)
+	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {
+		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, executor.Leftovers())
+	}
+}
+
+// wipe removes files, as an administrator or another installation does.
+func (l *realLab) wipe(paths ...string) {
+	l.Helper()
+	for _, path := range paths {
+		l.must(os.RemoveAll(path))
+	}
+}

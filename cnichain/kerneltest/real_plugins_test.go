@@ -1,0 +1,59 @@
+package kerneltest
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// needs skips without a program on the host.
+func (l *realLab) needs(programs ...string) {
+	l.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			l.Skipf("needs %s, which a CNI plugin runs: %v", program, err)
+		}
+	}
+}
+
+// needsKind skips when the kernel can't make a kind of link.
+func (l *realLab) needsKind(link netlink.Link) {
+	l.Helper()
+	if err := netlink.LinkAdd(link); err != nil {
+		l.Skipf("needs links of type %s: %v", link.Type(), err)
+	}
+	l.must(netlink.LinkDel(link))
+}
+
+const realMacvlan = `
+- name: link
+  type: macvlan
+  config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, sysctl: {net.ipv4.conf.IFNAME.forwarding: "1"}}}
+- {name: rules, type: sbr, dependOn: [tune]}
+`
+
+func TestRealMacvlan(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0")))
+	b := l.pod("b", l.plan("first", realMacvlan, l.shared("link", "up0")))
+	before := l.state()
+	a.add()
+	b.add()
+	a.has("net1 macvlan mtu=1400 up=true 10.1.0.2/24")
+	b.has("net1 macvlan mtu=1400 up=true 10.1.0.3/24")
+	l.leases("first.link/10.1.0.2", "first.link/10.1.0.3")
+	a.reaches("10.1.0.2", b, "10.1.0.3")
+	b.reaches("10.1.0.3", a, "10.1.0.2")
+	b.del()
+	a.del()
+	l.expect(before)
+	l.empty()
+}

@@ -1,0 +1,167 @@
+package kerneltest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// virtualFunction finds the function that the tests may play with: KERNELTEST_VF is its PCI address. Nobody may use it, and
+// the tests run in the namespace that it is in, not on a machine of their own.
+func virtualFunction(t *testing.T) cnichain.Device {
+	t.Helper()
+	address := os.Getenv("KERNELTEST_VF")
+	if address == "" {
+		t.Skip("needs an SR-IOV virtual function: set KERNELTEST_VF to the PCI address of one that nobody uses")
+	}
+	dir := filepath.Join("/sys/bus/pci/devices", address)
+	pf, err := os.Readlink(filepath.Join(dir, "physfn"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := os.ReadDir(filepath.Join(dir, "net"))
+	if err != nil || len(links) == 0 {
+		t.Fatalf("%s has no link here: %v", address, err)
+	}
+	return cnichain.Device{
+		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: []string{"host-device"},
+	}
+}
+
+// vfBench has a virtual function with settings that an admin has made.
+type vfBench struct {
+	host
+	pf       netlink.Link
+	index    int
+	baseline cnichain.Device
+}
+
+func newVFBench(t *testing.T) *vfBench {
+	device := virtualFunction(t)
+	v := &vfBench{host: host{T: t}}
+	links, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", device.PF, "net"))
+	v.must(err)
+	v.pf, err = netlink.LinkByName(links[0].Name())
+	v.must(err)
+	functions, err := filepath.Glob(filepath.Join("/sys/bus/pci/devices", device.PF, "virtfn*"))
+	v.must(err)
+	for i := range functions {
+		if target, err := os.Readlink(functions[i]); err == nil && filepath.Base(target) == device.PCIAddress {
+			v.index, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(functions[i]), "virtfn"))
+			v.must(err)
+		}
+	}
+	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 5, 2)) // the admin's
+	v.must(netlink.LinkSetVfTrust(v.pf, v.index, true))
+	v.baseline, err = cnichain.LinuxHost{}.Snapshot(device)
+	v.must(err)
+	if v.baseline.VF == nil || v.baseline.VF.VLAN != 5 || v.baseline.VF.QoS != 2 || !v.baseline.VF.Trust || v.baseline.Driver == "" {
+		t.Fatalf("the baseline is %+v, %+v", v.baseline, v.baseline.VF)
+	}
+	return v
+}
+
+// spoil leaves the function as the worst of pods would.
+func (v *vfBench) spoil(handle *netlink.Handle, name string) {
+	v.Helper()
+	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 77, 0))
+	v.must(netlink.LinkSetVfSpoofchk(v.pf, v.index, !v.baseline.VF.SpoofChk))
+	v.must(netlink.LinkSetVfTxRate(v.pf, v.index, 100))
+	v.must(netlink.LinkSetVfHardwareAddr(v.pf, v.index, []byte{2, 0, 0, 0, 0, 0x99}))
+	link, err := handle.LinkByName(name)
+	v.must(err)
+	v.must(handle.LinkSetDown(link))
+	v.must(handle.LinkSetHardwareAddr(link, []byte{2, 0, 0, 0, 0, 0x99}))
+	v.must(handle.LinkSetMTU(link, 1280))
+	v.must(handle.LinkSetName(link, "mine"))
+}
+
+// home waits until the function is as it was: after its namespace has gone it is nowhere for a moment.
+func (v *vfBench) home() {
+	v.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		err := cnichain.LinuxHost{}.Restore(v.baseline)
+		if err == nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			v.Fatal(err)
+		}
+	}
+	now, err := cnichain.LinuxHost{}.Snapshot(v.baseline)
+	v.must(err)
+	now.Index = v.baseline.Index // another one if it was taken
+	if diff := cmp.Diff(v.baseline, now); diff != "" {
+		v.Errorf("the function is not as it was (-before +now):\n%s", diff)
+	}
+}
+
+// A function that comes back from a namespace that was destroyed has another name, address and MTU, and its PF has kept
+// what the pod's plugins had set.
+func TestVFIsRestored(t *testing.T) {
+	v := newVFBench(t)
+	pod := cnitest.NewPod(t, "vf")
+	namespace, err := netns.GetFromPath(pod)
+	v.must(err)
+	link, err := netlink.LinkByName(v.baseline.IfName)
+	v.must(err)
+	v.must(netlink.LinkSetNsFd(link, int(namespace)))
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	v.must(err)
+	v.spoil(handle, v.baseline.IfName)
+	handle.Close()
+	v.must(namespace.Close())
+	cnitest.RemovePod(pod)
+	v.home()
+}
+
+// The same through a chain, while the pod lives: the application has renamed the link and left another under its name, and
+// the plugin finds nothing by that name.
+func TestVFComesHomeFromAChain(t *testing.T) {
+	v := newVFBench(t)
+	b := &bench{host: v.host, dir: t.TempDir(), pod: cnitest.NewPod(t, "chain"), pin: "/run/netns/dra-vf"}
+	b.restart()
+	t.Cleanup(func() { _ = b.db.Close() })
+	b.executor.Dirs = []string{cnitest.RealPlugins(t)}
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	v.must(yaml.UnmarshalStrict([]byte(`[{name: vf, type: host-device, selector: {cel: "true"}}]`), &topology.Spec.Steps))
+	plugins, err := b.executor.Probe(context.Background(), cnichain.Types(topology))
+	v.must(err)
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Schemas: cnichain.DefaultSchemas(), Plugins: plugins,
+		Devices: []cnichain.RootDevice{{Step: "vf", Device: v.baseline}},
+	})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	made := cnichain.NewAttachment("vf", cnichain.Pod{Namespace: "ns", Name: "p"}, []cnichain.Plan{*plan})
+	made.Pin = b.pin
+	v.must(b.add(made))
+	v.must(inPod(b.pod, func(handle *netlink.Handle) error {
+		v.spoil(handle, "net1")
+		return handle.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "net1"}})
+	}))
+	v.must(b.executor.Del(context.Background(), made))
+	v.must(inPod(b.pod, func(handle *netlink.Handle) error { _, err := handle.LinkByName("net1"); return err }))
+	v.home()
+}
