@@ -102,9 +102,16 @@ type Link struct {
 	Index    int      `json:"index"`
 	MAC      string   `json:"mac,omitempty"`
 	MTU      int      `json:"mtu,omitempty"`
-	// Parent is the index of the link that this one stands on (IFLA_LINK), 0 without one. It may be in another namespace.
-	Parent int `json:"parent,omitempty"`
+	// Kind is the kernel's kind of link: veth, macvlan...; "device" for hardware.
+	Kind string `json:"kind,omitempty"`
+	// Parent is the index of the link that this one stands on, or of a veth's other end (IFLA_LINK); 0 without one.
+	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
+	Parent          int  `json:"parent,omitempty"`
+	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
 }
+
+// kindVeth is the kind of a link that is one end of a pair.
+const kindVeth = "veth"
 
 // NewAttachment makes the record of a sandbox from the plans of its claims, which must be in the order of the pod's
 // resource claims. Nothing has been run yet; interface names are given by [AssignNames].

@@ -109,7 +109,7 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		for i := range attachment.Steps {
 			record := &attachment.Steps[i]
 			key := record.Step.Network + "/" + record.Step.Type
-			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Step.Network != defaultNetwork(record.Topology, record.Step.Name) || record.Stdin == nil {
+			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil || !ownNetwork(record) {
 				continue
 			}
 			if networks[key] == nil {
@@ -132,6 +132,11 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func ownNetwork(record *StepRecord) bool {
+	step := &record.Step
+	return step.Network == defaultNetwork(record.Topology, step.Name, step.Instance, step.Makes)
 }
 
 // gcStdin is the configuration of an ADD with the attachments that are valid, and without its result.

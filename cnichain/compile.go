@@ -80,8 +80,14 @@ func (c *compiler) distribute() (byStep map[string][]Device, instances int) {
 	return byStep, instances
 }
 
-// defaultNetwork is the CNI network of a step that names none.
-func defaultNetwork(topology, step string) string { return topology + "." + step }
+// defaultNetwork is the CNI network of a step that names none. Instances share one, and with it addresses; but plugins that
+// work on another's interface know what they have made by network and container alone.
+func defaultNetwork(topology, step string, instance int, makes bool) string {
+	if instance > 0 && !makes {
+		return fmt.Sprintf("%s.%s.%d", topology, step, instance)
+	}
+	return topology + "." + step
+}
 
 // ClassName is the name of the DeviceClass of a root step.
 func ClassName(topology, step string) string { return topology + "-" + step }
@@ -181,7 +187,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
 	if network == "" {
-		network = defaultNetwork(c.topology.Name, step.Name)
+		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type))
 	}
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,

@@ -90,8 +90,10 @@ func (e *Executor) finish(attachment *Attachment) error {
 			return nil
 		}
 	}
-	if err := e.Host.Unpin(attachment.Pin); err != nil {
-		return err
+	for _, path := range []string{standIn(attachment), attachment.Pin} {
+		if err := e.Host.Unpin(path); err != nil {
+			return err
+		}
 	}
 	return e.Journal.Delete(attachment.SandboxID)
 }

@@ -30,7 +30,7 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 		if err != nil {
 			return device, err
 		}
-		remember(&device, link.Attrs())
+		remember(&device, link)
 	}
 	device.Driver = driverOf(&device)
 	if device.PF != "" {
@@ -43,10 +43,12 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 	return device, nil
 }
 
-func remember(device *Device, attrs *netlink.LinkAttrs) {
+func remember(device *Device, link netlink.Link) {
+	attrs := link.Attrs()
+	device.Kind = link.Type()
 	device.IfName, device.Index, device.MAC, device.MTU = attrs.Name, attrs.Index, attrs.HardwareAddr.String(), attrs.MTU
 	device.Up = attrs.Flags&net.FlagUp != 0
-	device.AltNames = slices.Sorted(slices.Values(attrs.AltNames))
+	device.AltNames, device.Alias = slices.Sorted(slices.Values(attrs.AltNames)), attrs.Alias
 }
 
 // driverOf is the kernel driver of the hardware, "" for virtual links.
@@ -73,12 +75,17 @@ func (h LinuxHost) Restore(device Device) error {
 		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name, device.PCIAddress, device.Driver, driver)
 	}
 	if device.IfName != "" {
-		if err := restoreLink(handle, &device); err != nil {
+		if _, err := findDevice(handle, &device); err != nil {
 			return err
 		}
 	}
-	if device.VF != nil {
-		return restoreVF(handle, &device)
+	if device.VF != nil { // first, since a function may not have an address that its PF does not allow
+		if err := restoreVF(handle, &device); err != nil {
+			return err
+		}
+	}
+	if device.IfName != "" {
+		return restoreLink(handle, &device)
 	}
 	return nil
 }
@@ -101,8 +108,9 @@ func restoreLink(handle *netlink.Handle, device *Device) error {
 	return nil
 }
 
-// findDevice finds hardware by its PCI address. Another link is the device if two of name, index and address are its own:
-// any one of them may have changed, or belong to another by now.
+// findDevice finds hardware by its PCI address. Another link is the device if it has the name that devices have on their way
+// home, or if two of name, index and address are its own: any one of them may have changed, or belong to another by now. A
+// plugin may have given it another name at another index; then it is the only link of its kind with the address.
 func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	links, err := listLinks(handle)
 	if err != nil {
@@ -112,9 +120,15 @@ func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 		return findByPCI(links, device)
 	}
 	for _, link := range links {
-		if attrs := link.Attrs(); matches(attrs, device) >= 2 || device.Index == 0 && attrs.Name == device.IfName {
+		if attrs := link.Attrs(); attrs.Name == transitName(device) || matches(attrs, device) >= 2 || device.Index == 0 && attrs.Name == device.IfName {
 			return link, nil
 		}
+	}
+	alike := slices.DeleteFunc(links, func(link netlink.Link) bool {
+		return device.MAC == "" || link.Type() != device.Kind || link.Attrs().HardwareAddr.String() != device.MAC
+	})
+	if len(alike) == 1 {
+		return alike[0], nil
 	}
 	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName, device.Index, device.MAC, os.ErrNotExist)
 }
@@ -156,22 +170,13 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 	attrs := link.Attrs()
 	up := attrs.Flags&net.FlagUp != 0
 	if attrs.Name != device.IfName {
-		if err := rename(handle, link, device.IfName); err != nil {
-			return err
-		}
-		up = false
+		up = false // a link that gets a name is set down
 	}
-	for _, name := range device.AltNames {
-		if !slices.Contains(attrs.AltNames, name) {
-			if err := handle.LinkAddAltName(link, name); err != nil {
-				return fmt.Errorf("alternative name %s: %w", name, err)
-			}
-		}
+	if err := setNames(handle, link, device, device.IfName); err != nil {
+		return err
 	}
-	if mac, err := net.ParseMAC(device.MAC); err == nil && attrs.HardwareAddr.String() != mac.String() {
-		if err := handle.LinkSetHardwareAddr(link, mac); err != nil {
-			return fmt.Errorf("address %s: %w", mac, err)
-		}
+	if err := setAddress(handle, link, device); err != nil {
+		return err
 	}
 	if device.MTU > 0 && attrs.MTU != device.MTU {
 		if err := handle.LinkSetMTU(link, device.MTU); err != nil {
@@ -187,12 +192,51 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 	return nil
 }
 
-func rename(handle *netlink.Handle, link netlink.Link, name string) error {
-	for _, alt := range link.Attrs().AltNames {
-		if alt != name {
-			continue
+// setNames gives a link a name, and the alternative names and label of the device's baseline and no others.
+func setNames(handle *netlink.Handle, link netlink.Link, device *Device, name string) error {
+	attrs := link.Attrs()
+	for _, alt := range attrs.AltNames {
+		if !slices.Contains(device.AltNames, alt) {
+			if err := handle.LinkDelAltName(link, alt); err != nil {
+				return fmt.Errorf("alternative name %s: %w", alt, err)
+			}
 		}
-		if err := handle.LinkDelAltName(link, alt); err != nil {
+	}
+	if attrs.Name != name {
+		if err := rename(handle, link, name); err != nil {
+			return err
+		}
+	}
+	for _, alt := range device.AltNames {
+		if !slices.Contains(attrs.AltNames, alt) {
+			if err := handle.LinkAddAltName(link, alt); err != nil {
+				return fmt.Errorf("alternative name %s: %w", alt, err)
+			}
+		}
+	}
+	if attrs.Alias != device.Alias {
+		if err := handle.LinkSetAlias(link, device.Alias); err != nil {
+			return fmt.Errorf("alias %q: %w", device.Alias, err)
+		}
+	}
+	return nil
+}
+
+func setAddress(handle *netlink.Handle, link netlink.Link, device *Device) error {
+	mac, err := net.ParseMAC(device.MAC)
+	if err != nil || link.Attrs().HardwareAddr.String() == mac.String() {
+		return nil //nolint:nilerr // links without an address have none to be set
+	}
+	if err := handle.LinkSetHardwareAddr(link, mac); err != nil {
+		return fmt.Errorf("address %s: %w", mac, err)
+	}
+	return nil
+}
+
+// rename sets the link down first, as older kernels want it. One of its own alternative names must go to become its name.
+func rename(handle *netlink.Handle, link netlink.Link, name string) error {
+	if slices.Contains(link.Attrs().AltNames, name) {
+		if err := handle.LinkDelAltName(link, name); err != nil {
 			return err
 		}
 	}
@@ -205,7 +249,7 @@ func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	return nil
 }
 
-// differences lists what is not as the baseline says. More alternative names than before are no harm.
+// differences lists what is not as the baseline says.
 func differences(attrs *netlink.LinkAttrs, device *Device) []string {
 	var wrong []string
 	differs := func(what string, is, was any) {
@@ -221,10 +265,38 @@ func differences(attrs *netlink.LinkAttrs, device *Device) []string {
 		differs("MTU", attrs.MTU, device.MTU)
 	}
 	differs("up", attrs.Flags&net.FlagUp != 0, device.Up)
-	for _, name := range device.AltNames {
-		differs("alternative name "+name, slices.Contains(attrs.AltNames, name), true)
+	if is := slices.Sorted(slices.Values(attrs.AltNames)); !slices.Equal(is, device.AltNames) {
+		differs("alternative names", strings.Join(is, " "), strings.Join(device.AltNames, " "))
 	}
+	differs("alias", attrs.Alias, device.Alias)
 	return wrong
+}
+
+// Undress leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a say.
+func (LinuxHost) Undress(path string, index int, device Device) error {
+	err := inNamespace(path, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByIndex(index)
+		if err != nil {
+			return err
+		}
+		if device.PCIAddress == "" {
+			if err := setAddress(handle, link, &device); err != nil {
+				return err
+			}
+		}
+		for _, alt := range link.Attrs().AltNames {
+			if !slices.Contains(device.AltNames, alt) {
+				if err := handle.LinkDelAltName(link, alt); err != nil {
+					return fmt.Errorf("alternative name %s: %w", alt, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot prepare device %s in %s to come home: %w", device.Name, path, err)
+	}
+	return nil
 }
 
 // SendHome moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either side.
@@ -239,7 +311,7 @@ func (LinuxHost) SendHome(path string, index int, device Device) error {
 		if err != nil {
 			return err
 		}
-		if err := rename(handle, link, transitName(&device)); err != nil {
+		if err := setNames(handle, link, &Device{}, transitName(&device)); err != nil {
 			return err
 		}
 		return handle.LinkSetNsFd(link, int(home))

@@ -110,8 +110,11 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	if err == nil {
 		return output, nil
 	}
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
+	case ctx.Err() != nil:
+		err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
 	}
 	return output, &ExecError{
 		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)), Err: pluginError(output, err),
@@ -150,7 +153,7 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a CNI plugin that an earlier driver has started still runs after %s (it holds %s)", limit, e.Lock)
+			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)", limit, e.Lock)
 		case <-ticker.C:
 		}
 	}

@@ -98,13 +98,24 @@ func (e *StepError) Error() string {
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
+// UndoError says that a failed ADD could not be undone yet.
+type UndoError struct{ Cause, Undo error }
+
+// Error tells both.
+func (e *UndoError) Error() string {
+	return fmt.Sprintf("%v; and it could not be undone yet: %v", e.Cause, e.Undo)
+}
+
+// Unwrap returns both.
+func (e *UndoError) Unwrap() []error { return []error{e.Cause, e.Undo} }
+
 func stepError(record *StepRecord, command string, err error) error {
 	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type, Command: command, Err: err}
 }
 
 // Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
-// name of the node. On error everything is undone before Add returns; what could not be undone is part of the error, and
-// the attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
+// name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError, and the
+// attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
 // when ctx ends.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	err := e.add(ctx, attachment, netns, node)
@@ -114,7 +125,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
 	if undoErr := e.Del(undo, attachment); undoErr != nil {
-		return fmt.Errorf("%w; and it could not be undone yet: %w", err, undoErr)
+		return &UndoError{Cause: err, Undo: undoErr}
 	}
 	return err
 }
@@ -195,27 +206,37 @@ func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure 
 	if link == nil {
 		return false
 	}
-	if device := record.Step.Device; device != nil && (isDevice(link, device) || device.Index != 0 && link.Parent == device.Index) {
+	device := record.Step.Device
+	if device != nil && (isDevice(link, device) || standsOn(link, device.Index, true)) {
 		return false
 	}
 	for _, parent := range record.Step.DependsOn {
-		if made := attachment.Steps[parent].Link; made != nil && made.Index == link.Parent {
+		if made := attachment.Steps[parent].Link; made != nil && standsOn(link, made.Index, false) {
 			return false
 		}
 	}
 	return true
 }
 
+// standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces say
+// nothing, and the other end of a veth is no parent.
+func standsOn(link *Link, index int, elsewhere bool) bool {
+	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != kindVeth
+}
+
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
 // failed ADD is followed by DEL, which would delete another's interface of the same name.
 func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node string) error {
 	resolve := scope(attachment, record, node)
-	if isTemplate(record.Step.IfName) {
+	switch {
+	case isTemplate(record.Step.IfName):
 		name, err := e.templates.renderString(record.Step.IfName, "ifName", resolve)
 		if err != nil {
 			return err
 		}
 		record.IfName = name
+	case record.IfName == "" && len(record.Step.DependsOn) > 0: // the parent's was a template
+		record.IfName = attachment.Steps[record.Step.DependsOn[0]].IfName
 	}
 	if err := checkIfName(record.IfName); err != nil {
 		return err

@@ -3,6 +3,7 @@ package cnichain
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,6 +29,12 @@ type Host interface {
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link of the namespace at the path. One that is not there is no error.
 	Remove(netns string, index int) error
+	// Undress gives a device that is in the namespace at the path its address back and takes other names and labels from
+	// it that its baseline does not have: an application must not keep it from coming home.
+	Undress(netns string, index int, device Device) error
+	// StandIn makes a network namespace at a path, with one link that has a name and addresses: for plugins whose DEL
+	// finds out from the interface what to remove elsewhere, when the interface is gone. Unpin removes it.
+	StandIn(path, name string, addresses []net.IPNet) error
 	// SendHome moves the link that is the device from the namespace at the path to the host's, under whatever name;
 	// Restore does the rest.
 	SendHome(netns string, index int, device Device) error
@@ -88,7 +95,10 @@ func (LinuxHost) Links(path string) ([]Link, error) {
 		found, err := listLinks(handle)
 		for _, link := range found {
 			attrs := link.Attrs()
-			links = append(links, Link{Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Parent: attrs.ParentIndex})
+			links = append(links, Link{
+				Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
+				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
+			})
 		}
 		return err
 	})

@@ -37,8 +37,10 @@ type Device struct {
 	PF string `json:"pf,omitempty"`
 	// The rest is the device's baseline, as [Host.Snapshot] reads it while the device is free: what it must look like
 	// when it has come home.
+	Kind     string    `json:"kind,omitempty"`
 	Index    int       `json:"index,omitempty"`
 	AltNames []string  `json:"altNames,omitempty"`
+	Alias    string    `json:"alias,omitempty"`
 	MAC      string    `json:"mac,omitempty"`
 	MTU      int       `json:"mtu,omitempty"`
 	Up       bool      `json:"up,omitempty"`

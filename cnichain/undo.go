@@ -3,6 +3,7 @@ package cnichain
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"slices"
 )
@@ -107,6 +108,10 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	switch where {
 	case nowhere, foreign:
 		return e.delWithoutNetns(ctx, attachment, record)
+	case absent:
+		if record.Step.Quirks.DelNeedsInterface && record.Failures+1 < repairAfter {
+			return e.delWithoutNetns(ctx, attachment, record)
+		}
 	case apart:
 		if _, err := e.takeOut(attachment, record); err != nil {
 			return err
@@ -116,7 +121,10 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		if err := e.Host.Rename(attachment.Pin, link.Index, record.IfName); err != nil {
 			return err
 		}
-	case named, absent:
+	case named:
+	}
+	if err := e.undress(attachment, record, link); err != nil {
+		return err
 	}
 	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
 	if failure == nil {
@@ -130,13 +138,24 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	return e.releaseAddresses(ctx, attachment, record)
 }
 
+// undress makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
+func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Link) error {
+	_, exclusive := ownedDevice(record)
+	if link == nil || !exclusive || !record.Step.Makes || !errors.Is(e.Host.Restore(*record.Step.Device), os.ErrNotExist) {
+		return nil
+	}
+	return e.Host.Undress(attachment.Pin, link.Index, *record.Step.Device)
+}
+
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel, path: record.Step.Path, stdin: delStdin(record)}
-	switch record.Step.Quirks.DelWithoutNetns {
-	case delNetnsSkip:
+	switch {
+	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
+		return e.delStandIn(ctx, attachment, record, plan)
+	case record.Step.Quirks.DelWithoutNetns == delNetnsSkip:
 		return e.releaseAddresses(ctx, attachment, record)
-	case delNetnsStalePath:
+	case record.Step.Quirks.DelWithoutNetns == delNetnsStalePath:
 		plan.netns = attachment.Pin + ".gone" // where nothing ever is
 	}
 	_, err := e.call(ctx, attachment, record, plan)
@@ -148,6 +167,28 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	}
 	return nil
 }
+
+// delStandIn calls DEL on an interface that is made for it.
+func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (err error) {
+	result, err := parseResult(record.Result, record.Step.CNIVersion)
+	if err != nil {
+		return err
+	}
+	var addresses []net.IPNet
+	for _, ip := range result.IPs {
+		addresses = append(addresses, ip.Address)
+	}
+	plan.netns = standIn(attachment)
+	if err := e.Host.StandIn(plan.netns, record.IfName, addresses); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Host.Unpin(plan.netns)) }()
+	_, err = e.call(ctx, attachment, record, plan)
+	return err
+}
+
+// standIn is where the namespace of a stand-in is. A crash may leave it; then it goes with the pin.
+func standIn(attachment *Attachment) string { return attachment.Pin + ".standin" }
 
 // releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
 // "Delegated plugin execution procedure").
@@ -244,7 +285,5 @@ func hasIndex(links []Link, index int) bool {
 	return slices.ContainsFunc(links, func(link Link) bool { return link.Index == index })
 }
 
-// isDevice says whether a link in a pod is a device of the host: a move keeps address and, mostly, index.
-func isDevice(link *Link, device *Device) bool {
-	return device.MAC != "" && link.MAC == device.MAC || device.Index != 0 && link.Index == device.Index
-}
+// isDevice says whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
+func isDevice(link *Link, device *Device) bool { return device.MAC != "" && link.MAC == device.MAC }

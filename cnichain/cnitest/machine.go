@@ -2,12 +2,10 @@ package cnitest
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // machineVariable is the environment variable that tells a test process that it is inside.
@@ -81,15 +81,10 @@ func furnish(t *testing.T) {
 func NewPod(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join("/run/netns", name)
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends, and with it its hold on the namespace
-		made <- newNamespace(path)
-	}()
-	if err := <-made; err != nil {
-		t.Fatalf("cannot make pod %s: %v", name, err)
-	}
 	t.Cleanup(func() { RemovePod(path) })
+	if err := cnichain.NewNamespace(path); err != nil {
+		t.Fatal(err)
+	}
 	eth0 := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod" + name}, PeerName: "eth0"}
 	namespace, err := netns.GetFromPath(path)
 	if err == nil {
@@ -101,16 +96,6 @@ func NewPod(t *testing.T, name string) (path string) {
 		t.Fatalf("cannot make eth0 of pod %s: %v", name, err)
 	}
 	return path
-}
-
-func newNamespace(path string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, nil, 0o444); err != nil {
-		return err
-	}
-	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
 }
 
 // RemovePod lets go of a pod's namespace, as a runtime does at its end. The namespace lives on while it is pinned.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -209,6 +210,17 @@ func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
+// Undress implements cnichain.Host.
+func (n *Node) Undress(string, int, cnichain.Device) error { return nil }
+
+// StandIn implements cnichain.Host.
+func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods[path] = map[string]cnichain.Link{name: {Name: name, Index: n.next()}}
+	return nil
+}
+
 // Snapshot implements cnichain.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
@@ -244,7 +256,7 @@ func (n *Node) Pin(_, pin string) error {
 func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.kept {
+	if !n.kept || strings.HasSuffix(pin, ".standin") {
 		delete(n.pods, pin)
 	}
 	return nil

@@ -3,7 +3,6 @@ package kerneltest
 import (
 	"errors"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -56,15 +55,7 @@ type tampering struct {
 	lost bool
 	// foreign is a link that the application has made and keeps.
 	foreign string
-	// bug says what the executor gets wrong yet, always or only where indexes collide.
-	bug, bugWithCollision string
 }
-
-const (
-	bugIndex = "an index of the host is compared with those of the pod: findInPod takes a link of the pod's own for the device, " +
-		"and findDevice does not know a device that has another index and name or address by now"
-	bugAltName = "SendHome and Restore leave altnames of the application on the device"
-)
 
 func tamperings() map[string]tampering {
 	change := func(do func(*netlink.Handle, netlink.Link) error) func(*realPod) {
@@ -77,11 +68,11 @@ func tamperings() map[string]tampering {
 		return change(func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, name) })
 	}
 	return map[string]tampering{
-		"alias removed":                 {attempts: 2, happens: alias(""), bugWithCollision: bugIndex},
-		"alias of another":              {happens: alias("other0"), bugWithCollision: bugIndex},
-		"alias of a link of the host":   {attempts: 2, happens: alias("lo"), bugWithCollision: bugIndex},
-		"altname added":                 {happens: altName("application"), bug: bugAltName},
-		"altname of a link of the host": {attempts: 2, happens: altName("up0p"), bug: bugAltName},
+		"alias removed":                 {attempts: 2, happens: alias("")},
+		"alias of another":              {happens: alias("other0")},
+		"alias of a link of the host":   {attempts: 2, happens: alias("lo")},
+		"altname added":                 {happens: altName("application")},
+		"altname of a link of the host": {attempts: 2, happens: altName("up0p")},
 		"altname removed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
 			return h.LinkDelAltName(link, "uplink-zero")
 		})},
@@ -96,27 +87,18 @@ func tamperings() map[string]tampering {
 				return nil
 			})
 		}},
-		"address changed": {bugWithCollision: bugIndex, happens: change(func(h *netlink.Handle, link netlink.Link) error {
+		"address changed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
 			return h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77})
 		})},
-		"address and name changed": {bugWithCollision: bugIndex, happens: change(func(h *netlink.Handle, link netlink.Link) error {
+		"address and name changed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
 			return errors.Join(h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), h.LinkSetDown(link), h.LinkSetName(link, "mine0"))
 		})},
-		"deleted": {lost: true, happens: func(p *realPod) { deleted(p) }, bugWithCollision: bugIndex},
+		"deleted": {lost: true, happens: func(p *realPod) { deleted(p) }},
 		"name taken on the host": {
-			happens:          func(p *realPod) { p.bridge("up0") },
-			complaint:        []string{"up0"},
-			repair:           func(p *realPod) { p.onHost("up0", netlink.LinkDel) },
-			bugWithCollision: bugIndex,
+			happens:   func(p *realPod) { p.bridge("up0") },
+			complaint: []string{"up0"},
+			repair:    func(p *realPod) { p.onHost("up0", netlink.LinkDel) },
 		},
-	}
-}
-
-// known skips what is known to be wrong, unless asked for.
-func (l *realLab) known(bug string) {
-	l.Helper()
-	if bug != "" && os.Getenv("KERNELTEST_BUGS") == "" {
-		l.Skipf("known bug (KERNELTEST_BUGS=1 shows it): %s", bug)
 	}
 }
 
@@ -128,12 +110,10 @@ func TestRealHostDeviceTamperedWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Run("indexes differ", func(t *testing.T) {
 				l := newRealLab(t, nil)
-				l.known(tampering.bug)
 				tampering.try(l, 4243)
 			})
 			t.Run("indexes collide", func(t *testing.T) {
 				l := newRealLab(t, nil)
-				l.known(tampering.bug + tampering.bugWithCollision)
 				tampering.try(l, 4242)
 			})
 		})
@@ -167,7 +147,7 @@ func (z tampering) try(l *realLab, eth1 int) {
 	a.del()
 	want = with(want, a.about(z.foreign)...)
 	if z.lost {
-		want = with(without(want, "up0", "up0p"), "host file /run/cni/tuning/sandbox-a_net1.json")
+		want = without(want, "up0", "up0p")
 	}
 	l.expect(want)
 	l.leases()
@@ -237,16 +217,14 @@ func TestRealHostDeviceAlias(t *testing.T) {
 	for name, test := range map[string]struct {
 		alias   string
 		happens func(*realPod) []string
-		bug     string
 	}{
-		"none":               {"", nothing, ""},
-		"none, brought home": {"", swapped, "SendHome leaves the alias that host-device has set: the baseline has no alias"},
-		"some":               {"rack 7", nothing, "host-device clears the alias, and the baseline has none"},
-		"some, brought home": {"rack 7", swapped, "host-device overwrites the alias, and the baseline has none"},
+		"none":               {"", nothing},
+		"none, brought home": {"", swapped},
+		"some":               {"rack 7", nothing},
+		"some, brought home": {"rack 7", swapped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
-			l.known(test.bug)
 			l.uplink("up0")
 			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, test.alias) })
 			a := l.pod("a", l.plan("first", realKinds()["host-device"].steps("host-device"), l.exclusive("link", "up0")))

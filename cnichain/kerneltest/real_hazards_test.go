@@ -52,15 +52,13 @@ type hazard struct {
 	ends bool
 	// kills is true when a device that was moved into the pod does not exist any more.
 	kills bool
-	// blinds is true when tuning's DEL can't see the interface: it then leaves the file with what to restore.
-	blinds bool
 }
 
 func hazards() []hazard {
 	return []hazard{
 		{name: "none", happens: nothing},
 		{name: "runtime let go", ends: true, happens: func(p *realPod) []string { p.end(); return nil }},
-		{name: "reboot", ends: true, kills: true, blinds: true, happens: func(p *realPod) []string { p.reboot(); return nil }},
+		{name: "reboot", ends: true, kills: true, happens: func(p *realPod) []string { p.reboot(); return nil }},
 		{name: "driver restarted", happens: restarted},
 		{name: "DEL twice", happens: deletedOnce},
 		{name: "DEL twice, then no pod", ends: true, happens: func(p *realPod) []string {
@@ -71,19 +69,19 @@ func hazards() []hazard {
 		}},
 		{name: "renamed", happens: renamed},
 		{name: "renamed and let go", ends: true, happens: func(p *realPod) []string { renamed(p); p.end(); return nil }},
-		{name: "deleted", kills: true, blinds: true, happens: deleted},
-		{name: "deleted and let go", ends: true, kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); p.end(); return nil }},
-		{name: "renamed, and a veth has the name", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeVeth("net1") }},
-		{name: "renamed, and a bridge has the name", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeBridge("net1") }},
-		{name: "renamed, and a bridge has it as altname", blinds: true, happens: func(p *realPod) []string { renamed(p); return p.makeBridge("own0", "net1") }},
-		{name: "renamed, and eth0 has it as altname", blinds: true, happens: func(p *realPod) []string {
+		{name: "deleted", kills: true, happens: deleted},
+		{name: "deleted and let go", ends: true, kills: true, happens: func(p *realPod) []string { deleted(p); p.end(); return nil }},
+		{name: "renamed, and a veth has the name", happens: func(p *realPod) []string { renamed(p); return p.makeVeth("net1") }},
+		{name: "renamed, and a bridge has the name", happens: func(p *realPod) []string { renamed(p); return p.makeBridge("net1") }},
+		{name: "renamed, and a bridge has it as altname", happens: func(p *realPod) []string { renamed(p); return p.makeBridge("own0", "net1") }},
+		{name: "renamed, and eth0 has it as altname", happens: func(p *realPod) []string {
 			renamed(p)
 			p.link("eth0", func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, "net1") })
 			return []string{"eth0"}
 		}},
-		{name: "deleted, and a veth has the name", kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); return p.makeVeth("net1") }},
-		{name: "deleted, and a bridge has the name", kills: true, blinds: true, happens: func(p *realPod) []string { deleted(p); return p.makeBridge("net1") }},
-		{name: "swapped with eth0", moves: "eth0", blinds: true, happens: swapped},
+		{name: "deleted, and a veth has the name", kills: true, happens: func(p *realPod) []string { deleted(p); return p.makeVeth("net1") }},
+		{name: "deleted, and a bridge has the name", kills: true, happens: func(p *realPod) []string { deleted(p); return p.makeBridge("net1") }},
+		{name: "swapped with eth0", moves: "eth0", happens: swapped},
 		{name: "changed", happens: changed},
 		{name: "files of plugins wiped", happens: func(p *realPod) []string { p.wipe("/var/lib/cni", "/run/cni", realLeases); return nil }},
 		{name: "files wiped and rebooted", ends: true, kills: true, happens: func(p *realPod) []string {
@@ -193,9 +191,6 @@ func (z hazard) try(l *realLab, plugin string, kind realKind) {
 	}
 	if z.kills && device.Device.Exclusive {
 		want = without(want, "up0", "up0p")
-	}
-	if z.blinds {
-		want = with(want, "host file /run/cni/tuning/"+p.attachment.SandboxID+"_net1.json")
 	}
 	p.del()
 	if z.ends {

@@ -22,7 +22,6 @@ type shape struct {
 	links   []string
 	// state has parts of lines of what the state has meanwhile, by the line's second word.
 	state map[string][]string
-	bug   string
 }
 
 func uplinks(names ...string) func(*realLab) []cnichain.RootDevice {
@@ -93,7 +92,6 @@ func shapes() map[string]shape {
 		"after a step with a templated name": {
 			steps:   wants(`"m-{{ device.ifName }}"`) + "\n- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}",
 			devices: uplinks("up0"), links: []string{"m-up0 macvlan mtu=1400 up=true 10.1.0.2/24"},
-			bug: "AssignNames gives a step that makes no interface its parent's name before a template in that is rendered",
 		},
 		"ptp": {
 			steps: `
@@ -113,7 +111,6 @@ func TestRealShapes(t *testing.T) {
 	for name, shape := range shapes() {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
-			l.known(shape.bug)
 			a := l.pod("a", l.plan("first", shape.steps, shape.devices(l)...))
 			before := l.state()
 			a.add()
@@ -139,9 +136,6 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 			t.Run(plugin+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				l.needs("iptables", "nft")
-				if name != "renamed" {
-					l.known("not the executor's: bridge and ptp leave masquerading rules when DEL does not find the link")
-				}
 				l.Cleanup(func() { _ = exec.Command("nft", "flush", "ruleset").Run() }) // what one leaves is not the next one's
 				l.bridge("br0")
 				steps := "\n- {name: link, type: " + plugin + ", config: {ipMasq: true, ipMasqBackend: iptables, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.3.0.0/24}]]}}}"
@@ -178,9 +172,6 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
-			if name == "bandwidth" {
-				l.known("two instances of one topology have one CNI network name in one container")
-			}
 			l.needs("iptables", "nft")
 			l.needsKind(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb9"}})
 			l.bridge("br0")
@@ -392,7 +383,6 @@ func TestRealNameTakenMeanwhile(t *testing.T) {
 		t.Run(plugin+"/indexes differ", func(t *testing.T) { taken(newRealLab(t, &meddling{}), plugin, kind, 1000) })
 		t.Run(plugin+"/indexes collide", func(t *testing.T) {
 			l := newRealLab(t, &meddling{})
-			l.known("collided compares the parent index of a link of the pod with the device's on the host")
 			taken(l, plugin, kind, 0)
 		})
 	}

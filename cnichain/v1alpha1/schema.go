@@ -96,6 +96,10 @@ type PluginQuirks struct {
 	// addresses, which the driver then releases itself.
 	// +optional
 	DelFailsWithoutNetns bool `json:"delFailsWithoutNetns,omitempty"`
+	// delNeedsInterface is true when DEL finds out from the pod's interface what to remove elsewhere, and leaves that when
+	// the interface is gone; the driver then gives it another one of the same name and addresses, in a namespace of its own.
+	// +optional
+	DelNeedsInterface bool `json:"delNeedsInterface,omitempty"`
 	// checkUnsafe is true when CHECK fails on a healthy attachment, or changes it: the driver then only looks itself.
 	// +optional
 	CheckUnsafe bool `json:"checkUnsafe,omitempty"`

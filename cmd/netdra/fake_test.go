@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// fake is a machine without a kernel: its links are up0, up1 and br0, its plugins those of [cnitest.Node].
+type fake struct {
+	t     *testing.T
+	node  *cnitest.Node
+	dir   string // of plugins, state and files
+	facts discovery.Facts
+	// onCall is called before a plugin call such as "tuning ADD" has an effect.
+	onCall map[string]func()
+	// stuck says that a plugin of an earlier process still runs.
+	stuck error
+	last  map[string]view.View // of namespaces that lost their name
+	// spoil changes how the machine itself looks.
+	spoil func(*view.View)
+	stdin string
+	state string
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	t.Setenv("CNI_PATH", "")
+	t.Setenv("NETDRA_STATE", "")
+	f := &fake{
+		t: t, node: cnitest.NewNode("up0", "up1", "br0"), dir: t.TempDir(), onCall: map[string]func(){}, last: map[string]view.View{},
+		facts: discovery.Facts{Devices: []discovery.Device{
+			{Name: "br0", Interface: "br0", Kind: "bridge", Type: discovery.TypeBridge, NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None},
+			{Name: "up0", Interface: "up0", AltNames: []string{"enp1s0"}, Kind: "veth", Type: "veth", MTU: 1500, NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None},
+			{Name: "up1", Interface: "up1", Kind: "device", Type: discovery.TypeNIC, PCIAddress: "0000:3b:02.1", MTU: 9000, NUMANode: 1, VFIndex: discovery.None, VLANID: discovery.None},
+		}},
+	}
+	f.state = filepath.Join(f.dir, "state")
+	if err := os.Mkdir(filepath.Join(f.dir, "cni"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// machine is the fake as the commands see it.
+func (f *fake) machine() machine {
+	return machine{
+		plugins:       func(string) plugins { return &fakePlugins{Node: f.node, fake: f} },
+		host:          &fakeHost{Node: f.node, fake: f},
+		clock:         instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
+		facts:         func(context.Context) (discovery.Facts, error) { return f.facts, nil },
+		look:          f.look,
+		hold:          func(path string) (string, func(), error) { return path, func() {}, nil },
+		makeNamespace: func(path string) error { return f.node.Pin("", path) },
+		isOwn:         func(path string) bool { return path == "/run/netns/own" },
+		newID:         func() (string, error) { return "netdra-1", nil },
+		mayChange:     func() error { return nil },
+		hostname:      func() (string, error) { return "node-1", nil },
+		netnsDir:      "/run/netns",
+	}
+}
+
+// look shows names only: the fake knows no more.
+func (f *fake) look(path string) (view.View, error) {
+	shown := view.View{Interfaces: []view.Interface{}, Routes: []view.Route{}}
+	if path == "" {
+		for _, name := range []string{"up0", "up1", "br0"} {
+			if device, err := f.node.Snapshot(cnichain.Device{IfName: name}); err == nil {
+				shown.Interfaces = append(shown.Interfaces, view.Interface{Name: name, Index: device.Index, Kind: "device"})
+			}
+		}
+		if f.spoil != nil {
+			f.spoil(&shown)
+		}
+		return shown, nil
+	}
+	if last, gone := f.last[path]; gone && !f.node.Exists(path) {
+		return last, nil
+	}
+	links, err := f.node.Links(path)
+	for _, link := range links {
+		shown.Interfaces = append(shown.Interfaces, view.Interface{Name: link.Name, Index: link.Index, Kind: "veth", MTU: 1500, Up: true, Carrier: true})
+	}
+	return shown, err
+}
+
+// run runs a command line. Outputs have "DIR" for the fake's directory.
+func (f *fake) run(ctx context.Context, arguments ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = f.runTo(ctx, &out, &errs, arguments...)
+	return code, f.normal(out.String()), f.normal(errs.String())
+}
+
+func (f *fake) runTo(ctx context.Context, out, errs interface{ Write([]byte) (int, error) }, arguments ...string) int {
+	full := append([]string{"chain"}, arguments...)
+	if arguments[0] == "run" || arguments[0] == "undo" {
+		full = append(full, "--state", f.state)
+	}
+	return run(ctx, f.machine(), console{in: strings.NewReader(f.stdin), out: out, err: errs}, full...)
+}
+
+func (f *fake) normal(text string) string { return strings.ReplaceAll(text, f.dir, "DIR") }
+
+// write makes a file and returns its path.
+func (f *fake) write(name, content string) string {
+	f.t.Helper()
+	path := filepath.Join(f.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return path
+}
+
+// expect compares a run with what is wanted of it.
+func (f *fake) expect(code, wantCode int, got, want string) {
+	f.t.Helper()
+	if code != wantCode {
+		f.t.Errorf("exit status %d, want %d", code, wantCode)
+	}
+	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), got); diff != "" {
+		f.t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+// expectNode compares the machine.
+func (f *fake) expectNode(want string) {
+	f.t.Helper()
+	if got := f.node.String(); got != want {
+		f.t.Errorf("the machine is %s\nwant           %s", got, want)
+	}
+}
+
+const clean = "host [br0 up0 up1] pods [] leases []"
+
+// fakePlugins has a file for every plugin, since the engine looks whether it was replaced.
+type fakePlugins struct {
+	*cnitest.Node
+	fake *fake
+}
+
+func (p *fakePlugins) FindInPath(plugin string, _ []string) (string, error) {
+	path := filepath.Join(p.fake.dir, "cni", plugin)
+	if plugin == "nowhere" {
+		return "", os.ErrNotExist
+	}
+	return path, os.WriteFile(path, nil, 0o755)
+}
+
+func (p *fakePlugins) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
+	for _, variable := range environ {
+		if command, is := strings.CutPrefix(variable, "CNI_COMMAND="); is {
+			if hook := p.fake.onCall[filepath.Base(path)+" "+command]; hook != nil {
+				hook()
+			}
+		}
+	}
+	return p.Node.Call(ctx, path, stdin, environ)
+}
+
+func (p *fakePlugins) AwaitEarlier(context.Context, time.Duration) error { return p.fake.stuck }
+
+// fakeHost remembers what a namespace held when it lost its name.
+type fakeHost struct {
+	*cnitest.Node
+	fake *fake
+}
+
+func (h *fakeHost) Unpin(pin string) error {
+	if h.Exists(pin) {
+		last, err := h.fake.look(pin)
+		if err != nil {
+			return err
+		}
+		h.fake.last[pin] = last
+	}
+	return h.Node.Unpin(pin)
+}
+
+// instantClock stands still and waits for nothing.
+type instantClock struct{ *testingclock.FakeClock }
+
+func (c instantClock) After(time.Duration) <-chan time.Time {
+	fired := make(chan time.Time, 1)
+	fired <- c.Now()
+	return fired
+}
+
+const linkThenTune = `# host-device, then tuning
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: moved}
+spec:
+  steps:
+  - name: link
+    type: host-device
+    selector: {cel: "true"}
+    config: {mtu: "{{ device.mtu }}", note: "{{ device.ifName }} of {{ pod.name }}", ipam: {type: host-local}}
+  - name: tune
+    type: tuning
+    dependOn: [link]
+    config: {mtu: 1400}
+`

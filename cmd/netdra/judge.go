@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// topologySource says where a topology and what is known of plugins come from.
+type topologySource struct {
+	file    string
+	name    string
+	schemas string
+}
+
+// load reads the topology and the schemas. Every problem is one line of the error, with file and path.
+func (s *topologySource) load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
+	schemas, err := loadSchemas(s.schemas, stdin)
+	if err != nil {
+		return nil, schemas, err
+	}
+	documents, err := readDocuments(s.file, stdin)
+	if err != nil {
+		return nil, schemas, err
+	}
+	found, err := choose(s.file, documents, s.name)
+	if err != nil {
+		return nil, schemas, err
+	}
+	topology, problems := readTopology(found, schemas)
+	return topology, schemas, invalid(topology, problems)
+}
+
+// invalid joins the problems of a topology to an error; nil without any.
+func invalid(topology *v1alpha1.NetworkTopology, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	title := "the topology"
+	if topology != nil && topology.Name != "" {
+		title += " " + topology.Name
+	}
+	return fmt.Errorf("%s is not valid, so nothing was run:\n  %s", title, strings.Join(problems, "\n  "))
+}
+
+// readTopology reads and judges one document; a problem is "file:line: path: reason".
+func readTopology(found *document, schemas cnichain.Schemas) (*v1alpha1.NetworkTopology, []string) {
+	var lines []string
+	topology, problems := decode[*v1alpha1.NetworkTopology](found, kindTopology)
+	for _, problem := range problems {
+		lines = append(lines, found.where()+": "+problem.Error())
+	}
+	if len(problems) > 0 {
+		return topology, lines
+	}
+	for _, problem := range judge(topology, schemas) {
+		lines = append(lines, found.where()+": "+problem.Error())
+	}
+	return topology, lines
+}
+
+// judge reports every problem of a topology as the controller does: of its name and namespaces, its steps, and the
+// expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
+func judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
+	var problems field.ErrorList
+	name := field.NewPath("metadata", "name")
+	for _, problem := range validation.IsDNS1123Subdomain(topology.Name) {
+		problems = append(problems, field.Invalid(name, topology.Name, problem))
+	}
+	if size := len(topology.Name); size > validation.LabelValueMaxLength {
+		problems = append(problems, field.TooLong(name, topology.Name, validation.LabelValueMaxLength))
+	}
+	if allowed := topology.Spec.AllowedNamespaces; allowed != nil {
+		if _, err := metav1.LabelSelectorAsSelector(allowed); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "allowedNamespaces"), allowed, err.Error()))
+		}
+	}
+	problems = append(problems, cnichain.Validate(topology, schemas)...)
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
+			continue // what is missing was said with the steps
+		}
+		if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "steps").Index(i).Child("selector", "cel"), step.Selector.CEL, err.Error()))
+		}
+	}
+	return problems
+}
+
+// rootSteps are the steps that take a device, in order.
+func rootSteps(topology *v1alpha1.NetworkTopology) []string {
+	var names []string
+	for i := range topology.Spec.Steps {
+		if len(topology.Spec.Steps[i].DependOn) == 0 {
+			names = append(names, topology.Spec.Steps[i].Name)
+		}
+	}
+	return names
+}
+
+// classes are the DeviceClasses that a claim must ask for, one for each root step.
+func classes(topology *v1alpha1.NetworkTopology) []string {
+	roots := rootSteps(topology)
+	names := make([]string, len(roots))
+	for i, root := range roots {
+		names[i] = cnichain.ClassName(topology.Name, root)
+	}
+	return names
+}
+
+// loadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin.
+func loadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
+	schemas := cnichain.DefaultSchemas()
+	if path == "" {
+		return schemas, nil
+	}
+	documents, err := readDocuments(path, stdin)
+	if err != nil {
+		return schemas, err
+	}
+	var problems []error
+	for i := range documents {
+		schema, unreadable := decode[*v1alpha1.CNIPluginSchema](&documents[i], kindSchema)
+		if len(unreadable) == 0 {
+			unreadable = judgeSchema(schema)
+		}
+		for _, problem := range unreadable {
+			problems = append(problems, fmt.Errorf("%s: %w", documents[i].where(), problem))
+		}
+		if len(unreadable) == 0 {
+			schemas = schemas.With(*schema)
+		}
+	}
+	if len(documents) == 0 {
+		problems = append(problems, fmt.Errorf("%s is empty: it must have objects of kind %s", path, kindSchema))
+	}
+	return schemas, errors.Join(problems...)
+}
+
+// judgeSchema repeats what the CRD says of the fields that have few values: a wrong word would silently mean the default.
+func judgeSchema(schema *v1alpha1.CNIPluginSchema) []error {
+	var problems []error
+	oneOf := func(path, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			problems = append(problems, fmt.Errorf("%s: %q is not supported: use one of %s", path, value, strings.Join(allowed, ", ")))
+		}
+	}
+	spec := &schema.Spec
+	if spec.CNIType == "" {
+		problems = append(problems, errors.New("spec.cniType: say the file name of the plugin that this is about"))
+	}
+	for i, parameter := range spec.DeviceParameters {
+		if parameter.Parameter == "" {
+			problems = append(problems, fmt.Errorf("spec.deviceParameters[%d].parameter: say the key in the plugin's configuration", i))
+		}
+		oneOf(fmt.Sprintf("spec.deviceParameters[%d].attribute", i), parameter.Attribute, "ifName", "pciAddress")
+	}
+	oneOf("spec.input.prevResult", orDefault(spec.Input.PrevResult, "none"), "none", "optional", "required")
+	oneOf("spec.output.interfaces", orDefault(spec.Output.Interfaces, "creates"), "creates", "modifies")
+	oneOf("spec.quirks.delWithoutNetns", orDefault(spec.Quirks.DelWithoutNetns, "empty"), "empty", "stalePath", "skip")
+	return problems
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// slow is macvlan, but its ADD says that it has begun and waits until it may go on.
+func (r *real) slow() (topology, schemas, started, proceed string) {
+	r.t.Helper()
+	started, proceed = filepath.Join(r.dir, "started"), filepath.Join(r.dir, "proceed")
+	for _, fifo := range []string{started, proceed} {
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.write("slow", fmt.Sprintf(`#!/bin/sh
+config=$(cat)
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}'; exit 0 ;;
+ADD) echo begun > %s; read -r _ < %s ;;
+esac
+echo "$config" | %s/macvlan
+`, started, proceed, r.cni), 0o700)
+	schemas = r.write("schemas.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: slow}\n"+
+		"spec: {cniType: slow, deviceParameters: [{parameter: master, attribute: ifName}]}\n", 0o600)
+	topology = r.topology(`
+  - {name: first, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local, subnet: 10.77.0.0/24}}}
+  - {name: second, type: slow, selector: {cel: "true"}}
+`)
+	return topology, schemas, started, proceed
+}
+
+// start starts the command as a process of its own.
+func (r *real) start(arguments ...string) (*exec.Cmd, *bufio.Scanner) {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), "/proc/self/exe", append([]string{"chain"}, arguments...)...)
+	cmd.Env = append(os.Environ(), processVariable+"=1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		cmd.Stderr = cmd.Stdout
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return cmd, bufio.NewScanner(out)
+}
+
+// startSlow starts a run and returns when its second step is in the middle of ADD.
+func (r *real) startSlow() (cmd *exec.Cmd, out *bufio.Scanner, proceed string) {
+	r.t.Helper()
+	topology, schemas, started, proceed := r.slow()
+	cmd, out = r.start("run", topology, "--schemas", schemas, "-d", "first=uplink0", "-d", "second=uplink0", "--shared", "first", "--shared", "second", "--cni-path", r.path())
+	if begun, err := os.ReadFile(started); err != nil || string(begun) != "begun\n" {
+		r.t.Fatalf("%q, %v", begun, err)
+	}
+	return cmd, out, proceed
+}
+
+// rest reads the output to its end.
+func rest(out *bufio.Scanner) string {
+	var text strings.Builder
+	for out.Scan() {
+		text.WriteString(out.Text() + "\n")
+	}
+	return text.String()
+}
+
+func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	r := newReal(t)
+	killed, _, proceed := r.startSlow()
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait() // it was killed
+	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exitRefused || !strings.Contains(errs, "was ended in the middle of attaching") {
+		t.Errorf("a further run: exit status %d\n%s", code, errs)
+	}
+	undo, out := r.start("undo")
+	for out.Scan() && !strings.Contains(out.Text(), "still runs") { //nolint:revive // reads up to there
+	}
+	if err := os.WriteFile(proceed, []byte("go on\n"), 0o600); err != nil { // ends the ADD of the killed run
+		t.Fatal(err)
+	}
+	text := rest(out)
+	if err := undo.Wait(); err != nil || !strings.Contains(text, "✓ DEL second (slow)") || !strings.Contains(text, "✓ DEL first (macvlan)") {
+		t.Errorf("undo: %v\n%s", err, text)
+	}
+	t.Log(text)
+	r.expectAsBefore()
+}
+
+func TestRunThatIsAskedToEndUndoes(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	r := newReal(t)
+	cmd, out, _ := r.startSlow()
+	for range 2 {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := rest(out)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	t.Log(text)
+	r.expectAsBefore()
+	if code, text := r.undo(); code != exitOK || text != "✓ Nothing is left of earlier runs.\n" {
+		t.Errorf("undo: exit status %d\n%s", code, text)
+	}
+}

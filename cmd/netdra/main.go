@@ -1,0 +1,96 @@
+// Command netdra tries network devices and NetworkTopologies out on a Linux machine, without Kubernetes: for people who
+// write topologies.
+//
+// The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
+// that, so that whatever was begun can be undone by another process. Nothing here knows a CNI plugin by name, and nothing
+// is asked of Kubernetes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := notifyContext()
+	code := run(ctx, linuxMachine(), console{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:]...)
+	stop()
+	os.Exit(code)
+}
+
+// notifyContext ends with the first signal that asks the process to end. Further ones are swallowed: undoing takes no
+// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A reader of
+// the output that goes away (SIGPIPE) ends nothing.
+func notifyContext() (context.Context, context.CancelFunc) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(context.Background(), signals...)
+}
+
+// Exit statuses. They are documented in the help of "chain".
+const (
+	exitOK      = 0
+	exitFailed  = 1 // a step failed or the run was interrupted; everything is undone
+	exitRefused = 2 // nothing was run: usage, topology, device, an earlier run
+	exitLeft    = 3 // something could not be undone
+)
+
+// exitError is an error with the exit status that it ends the process with.
+type exitError struct {
+	code int
+	err  error
+}
+
+// Error is the text of the cause.
+func (e *exitError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *exitError) Unwrap() error { return e.err }
+
+// errShown is the cause of a failure that the output has explained already.
+var errShown = errors.New("shown already")
+
+// run runs a command line and returns the exit status. An error without one of its own was found before anything was run.
+func run(ctx context.Context, on machine, to console, arguments ...string) int {
+	root := rootCommand(on, to)
+	root.SetArgs(arguments)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !errors.Is(err, errShown) {
+		_, _ = fmt.Fprintln(to.err, "netdra:", err) // there is nowhere else to tell it
+	}
+	if exit := (&exitError{}); errors.As(err, &exit) {
+		return exit.code
+	}
+	return exitRefused
+}
+
+func rootCommand(on machine, to console) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "netdra",
+		Short: "Try NetworkTopologies out on this machine, without Kubernetes",
+		Long: `netdra runs what the DRA network driver runs for pods, on any Linux machine and without Kubernetes: the same
+engine, the same CNI plugins, the same checks.`,
+		Example: `  netdra chain validate topology.yaml
+  netdra chain plan topology.yaml --device uplink=eth1
+  sudo netdra chain run topology.yaml --device uplink=eth1`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(to.in)
+	root.SetOut(to.out)
+	root.SetErr(to.err)
+	root.AddCommand(chainCommand(on, to))
+	return root
+}

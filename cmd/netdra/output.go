@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+)
+
+// console is what a command talks to.
+type console struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// Forms of a result.
+const (
+	formText = "text"
+	formJSON = "json"
+	formYAML = "yaml"
+)
+
+// formFlag adds --output.
+func formFlag(cmd *cobra.Command, form *string) {
+	cmd.Flags().StringVarP(form, "output", "o", formText, "form of the result: text, json or yaml; with json and yaml the progress goes to stderr")
+	// The name of a flag that exists is no error.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formText, formJSON, formYAML}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkForm(form string) error {
+	if !slices.Contains([]string{formText, formJSON, formYAML}, form) {
+		return fmt.Errorf("--output %q: use text, json or yaml", form)
+	}
+	return nil
+}
+
+// printResult writes a result as JSON or YAML.
+func printResult(to io.Writer, form string, result any) error {
+	encoded, err := json.MarshalIndent(result, "", "  ")
+	if err == nil && form == formYAML {
+		encoded, err = yaml.JSONToYAML(encoded)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(to, strings.TrimRight(string(encoded), "\n"))
+	return err
+}
+
+// printer writes for people. What it can't write is lost: nothing that a run does may depend on who reads.
+type printer struct {
+	to       io.Writer
+	terminal bool // moves the cursor
+	colours  bool
+}
+
+func newPrinter(to io.Writer) *printer {
+	terminal := isTerminal(to)
+	return &printer{to: to, terminal: terminal, colours: terminal && os.Getenv("NO_COLOR") == ""}
+}
+
+func isTerminal(to io.Writer) bool {
+	file, ok := to.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil && os.Getenv("TERM") != "dumb"
+}
+
+// Escape sequences (ECMA-48).
+const (
+	green     = "\x1b[32m"
+	red       = "\x1b[31m"
+	yellow    = "\x1b[33m"
+	dim       = "\x1b[2m"
+	plain     = "\x1b[0m"
+	clearLine = "\r\x1b[K"
+)
+
+func (p *printer) colour(colour, text string) string {
+	if !p.colours {
+		return text
+	}
+	return colour + text + plain
+}
+
+// say writes a line.
+func (p *printer) say(format string, arguments ...any) {
+	_, _ = fmt.Fprintf(p.to, format+"\n", arguments...)
+}
+
+// good, bad and warn write a line with a mark.
+func (p *printer) good(format string, arguments ...any) { p.mark(green, "✓", format, arguments...) }
+func (p *printer) bad(format string, arguments ...any)  { p.mark(red, "✗", format, arguments...) }
+func (p *printer) warn(format string, arguments ...any) { p.mark(yellow, "!", format, arguments...) }
+
+func (p *printer) mark(colour, mark, format string, arguments ...any) {
+	_, _ = fmt.Fprintf(p.to, "%s %s\n", p.colour(colour, mark), fmt.Sprintf(format, arguments...))
+}
+
+// pending shows on a terminal what is being done; the next line takes its place.
+func (p *printer) pending(text string) {
+	if p.terminal {
+		_, _ = fmt.Fprint(p.to, p.colour(dim, "… "+text))
+	}
+}
+
+func (p *printer) endPending() {
+	if p.terminal {
+		_, _ = fmt.Fprint(p.to, clearLine)
+	}
+}
+
+// section writes a heading after an empty line.
+func (p *printer) section(title string) {
+	p.say("\n%s", p.colour(dim, title))
+}
+
+// table writes rows in columns; the first row is the heading.
+func (p *printer) table(rows [][]string) {
+	writer := tabwriter.NewWriter(p.to, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(writer, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	_ = writer.Flush()
+}
+
+// look writes what a namespace holds.
+func (p *printer) look(of view.View) {
+	rows := [][]string{{"INTERFACE", "KIND", "MAC", "MTU", "STATE", "ADDRESSES"}}
+	for i := range of.Interfaces {
+		link := &of.Interfaces[i]
+		rows = append(rows, []string{
+			link.Name, link.Kind, orDefault(link.MAC, "-"), fmt.Sprint(link.MTU), link.State(), orDefault(strings.Join(link.Addresses, ", "), "-"),
+		})
+	}
+	p.say("")
+	p.table(rows)
+	p.say("")
+	if len(of.Routes) == 0 {
+		p.say("ROUTES  none")
+		return
+	}
+	p.say("ROUTES")
+	for _, route := range of.Routes {
+		p.say("%s", route)
+	}
+}
+
+// milliseconds is how long something took, as people read it.
+func milliseconds(duration time.Duration) string {
+	if duration >= 10*time.Second {
+		return fmt.Sprintf("%.1f s", duration.Seconds())
+	}
+	return fmt.Sprintf("%d ms", duration.Milliseconds())
+}
+
+// indent puts spaces before every line.
+func indent(text string, spaces int) string {
+	margin := strings.Repeat(" ", spaces)
+	return margin + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+margin)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+func TestLook(t *testing.T) {
+	var out bytes.Buffer
+	newPrinter(&out).look(view.View{
+		Interfaces: []view.Interface{
+			{Name: "lo", Kind: "loopback", MTU: 65536},
+			{Name: "net1", Kind: "macvlan", MAC: "02:00:00:00:00:01", MTU: 1400, Up: true, Carrier: true, Addresses: []string{"10.0.0.2/24", "fd00::2/64"}},
+			{Name: "net2", Kind: "veth", MAC: "02:00:00:00:00:02", MTU: 1500, Up: true},
+		},
+		Routes: []view.Route{
+			{Destination: "default", Gateway: "10.0.0.1", Interface: "net1", Metric: 100},
+			{Destination: "10.9.0.0/16", Type: "blackhole"},
+		},
+	})
+	want := `
+INTERFACE  KIND      MAC                MTU    STATE           ADDRESSES
+lo         loopback  -                  65536  down            -
+net1       macvlan   02:00:00:00:00:01  1400   up              10.0.0.2/24, fd00::2/64
+net2       veth      02:00:00:00:00:02  1500   up, no carrier  -
+
+ROUTES
+default via 10.0.0.1 dev net1 metric 100
+blackhole 10.9.0.0/16
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMilliseconds(t *testing.T) {
+	for duration, want := range map[time.Duration]string{
+		400 * time.Microsecond: "0 ms", 12345 * time.Microsecond: "12 ms", 9999 * time.Millisecond: "9999 ms", 12340 * time.Millisecond: "12.3 s",
+	} {
+		if got := milliseconds(duration); got != want {
+			t.Errorf("%v is %q, want %q", duration, got, want)
+		}
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	var out bytes.Buffer
+	p := &printer{to: &out, terminal: true, colours: true}
+	p.pending("ADD a")
+	p.endPending()
+	p.good("ADD a")
+	want := "\x1b[2m… ADD a\x1b[0m\r\x1b[K\x1b[32m✓\x1b[0m ADD a\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCallLog(t *testing.T) {
+	var out bytes.Buffer
+	(&callLog{to: &out}).Record(cnichain.Call{
+		Command: "ADD", Plugin: "/opt/cni/bin/bridge", Step: "port", Instance: 1, Duration: 12 * time.Millisecond,
+		Env: []string{"CNI_COMMAND=ADD", "PATH=/bin"}, Stdin: []byte(`{"bridge":"br0"}`),
+		Output: cnichain.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3}, Err: errors.New("bridge: failed"),
+	})
+	want := `
+--- ADD bridge, step port[1]: exit status 3 after 12 ms
+    plugin  /opt/cni/bin/bridge
+    CNI_COMMAND=ADD
+    stdin
+      {
+        "bridge": "br0"
+      }
+    stdout
+      oops
+    stderr
+      a
+      b
+    error
+      bridge: failed
+`
+	if diff := cmp.Diff(strings.TrimLeft(want, "\n"), out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUnknownCommands(t *testing.T) {
+	f := newFake(t)
+	code, out, errs := f.run(t.Context(), "rnu")
+	f.expect(code, exitRefused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"\n")
+}
+
+// Every command says what it is, what it does and how it is called.
+func TestHelp(t *testing.T) {
+	f := newFake(t)
+	root := rootCommand(f.machine(), console{})
+	commands := append(root.Commands(), root.Commands()[0].Commands()...)
+	for _, cmd := range append(commands, root) {
+		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" {
+			t.Errorf("%s has no Short, Long or Example", cmd.CommandPath())
+		}
+	}
+	code, out, errs := f.run(t.Context(), "validate", "--help")
+	if code != exitOK || errs != "" || !strings.Contains(out, "netdra chain validate TOPOLOGY...") {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+const twoRoots = `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: pair}
+spec:
+  steps:
+  - {name: a, type: macvlan, selector: {cel: "true"}, ifName: left}
+  - {name: b, type: host-device, selector: {cel: "true"}}
+  - {name: both, type: bond, dependOn: [a, b], config: {name: bond0, links: "{{ a.interfaces }}"}}
+  - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}"}}
+`
+
+func TestPlan(t *testing.T) {
+	f := newFake(t)
+	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", linkThenTune), "-d", "up1")
+	f.expect(code, exitOK, out+errs, `
+Topology moved; a claim asks for deviceClassName moved-link
+
+1. link (host-device)
+   plugin      DIR/cni/host-device, called with CNI 1.1.0
+   device      up1, exclusive: it must be as before at the end
+   interface   makes net1 (the next free name)
+   network     moved.link
+   prevResult  no
+   config
+     ipam:
+       type: host-local
+     mtu: 9000
+     note: up1 of {{ pod.name }}
+     pciBusID: 0000:3b:02.1
+
+2. tune (tuning)
+   plugin      DIR/cni/tuning, called with CNI 1.1.0
+   after       link
+   interface   works on net1 (that of link)
+   network     moved.tune
+   prevResult  yes, the results of link
+   config
+     mtu: 1400
+`)
+	f.expectNode(clean)
+}
+
+func TestPlanOfSeveralRootsAndNames(t *testing.T) {
+	f := newFake(t)
+	if err := f.node.Pin("", "/run/netns/blue"); err != nil {
+		t.Fatal(err)
+	}
+	f.node.AddPodLink("/run/netns/blue", "net1")
+	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", twoRoots), "-d", "a=br0", "-d", "b=up0", "-o", "json", "--netns", "blue")
+	if code != exitOK || errs != "" {
+		t.Fatalf("exit status %d\n%s", code, errs)
+	}
+	var got struct {
+		DeviceClasses []string
+		Steps         []struct {
+			Name, Interface, InterfaceFrom string
+			Makes, PrevResult, Exclusive   bool
+			After                          []string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	lines := got.DeviceClasses
+	for _, step := range got.Steps {
+		encoded, err := json.Marshal(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(encoded))
+	}
+	want := []string{
+		"pair-a", "pair-b",
+		`{"Name":"a","Interface":"left","InterfaceFrom":"ifName","Makes":true,"PrevResult":false,"Exclusive":false,"After":null}`,
+		`{"Name":"b","Interface":"net2","InterfaceFrom":"the next free name","Makes":true,"PrevResult":false,"Exclusive":true,"After":null}`,
+		`{"Name":"both","Interface":"bond0","InterfaceFrom":"the configuration's name","Makes":true,"PrevResult":false,"Exclusive":false,"After":["a","b"]}`,
+		`{"Name":"tagged","Interface":"","InterfaceFrom":"ifName {{ both.interfaceName }}.5","Makes":true,"PrevResult":false,"Exclusive":false,"After":["both"]}`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	f := newFake(t)
+	pair := f.write("pair.yaml", twoRoots)
+	for name, test := range map[string]struct {
+		arguments []string
+		want      string
+	}{
+		"which step":   {arguments: []string{pair, "-d", "up0"}, want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
+		"a root less":  {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
+		"no plugin":    {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")), "-d", "up0"}, want: "no such CNI plugin on node node-1"},
+		"no attribute": {arguments: []string{f.write("a.yaml", strings.ReplaceAll(linkThenTune, "device.mtu", "device.colour")), "-d", "up0"}, want: `device up0 has no attribute "colour"`},
+		"twice one name": {
+			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"}, want: "a fixed interface name can't be given to several instances",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := f.run(t.Context(), append([]string{"plan"}, test.arguments...)...)
+			if code != exitRefused || out != "" || !strings.Contains(errs, test.want) {
+				t.Errorf("exit status %d\n%s%s\nwant %q", code, out, errs, test.want)
+			}
+		})
+	}
+}
+
+// What plan shows must be what the engine passes to the plugin.
+func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
+	f := newFake(t)
+	topology := f.write("t.yaml", strings.ReplaceAll(linkThenTune, "{{ pod.name }}", "{{device.pciAddress}}/{{ device.rdma }}"))
+	_, planned, _ := f.run(t.Context(), "plan", topology, "-d", "up1", "-o", "json")
+	var chain plannedChain
+	if err := json.Unmarshal([]byte(planned), &chain); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := f.run(t.Context(), "run", topology, "-d", "up1", "--keep"); code != exitOK {
+		t.Fatal(out, errs)
+	}
+	f.open(func(s *state) {
+		attachments, _, err := s.chains.Load(cnichain.NewExecutor(cnichain.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var passed, shown map[string]any
+		if err := json.Unmarshal(attachments["netdra-1"].Steps[0].Stdin, &passed); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(chain.Steps[0].Config, &shown); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"cniVersion", "name", "type"} { // shown in lines of their own
+			delete(passed, key)
+		}
+		if diff := cmp.Diff(passed, shown); diff != "" {
+			t.Errorf("passed and shown differ:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+)
+
+func TestRunShowsAndUndoes(t *testing.T) {
+	f := newFake(t)
+	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
+	f.expect(code, exitOK, out+errs, `
+Topology moved, network namespace netdra-1, made for this run
+
+✓ ADD link (host-device)  net1     0 ms
+✓ ADD tune (tuning)       net1     0 ms
+
+INTERFACE  KIND  MAC  MTU   STATE  ADDRESSES
+eth0       veth  -    1500  up     -
+net1       veth  -    1500  up     -
+
+ROUTES  none
+
+✓ DEL tune (tuning)       net1     0 ms
+✓ DEL link (host-device)  net1     0 ms
+✓ Nothing is left: links, addresses and routes of the namespace and of this machine are as before.
+`)
+	f.expectNode(clean)
+}
+
+func TestRunAsJSON(t *testing.T) {
+	f := newFake(t)
+	code, out, _ := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "link=0000:3B:02.1", "-o", "json", "--pod", "blue/p")
+	f.expect(code, exitOK, out, `
+{
+  "run": "netdra-1",
+  "topology": "moved",
+  "outcome": "undone",
+  "namespace": "/run/netns/netdra-1",
+  "steps": [
+    {
+      "step": "link",
+      "instance": 0,
+      "type": "host-device",
+      "interface": "net1",
+      "device": "up1",
+      "added": true,
+      "deleted": true,
+      "result": {
+        "cniVersion": "1.1.0",
+        "interfaces": [
+          {
+            "mac": "02:00:00:00:00:01",
+            "name": "net1",
+            "sandbox": "/run/netns/netdra-1"
+          }
+        ],
+        "ips": [
+          {
+            "address": "10.0.0.2/24",
+            "interface": 0
+          }
+        ]
+      }
+    },
+    {
+      "step": "tune",
+      "instance": 0,
+      "type": "tuning",
+      "interface": "net1",
+      "added": true,
+      "deleted": true,
+      "result": {
+        "cniVersion": "1.1.0",
+        "interfaces": [
+          {
+            "mac": "02:00:00:00:00:01",
+            "name": "net1",
+            "sandbox": "/run/netns/netdra-1"
+          }
+        ],
+        "ips": [
+          {
+            "address": "10.0.0.2/24",
+            "interface": 0
+          }
+        ]
+      }
+    }
+  ],
+  "attached": {
+    "interfaces": [
+      {
+        "name": "eth0",
+        "index": 14,
+        "kind": "veth",
+        "mtu": 1500,
+        "up": true,
+        "carrier": true
+      },
+      {
+        "name": "net1",
+        "index": 11,
+        "kind": "veth",
+        "mtu": 1500,
+        "up": true,
+        "carrier": true
+      }
+    ],
+    "routes": []
+  }
+}
+`)
+}
+
+func TestRunThatFails(t *testing.T) {
+	f := newFake(t)
+	f.node.Fail("tuning ADD", errors.New("no such sysctl"))
+	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
+	f.expect(code, exitFailed, out+errs, `
+Topology moved, network namespace netdra-1, made for this run
+
+✓ ADD link (host-device)  net1     0 ms
+✗ ADD tune (tuning)       net1     0 ms
+✓ DEL tune (tuning)       net1     0 ms
+✓ DEL link (host-device)  net1     0 ms
+✓ Nothing is left: links, addresses and routes of the namespace and of this machine are as before.
+netdra: step "tune" (tuning) of topology moved failed at ADD: tuning: no such sysctl
+everything that was done is undone
+`)
+	f.expectNode(clean)
+}
+
+func TestRunInterrupted(t *testing.T) {
+	f := newFake(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.onCall["tuning ADD"] = interrupt
+	f.node.Hold("tuning ADD")
+	code, out, errs := f.run(ctx, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
+	f.expect(code, exitFailed, after(out, "made for this run\n\n")+errs, `
+✓ ADD link (host-device)  net1     0 ms
+✗ ADD tune (tuning)       net1     0 ms
+✓ DEL tune (tuning)       net1     0 ms
+✓ DEL link (host-device)  net1     0 ms
+✓ Nothing is left: links, addresses and routes of the namespace and of this machine are as before.
+netdra: interrupted: step "tune" (tuning) of topology moved failed at ADD: tuning: context canceled
+everything that was done is undone
+`)
+	f.expectNode(clean)
+}
+
+// watcher calls a function when a text is written.
+type watcher struct {
+	bytes.Buffer
+	text string
+	call func()
+}
+
+func (w *watcher) Write(data []byte) (int, error) {
+	if strings.Contains(string(data), w.text) {
+		w.call()
+	}
+	return w.Buffer.Write(data)
+}
+
+func TestHold(t *testing.T) {
+	for name, test := range map[string]struct {
+		stdin string
+		stop  bool
+	}{
+		"Enter": {stdin: "\n"}, "Ctrl-C": {stop: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.stdin = test.stdin
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			out := &watcher{text: "Enter or Ctrl-C", call: func() {
+				f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
+				if test.stop {
+					interrupt()
+				}
+			}}
+			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--hold"); code != exitOK {
+				t.Errorf("exit status %d:\n%s", code, out)
+			}
+			f.expectNode(clean)
+		})
+	}
+}
+
+func TestRunThatChangesTheMachine(t *testing.T) {
+	f := newFake(t)
+	f.spoil = func(v *view.View) {
+		v.Interfaces[0].Addresses = []string{"10.0.0.1/24"}
+		if len(f.node.Calls()) > 4 {
+			v.Interfaces[0].Addresses = nil
+		}
+	}
+	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--force")
+	f.expect(code, exitLeft, after(out, "ROUTES  none\n\n")+errs, `
+✓ DEL tune (tuning)       net1     0 ms
+✓ DEL link (host-device)  net1     0 ms
+
+Not as before the run:
+✗ on this machine: link up0 has lost the addresses 10.0.0.1/24
+netdra: every step was undone, but not everything is as before: see above
+`)
+}
+
+func TestRunThatCannotBeUndone(t *testing.T) {
+	f := newFake(t)
+	f.node.Fail("host-device DEL", errors.New("out of order"))
+	f.node.Lose()
+	topology := f.write("t.yaml", linkThenTune)
+	code, out, errs := f.run(t.Context(), "run", topology, "-d", "up0")
+	if got := strings.Count(out, "✗ DEL link (host-device)  net1     0 ms\n"); got != undoAttempts {
+		t.Errorf("DEL failed %d times, want %d:\n%s", got, undoAttempts, out)
+	}
+	for _, want := range []string{"netdra: the run could not be undone: ", "host-device: out of order", "device up0 is stuck", "\nput that right and say \"netdra chain undo --state DIR/state\"\n"} {
+		if code != exitLeft || !strings.Contains(errs, want) {
+			t.Errorf("exit status %d, want %d; errors are\n%s\nwant %q", code, exitLeft, errs, want)
+		}
+	}
+
+	code, out, errs = f.run(t.Context(), "run", topology, "-d", "up1")
+	if code != exitRefused || out != "" || !strings.Contains(errs, "an earlier run is not undone") {
+		t.Errorf("a further run: exit status %d\n%s%s", code, out, errs)
+	}
+	f.node.Find()
+	code, out, errs = f.run(t.Context(), "undo")
+	if code != exitOK || errs != "" || !strings.HasSuffix(out, "✓ DEL link (host-device)  net1     0 ms\n✓ Nothing is left of earlier runs.\n") {
+		t.Errorf("undo: exit status %d\n%s%s", code, out, errs)
+	}
+	f.expectNode(clean)
+}
+
+// after is what follows a text.
+func after(output, text string) string {
+	_, rest, found := strings.Cut(output, text)
+	if !found {
+		return output
+	}
+	return rest
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	for name, test := range map[string]struct {
+		content   string
+		arguments []string
+		code      int
+		want      string
+	}{
+		"fine": {
+			content: linkThenTune + "---\n# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---" + twoRoots,
+			want: `
+✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ DIR/t.yaml:22: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b
+`,
+		},
+		"one of several": {
+			content: linkThenTune + "---" + twoRoots, arguments: []string{"--name", "pair"},
+			want: "✓ DIR/t.yaml:16: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b\n",
+		},
+		"every problem": {
+			code: exitRefused,
+			content: strings.NewReplacer("dependOn: [link]", "dependOn: [lnik]", `"true"`, `"device.attributes[\"dra.networking\"].ifNam == \"x\""`,
+				"name: moved", "name: Moved", "mtu: 1400", "type: x").Replace(linkThenTune),
+			want: `
+✗ DIR/t.yaml:2: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+✗ DIR/t.yaml:2: spec.steps[1].dependOn[0]: Not found: "lnik"
+✗ DIR/t.yaml:2: spec.steps[1].config.type: Forbidden: is set by the driver; what says it is the step's type
+✗ DIR/t.yaml:2: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": the expression reads device.attributes["dra.networking"].ifNam, which not every device has, and reading it there is an error that stops the scheduling of the pod: write has(device.attributes["dra.networking"].ifNam) && before it
+`,
+		},
+		"unknown and double fields": {
+			code: exitRefused, content: strings.Replace(linkThenTune, "    type: tuning", "    type: tuning\n    type: tuning\n    ifname: x", 1),
+			want: `
+✗ DIR/t.yaml:2: yaml: unmarshal errors:
+  line 13: key "type" already set in map
+✗ DIR/t.yaml:2: unknown field "spec.steps[1].ifname"
+`,
+		},
+		"another type":    {code: exitRefused, content: strings.Replace(linkThenTune, "[link]", "link", 1), want: "✗ DIR/t.yaml:2: json: cannot unmarshal string into Go struct field Step.spec.steps.dependOn of type []string\n"},
+		"another version": {code: exitRefused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1), want: "✗ DIR/t.yaml:2: netdra reads apiVersion networking.dra.io/v1alpha1 only, in which there are NetworkTopology and CNIPluginSchema\n"},
+		"no YAML":         {code: exitRefused, content: linkThenTune + "---\na: [\n", want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did not find expected node content\n"},
+		"no object":       {code: exitRefused, content: "\nspec: {}\n", want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
+		"empty":           {code: exitRefused, content: "# nothing\n", want: "✗ DIR/t.yaml is empty: it must have a NetworkTopology\n"},
+		"another kind":    {code: exitRefused, content: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", want: "✗ DIR/t.yaml has no NetworkTopology, only Pod p\n"},
+		"another name":    {code: exitRefused, content: linkThenTune, arguments: []string{"--name", "x"}, want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			code, out, errs := f.run(t.Context(), append([]string{"validate", f.write("t.yaml", test.content)}, test.arguments...)...)
+			f.expect(code, test.code, out+errs, test.want)
+		})
+	}
+}
+
+func TestValidateStdinAndMissingFiles(t *testing.T) {
+	f := newFake(t)
+	f.stdin = linkThenTune
+	code, out, errs := f.run(t.Context(), "validate", "-", f.dir+"/nothing.yaml")
+	f.expect(code, exitRefused, out+errs, `
+✓ stdin:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✗ cannot read DIR/nothing.yaml: no such file or directory
+`)
+}
+
+const mineSchema = `
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: mine}
+spec: {cniType: mine, output: {interfaces: modifies}, input: {prevResult: required}}
+`
+
+func TestSchemas(t *testing.T) {
+	for name, test := range map[string]struct {
+		schemas string
+		code    int
+		want    string
+	}{
+		"used": {schemas: mineSchema, code: exitRefused, want: `
+✗ DIR/t.yaml:2: spec.steps[0].dependOn: Required value: mine works on an interface that another step made: name that step
+`},
+		"wrong words": {
+			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ", "deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exitRefused,
+			want: `
+netdra: DIR/s.yaml:2: spec.cniType: say the file name of the plugin that this is about
+DIR/s.yaml:2: spec.deviceParameters[0].parameter: say the key in the plugin's configuration
+DIR/s.yaml:2: spec.deviceParameters[0].attribute: "mac" is not supported: use one of ifName, pciAddress
+DIR/s.yaml:2: spec.input.prevResult: "always" is not supported: use one of none, optional, required
+DIR/s.yaml:2: spec.output.interfaces: "modify" is not supported: use one of creates, modifies
+`,
+		},
+		"another kind": {schemas: linkThenTune, code: exitRefused, want: "netdra: DIR/s.yaml:2: this is a NetworkTopology, want a CNIPluginSchema\n"},
+		"none":         {schemas: "\n", code: exitRefused, want: "netdra: DIR/s.yaml is empty: it must have objects of kind CNIPluginSchema\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			topology := f.write("t.yaml", strings.Replace(linkThenTune, "host-device\n", "mine\n", 1))
+			code, out, errs := f.run(t.Context(), "validate", topology, "--schemas", f.write("s.yaml", test.schemas))
+			f.expect(code, test.code, out+errs, test.want)
+		})
+	}
+}
