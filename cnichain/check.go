@@ -23,9 +23,10 @@ const (
 )
 
 // Check says whether an attachment that is ready is still as it was made: every interface is in the pod under its name, and
-// every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). It changes
-// nothing, tries everything and joins the errors. It is for people who look for a fault: an application may change its
-// interfaces, so a failed check is no reason to undo anything.
+// every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). A plugin whose
+// interface a later step works on is not asked: it compares with what it made, as sbr moves routes and tuning sets the
+// address. Check changes nothing, tries everything and joins the errors. It is for people who look for a fault: an
+// application may change its interfaces, so a failed check is no reason to undo anything.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -33,14 +34,15 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 		if record.Phase != StepAdded {
 			continue
 		}
-		if err := e.checkStep(ctx, attachment, record); err != nil {
+		if err := e.checkStep(ctx, attachment, i); err != nil {
 			problems = append(problems, stepError(record, commandCheck, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
+	record := &attachment.Steps[i]
 	where, link, err := e.locate(attachment, record)
 	if err != nil {
 		return err
@@ -56,7 +58,10 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, record
 		return fmt.Errorf("interface %q is gone", record.IfName)
 	case named:
 	}
-	if record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
+	reworked := slices.ContainsFunc(attachment.Steps[i+1:], func(later StepRecord) bool {
+		return !later.Step.Makes && later.IfName == record.IfName
+	})
+	if reworked || record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
 		return nil
 	}
 	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})

@@ -45,6 +45,7 @@ func TestRealDiamond(t *testing.T) {
 			before := l.state()
 			a.add()
 			b.add()
+			a.healthy()
 			a.has("net1 veth mtu=1500 up=true 10.2.0.3/24")
 			b.has("net1 veth mtu=1500 up=true 10.2.0.4/24")
 			l.mentions("filter", "10.2.0.3", "10.2.0.4", "dnat to 10.2.0.3:80", "dnat to 10.2.0.4:80", "masquerade", "CNI-FORWARD: ip saddr 10.2.0.3")

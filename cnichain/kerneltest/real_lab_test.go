@@ -237,6 +237,16 @@ func (p *realPod) del(claims ...string) {
 	}
 }
 
+// healthy expects that CHECK finds nothing wrong, and changes nothing.
+func (p *realPod) healthy() {
+	p.Helper()
+	before := p.state()
+	if err := p.executor.Check(context.Background(), p.attachment); err != nil {
+		p.Errorf("pod %s: CHECK of what is healthy: %v", p.name, err)
+	}
+	p.expect(before)
+}
+
 // record is a copy of the attachment as the journal would give it back.
 func (p *realPod) record() *cnichain.Attachment {
 	p.Helper()

@@ -50,6 +50,7 @@ func TestRealMacvlan(t *testing.T) {
 	a.has("net1 macvlan mtu=1400 up=true 10.1.0.2/24")
 	b.has("net1 macvlan mtu=1400 up=true 10.1.0.3/24")
 	l.leases("first.link/10.1.0.2", "first.link/10.1.0.3")
+	a.healthy()
 	a.reaches("10.1.0.2", b, "10.1.0.3")
 	b.reaches("10.1.0.3", a, "10.1.0.2")
 	b.del()

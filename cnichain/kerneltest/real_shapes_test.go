@@ -118,6 +118,7 @@ func TestRealShapes(t *testing.T) {
 			for what, parts := range shape.state {
 				l.mentions(what, parts...)
 			}
+			a.healthy()
 			a.del()
 			l.expect(before)
 			l.leases()
