@@ -50,6 +50,9 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 		"driver's keys": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {type: x, cniVersion: "1"}}]`,
 			[]string{"config.cniVersion", "config.type"}},
+		"the device of the runtime configuration": {
+			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {runtimeConfig: {deviceID: x}}}]`,
+			[]string{"config.runtimeConfig.deviceID", "set by the driver"}},
 		"ipam from elsewhere": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: ../sh}}}]`,
 			[]string{"config.ipam.type", "bare file name"}},
@@ -150,10 +153,16 @@ func TestCompileProblems(t *testing.T) {
 func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	device := deviceNamed("x")
 	device.PCIAddress, device.CNIs = "0000:01:00.0", []string{"new-plugin"}
-	plan, problems := Compile(topology(t, `[{name: a, type: new-plugin, selector: {cel: "true"}}]`),
+	plan, problems := Compile(topology(t, `
+- {name: a, type: new-plugin, selector: {cel: "true"}, config: {mtu: "{{ device.mtu }}", note: "{{ pod.name }}", runtimeConfig: {portMappings: [9007199254740993]}}}
+`),
 		Binding{Schemas: DefaultSchemas(), Plugins: plugins("new-plugin"), Devices: []RootDevice{{Step: "a", Device: device}}})
 	if len(problems) > 0 || plan.Steps[0].RuntimeDeviceID != "0000:01:00.0" {
-		t.Errorf("plan %+v, problems %v", plan, problems)
+		t.Fatalf("plan %+v, problems %v", plan, problems)
+	}
+	const want = `{"mtu":1500,"note":"{{ pod.name }}","runtimeConfig":{"deviceID":"0000:01:00.0","portMappings":[9007199254740993]}}`
+	if preview, err := Preview(&plan.Steps[0]); err != nil || string(preview) != want {
+		t.Errorf("preview is %s, %v\nwant       %s", preview, err, want)
 	}
 }
 

@@ -3,13 +3,10 @@ package cnichain
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -74,7 +71,7 @@ func NewExecutor(options Options) *Executor {
 	return &Executor{
 		Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{},
 		owners:    owners{devices: map[string]owner{}},
-		leftovers: leftovers{byKey: map[string]Leftover{}},
+		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
 		turns:     turns{byPF: map[string]chan struct{}{}},
 	}
 }
@@ -279,76 +276,6 @@ func findLink(links []Link, name string) *Link {
 	return nil
 }
 
-// scope resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its instance.
-func scope(attachment *Attachment, record *StepRecord, node string) lookup {
-	return func(t token) (any, error) {
-		switch t.root {
-		case rootPod:
-			return object(t, attachment.Pod.Name, attachment.Pod.Namespace, attachment.Pod.UID)
-		case rootClaim:
-			return object(t, record.Claim.Name, record.Claim.Namespace, record.Claim.UID)
-		case rootNode:
-			return node, nil
-		case rootDevice:
-			return deviceValue(t, record.Step.Device)
-		}
-		for i := range attachment.Steps {
-			other := &attachment.Steps[i]
-			if other.Claim == record.Claim && other.Topology == record.Topology && other.Step.Instance == record.Step.Instance && other.Step.Name == t.root {
-				return stepValue(t, other)
-			}
-		}
-		return nil, fmt.Errorf("there is no step %q", t.root)
-	}
-}
-
-func object(t token, name, namespace, uid string) (any, error) {
-	switch t.field {
-	case "name":
-		return name, nil
-	case "namespace":
-		return namespace, nil
-	case "uid":
-		return uid, nil
-	}
-	return nil, fmt.Errorf("%s has no %s", t.root, t.field)
-}
-
-// stdin completes a rendered configuration with what the driver sets.
-func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
-	given := map[string]json.RawMessage{} // raw, so that numbers stay as they are written
-	if err := json.Unmarshal(config, &given); err != nil {
-		return nil, fmt.Errorf("cannot read config: %w", err)
-	}
-	fields := make(map[string]any, len(given)+4)
-	for key, value := range given {
-		fields[key] = value
-	}
-	fields["cniVersion"], fields["name"], fields["type"] = record.Step.CNIVersion, record.Step.Network, record.Step.Type
-	if record.Step.DeviceParameter != "" {
-		fields[record.Step.DeviceParameter] = record.Step.DeviceValue
-	}
-	if record.Step.RuntimeDeviceID != "" {
-		fields["runtimeConfig"] = map[string]string{"deviceID": record.Step.RuntimeDeviceID}
-	}
-	if record.Step.PrevResult {
-		previous, err := resultAs(mergeResults(parentResults(attachment, record)...), record.Step.CNIVersion)
-		if err != nil {
-			return nil, err
-		}
-		fields["prevResult"] = previous
-	}
-	return json.Marshal(fields)
-}
-
-func parentResults(attachment *Attachment, record *StepRecord) []*types100.Result {
-	results := make([]*types100.Result, 0, len(record.Step.DependsOn))
-	for _, parent := range record.Step.DependsOn {
-		results = append(results, attachment.Steps[parent].Merged)
-	}
-	return results
-}
-
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
@@ -389,57 +316,4 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 		record.Link = link
 	}
 	return nil
-}
-
-// probeKey changes when a binary is replaced.
-type probeKey struct {
-	path  string
-	inode uint64
-	mtime int64
-}
-
-// Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of the
-// answer, which [Compile] reports; a binary that does not answer is an error.
-func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]Plugin, error) {
-	plugins := make(map[string]Plugin, len(cniTypes))
-	for _, cniType := range cniTypes {
-		path, err := e.Exec.FindInPath(cniType, e.Dirs)
-		if err != nil {
-			continue
-		}
-		plugin, err := e.probe(ctx, path)
-		if err != nil {
-			return nil, fmt.Errorf("cannot ask CNI plugin %s for its versions: %w", path, err)
-		}
-		plugins[cniType] = plugin
-	}
-	return plugins, nil
-}
-
-func (e *Executor) probe(ctx context.Context, path string) (Plugin, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return Plugin{}, err
-	}
-	key := probeKey{path: path, mtime: info.ModTime().UnixNano()}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		key.inode = stat.Ino
-	}
-	e.mu.Lock()
-	plugin, known := e.probed[key]
-	e.mu.Unlock()
-	if known {
-		return plugin, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	versions, err := invoke.GetVersionInfo(ctx, path, e.Exec)
-	if err != nil {
-		return Plugin{}, err
-	}
-	plugin = Plugin{Path: path, Versions: versions.SupportedVersions()}
-	e.mu.Lock()
-	e.probed[key] = plugin
-	e.mu.Unlock()
-	return plugin, nil
 }

@@ -1,7 +1,9 @@
 package cnichain
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -34,6 +36,21 @@ func (l *Leftover) Quarantines() *Device {
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
+	// away counts, by identity, how often a device of no attachment was not home.
+	away map[string]int
+}
+
+func (l *leftovers) home(identity string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.away, identity)
+}
+
+func (l *leftovers) notHome(identity string) (times int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away[identity]++
+	return l.away[identity]
 }
 
 func (l *leftovers) put(leftover Leftover) {
@@ -99,4 +116,43 @@ func (e *Executor) leaveOver(attachment *Attachment, record *StepRecord, reason 
 		e.OnLeftover(leftover)
 	}
 	return nil
+}
+
+// ProveHome is for the release of a claim: it proves that the exclusive devices of its plans are on the host as they were,
+// whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not there does not
+// exist any more, as no attachment has it. The error says which are not home; the caller tries again. A device that is not
+// home after GiveUpAttempts is quarantined, as by Del, and no error any more.
+func (e *Executor) ProveHome(plans []Plan) error {
+	var problems []error
+	for _, plan := range plans {
+		for i := range plan.Steps {
+			step := &plan.Steps[i]
+			record := StepRecord{Claim: plan.Claim, Topology: plan.Topology, Step: *step, Phase: StepDeleting}
+			if _, exclusive := ownedDevice(&record); !exclusive || e.Quarantined(step.Device) != nil {
+				continue
+			}
+			if err := e.proveHome(&record); err != nil {
+				problems = append(problems, err)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Executor) proveHome(record *StepRecord) error {
+	device := record.Step.Device
+	err := e.Host.Restore(*device)
+	if err == nil || errors.Is(err, os.ErrNotExist) && !device.hardware() {
+		e.leftovers.home(device.Identity())
+		return nil
+	}
+	record.Failures = e.leftovers.notHome(device.Identity())
+	now := e.Clock.Now()
+	record.FailingSince = &now
+	if record.Failures < e.GiveUpAttempts {
+		return err
+	}
+	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = delNetnsSkip, false // there is nothing to be called
+	nobody := &Attachment{SandboxID: "claim-" + record.Claim.UID}
+	return e.leaveOver(nobody, record, err)
 }

@@ -54,6 +54,9 @@ type Device struct {
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.
 func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
 
+// hardware always comes back to the host, sooner or later; a virtual link may be destroyed.
+func (d *Device) hardware() bool { return d.PCIAddress != "" || d.Driver != "" }
+
 // VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when the
 // function moves and when its pod is gone.
 type VFConfig struct {

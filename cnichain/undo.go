@@ -265,7 +265,7 @@ func (e *Executor) bringHome(attachment *Attachment, record *StepRecord) error {
 // some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
-	if device.PCIAddress != "" || device.Driver != "" {
+	if device.hardware() {
 		return false
 	}
 	if !e.Host.Exists(attachment.Pin) {

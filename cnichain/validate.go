@@ -16,10 +16,9 @@ import (
 // Keys of a plugin's configuration that the driver sets, with the field of the step that says it.
 func reservedKeys() map[string]string {
 	return map[string]string{
-		"type":          "the step's type",
-		"cniVersion":    "nothing: the driver negotiates it with the plugin",
-		"prevResult":    "the step's prevResult",
-		"runtimeConfig": "nothing: the driver sets it",
+		"type":       "the step's type",
+		"cniVersion": "nothing: the driver negotiates it with the plugin",
+		"prevResult": "the step's prevResult",
 	}
 }
 
@@ -148,6 +147,7 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 			v.add(field.Forbidden(path.Child(key), "is set by the driver; what says it is "+instead))
 		}
 	}
+	v.runtimeConfig(path.Child("runtimeConfig"), config["runtimeConfig"])
 	schema, _ := v.schemas.Lookup(step.Type)
 	for _, parameter := range schema.DeviceParameters {
 		if _, set := config[parameter.Parameter]; set && len(step.DependOn) == 0 {
@@ -159,6 +159,20 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	}
 	if _, err := v.templates.renderJSON(raw, v.dry(step)); err != nil {
 		v.add(field.Invalid(path, step.Name, err.Error()))
+	}
+}
+
+// runtimeConfig may have what a runtime would pass to a plugin, for example portMappings; the device is the driver's.
+func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
+	if raw == nil {
+		return
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil {
+		v.add(field.Invalid(path, string(raw), "must be a JSON object"))
+	}
+	if _, set := given[runtimeDeviceID]; set {
+		v.add(field.Forbidden(path.Child(runtimeDeviceID), "names the allocated device and is set by the driver: remove it"))
 	}
 }
 

@@ -372,6 +372,11 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
+	if record, held := d.claims.get(uid); held {
+		if err := d.executor.ProveHome(record.Plans); err != nil {
+			return err
+		}
+	}
 	if err := d.claims.release(uid); err != nil {
 		return err
 	}

@@ -160,3 +160,85 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// A device that can't be brought home does not keep its pod from ending for ever: it is quarantined, refused at once to the
+// next claim, and given out again when it has come home.
+func TestQuarantine(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always comes back
+	f.must(f.attach("a-0", record))
+	f.node.Lose()
+	attempts := 0
+	for f.dra.unprepare(context.Background(), "claim-a") != nil {
+		if attempts++; attempts > 20 {
+			t.Fatal("the claim is never released")
+		}
+	}
+	if attempts < 9 {
+		t.Errorf("given up after %d attempts", attempts)
+	}
+	next := f.prepared("claim-b", "b", "up1") // another device is not concerned
+	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
+	refused := func() error {
+		_, err := f.dra.takeBaseline(*record.Plans[0].Steps[0].Device)
+		return err
+	}
+	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
+		t.Errorf("error is %v", err)
+	}
+	f.crash()
+	f.start("boot-1")
+	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
+		t.Errorf("error after a restart is %v", err)
+	}
+	f.node.Find()
+	f.node.AddHostLink("up0")
+	for _, leftover := range f.dra.executor.Leftovers() {
+		f.must(f.dra.executor.Retry(context.Background(), leftover.Key))
+	}
+	f.must(refused())
+}
+
+// What the journal does not say of attachments does not matter: a claim is released when its devices are home.
+func TestReleaseProvesTheDeviceHome(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
+	f.must(f.claims.bucket.Put("claim-a", record))
+	f.claims.byUID["claim-a"] = record
+	f.node.RemoveHostLink("up0") // attached, but the record of that is damaged
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+		t.Fatalf("error is %v", err)
+	}
+	f.node.AddHostLink("up0")
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	if len(f.dra.executor.Leftovers()) > 0 {
+		t.Error("something is left over")
+	}
+}
+
+// The baseline is read from the kernel when nobody can have the device, not from what discovery saw some time ago.
+func TestPrepareTakesTheBaseline(t *testing.T) {
+	f := newFixture(t)
+	for _, link := range []string{"up0", "up1"} {
+		record := f.prepared("claim-"+link, "a", link)
+		f.must(f.claims.release("claim-" + link))
+		if link == "up1" {
+			f.node.RemoveHostLink("up1")
+		}
+		err := f.claims.hold(record, f.dra.takeBaselines)
+		held, isHeld := f.claims.get("claim-" + link)
+		switch link {
+		case "up0":
+			f.must(err)
+			if device := held.Plans[0].Steps[0].Device; device.Index == 0 {
+				t.Errorf("the baseline is %+v", device)
+			}
+		case "up1":
+			if err == nil || !strings.Contains(err.Error(), "the host has no link up1") || isHeld {
+				t.Errorf("error is %v, held: %v", err, isHeld)
+			}
+		}
+	}
+}

@@ -114,7 +114,7 @@ func show(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment) (*plan
 	for i := range named.Steps {
 		record := &named.Steps[i]
 		step := &record.Step
-		config, err := preview(step)
+		config, err := cnichain.Preview(step)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", record.Title(), err)
 		}

@@ -1,9 +1,9 @@
 package kerneltest
 
 import (
-	"encoding/json"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +22,7 @@ const realDiamond = `
     {isGateway: true, ipMasq: true, ipMasqBackend: BACKEND, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.2.0.0/24}]]}}
 - {name: limit, type: bandwidth, dependOn: [link], config: {ingressRate: 8000000, ingressBurst: 800000, egressRate: 16000000, egressBurst: 800000}}
 - {name: wall, type: firewall, dependOn: [link], config: {backend: iptables}}
-- {name: ports, type: portmap, dependOn: [limit, wall], ifName: "{{ link.interfaceName }}", config: {backend: BACKEND}}
+- {name: ports, type: portmap, dependOn: [limit, wall], ifName: "{{ link.interfaceName }}", config: {backend: BACKEND, runtimeConfig: {portMappings: [{hostPort: PORT, containerPort: 80, protocol: tcp}]}}}
 `
 
 func TestRealDiamond(t *testing.T) {
@@ -37,7 +37,7 @@ func TestRealDiamond(t *testing.T) {
 			l.bridge("br0")
 			steps := strings.ReplaceAll(realDiamond, "BACKEND", backend)
 			plan := func(port int) cnichain.Plan {
-				return mapPort(l.plan("first", steps, l.shared("link", "br0")), port, 80)
+				return l.plan("first", strings.ReplaceAll(steps, "PORT", strconv.Itoa(port)), l.shared("link", "br0"))
 			}
 			l.prime(plan(7070))
 
@@ -61,19 +61,6 @@ func TestRealDiamond(t *testing.T) {
 			l.empty()
 		})
 	}
-}
-
-// mapPort gives portmap a port mapping. Only a runtime can: the driver has none to give, and topologies may not.
-func mapPort(plan cnichain.Plan, host, pod int) cnichain.Plan {
-	for i := range plan.Steps {
-		if step := &plan.Steps[i]; step.Type == "portmap" {
-			config := map[string]any{}
-			_ = json.Unmarshal(step.Config, &config)
-			config["runtimeConfig"] = map[string]any{"portMappings": []any{map[string]any{"hostPort": host, "containerPort": pod, "protocol": "tcp"}}}
-			step.Config, _ = json.Marshal(config)
-		}
-	}
-	return plan
 }
 
 // prime attaches and detaches a first pod. The first makes what plugins share between pods and never remove: tables and

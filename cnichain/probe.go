@@ -1,0 +1,64 @@
+package cnichain
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+)
+
+// probeKey changes when a binary is replaced.
+type probeKey struct {
+	path  string
+	inode uint64
+	mtime int64
+}
+
+// Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of the
+// answer, which [Compile] reports; a binary that does not answer is an error.
+func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]Plugin, error) {
+	plugins := make(map[string]Plugin, len(cniTypes))
+	for _, cniType := range cniTypes {
+		path, err := e.Exec.FindInPath(cniType, e.Dirs)
+		if err != nil {
+			continue
+		}
+		plugin, err := e.probe(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask CNI plugin %s for its versions: %w", path, err)
+		}
+		plugins[cniType] = plugin
+	}
+	return plugins, nil
+}
+
+func (e *Executor) probe(ctx context.Context, path string) (Plugin, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Plugin{}, err
+	}
+	key := probeKey{path: path, mtime: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		key.inode = stat.Ino
+	}
+	e.mu.Lock()
+	plugin, known := e.probed[key]
+	e.mu.Unlock()
+	if known {
+		return plugin, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	versions, err := invoke.GetVersionInfo(ctx, path, e.Exec)
+	if err != nil {
+		return Plugin{}, err
+	}
+	plugin = Plugin{Path: path, Versions: versions.SupportedVersions()}
+	e.mu.Lock()
+	e.probed[key] = plugin
+	e.mu.Unlock()
+	return plugin, nil
+}
