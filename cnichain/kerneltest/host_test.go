@@ -2,7 +2,10 @@ package kerneltest
 
 import (
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,47 +23,26 @@ type host struct {
 	dirs []string // where plugins and the driver keep files
 }
 
-// state describes the kernel and the files, one line each, without what changes by itself.
+// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of the
+// pods, packet filters, files. One line for each, as "where what link details"; sorted, and without what changes by itself.
 func (h *host) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	h.must(err)
 	defer handle.Close()
-	lines := h.links("host", handle)
+	lines := append(h.network("host", handle), h.filters()...)
 	for _, pod := range h.pods {
-		lines = append(lines, h.inPod(pod)...)
-	}
-	for _, dir := range h.dirs {
-		h.must(filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || remembers(entry.Name()) {
-				return nil //nolint:nilerr // a directory that is not there has no files
-			}
-			lines = append(lines, "file "+path)
+		h.must(inPod(pod, func(inside *netlink.Handle) error {
+			lines = append(lines, h.network(filepath.Base(pod), inside)...)
 			return nil
 		}))
 	}
+	lines = append(lines, h.files(h.dirs...)...)
 	slices.Sort(lines)
 	return lines
 }
 
-// remembers is true of files that are no leases: host-local keeps its lock and where it will go on.
-func remembers(name string) bool {
-	return name == "lock" || strings.HasPrefix(name, "last_reserved_ip")
-}
-
-func (h *host) inPod(path string) []string {
-	namespace, err := netns.GetFromPath(path)
-	if err != nil {
-		return []string{filepath.Base(path) + " is gone"}
-	}
-	defer func() { _ = namespace.Close() }()
-	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
-	h.must(err)
-	defer handle.Close()
-	return h.links(filepath.Base(path), handle)
-}
-
-func (h *host) links(where string, handle *netlink.Handle) []string {
+func (h *host) network(where string, handle *netlink.Handle) []string {
 	h.Helper()
 	links, err := handle.LinkList()
 	h.must(err)
@@ -72,15 +53,100 @@ func (h *host) links(where string, handle *netlink.Handle) []string {
 	var lines []string
 	for _, link := range links {
 		attrs := link.Attrs()
-		lines = append(lines, fmt.Sprintf("%s %s %s mac=%s mtu=%d up=%v alt=%v master=%s", where, link.Type(), attrs.Name,
-			attrs.HardwareAddr, attrs.MTU, attrs.Flags&1 != 0, attrs.AltNames, names[attrs.MasterIndex]))
-		qdiscs, err := handle.QdiscList(link)
+		slices.Sort(attrs.AltNames)
+		lines = append(lines, fmt.Sprintf("%s link %s %s mac=%s mtu=%d up=%v alt=%v master=%s queue=%d promisc=%d allmulti=%v",
+			where, attrs.Name, link.Type(), attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0, attrs.AltNames,
+			names[attrs.MasterIndex], attrs.TxQLen, attrs.Promisc, attrs.RawFlags&unix.IFF_ALLMULTI != 0))
+		addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
 		h.must(err)
-		for _, qdisc := range qdiscs {
-			if qdisc.Type() != "noqueue" && qdisc.Type() != "pfifo_fast" {
-				lines = append(lines, fmt.Sprintf("%s %s qdisc %s", where, attrs.Name, qdisc.Type()))
+		for _, address := range addresses {
+			if !address.IP.IsLinkLocalUnicast() { // these come when the link has a carrier, some time later
+				lines = append(lines, fmt.Sprintf("%s address %s %s", where, attrs.Name, address.IPNet))
 			}
 		}
+		queues, err := handle.QdiscList(link)
+		h.must(err)
+		for _, queue := range queues {
+			if queue.Type() == "noqueue" {
+				continue // none, which shows only when the link has been up
+			}
+			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(), netlink.HandleStr(queue.Attrs().Parent)))
+		}
+	}
+	return append(lines, h.routing(where, handle, names)...)
+}
+
+func (h *host) routing(where string, handle *netlink.Handle, names map[int]string) []string {
+	h.Helper()
+	routes, err := handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	h.must(err)
+	var lines []string
+	for _, route := range routes {
+		if route.Dst != nil && (route.Dst.IP.IsLinkLocalUnicast() || route.Dst.IP.IsMulticast()) && route.Dst.IP.To4() == nil {
+			continue // comes and goes with the addresses that are left out above
+		}
+		lines = append(lines, fmt.Sprintf("%s route %s table %d to %s via %s src %s scope %s", where, names[route.LinkIndex], route.Table,
+			route.Dst, route.Gw, route.Src, route.Scope))
+	}
+	rules, err := handle.RuleList(netlink.FAMILY_ALL)
+	h.must(err)
+	for _, rule := range rules {
+		lines = append(lines, fmt.Sprintf("%s rule - %s", where, rule))
+	}
+	return lines
+}
+
+// filters are the host's packet filter rules, without counters.
+func (h *host) filters() []string {
+	h.Helper()
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		return nil // then no plugin can make any, and tests of those are skipped
+	}
+	output, err := exec.Command(nft, "--stateless", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		h.Fatalf("nft: %v: %s", err, output)
+	}
+	var lines, path []string
+	for line := range strings.Lines(string(output)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+		case strings.HasSuffix(line, "{"):
+			path = append(path, strings.TrimSpace(strings.TrimSuffix(line, "{")))
+			lines = append(lines, "host filter "+strings.Join(path, ": "))
+		case line == "}":
+			path = path[:len(path)-1]
+		default:
+			lines = append(lines, "host filter "+strings.Join(path, ": ")+": "+line)
+		}
+	}
+	return lines
+}
+
+// files are those below the directories, but not what stays by a plugin's nature.
+func (h *host) files(dirs ...string) []string {
+	h.Helper()
+	var lines []string
+	for _, dir := range dirs {
+		h.must(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case os.IsNotExist(err):
+				return nil
+			case err != nil:
+				return err
+			case path == realJournal:
+				return filepath.SkipDir
+			case entry.IsDir():
+				return nil // host-local and tuning keep theirs, empty
+			case entry.Name() == "lock" || strings.HasPrefix(entry.Name(), "last_reserved_ip."):
+				return nil // host-local's lock, and where it goes on: not leases
+			case entry.Name() == "xtables.lock":
+				return nil // of iptables
+			}
+			lines = append(lines, "host file "+path)
+			return nil
+		}))
 	}
 	return lines
 }

@@ -157,13 +157,14 @@ func TestFullDisk(t *testing.T) {
 		return
 	}
 	b := newBench(t)
-	disk := newSmallDisk(t)
 	plugins := []string{b.dir}
-	b.dir = disk.dir
-	for name, fill := range map[string]func() error{
-		"really": func() error { disk.fill(); return nil },
-		"always": func() error { return syscall.ENOSPC },
-	} {
+	for _, name := range []string{"really", "always"} {
+		disk := newSmallDisk(t) // with a new journal, which has few free pages
+		b.dir = disk.dir
+		fill := func() error { return syscall.ENOSPC }
+		if name == "really" {
+			fill = func() error { disk.fill(); return nil }
+		}
 		refused := 0
 		for at := 1; ; at++ {
 			b.restart()

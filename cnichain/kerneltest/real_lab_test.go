@@ -27,10 +27,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The main thread must stay in the host's namespace: a goroutine that enters a pod and never unlocks its thread would take
-// it along, and a main thread can't end, so that the pod's namespace would live as long as the process.
-var _ = func() bool { runtime.LockOSThread(); return true }()
-
 const (
 	realLeases  = "/var/lib/leases" // host-local's dataDir
 	realJournal = "/var/lib/driver" // not part of the host's state
@@ -38,7 +34,7 @@ const (
 
 // realLab is the host of a machine, with the reference plugins and one driver's executor and journal.
 type realLab struct {
-	*testing.T
+	host
 	dir      string
 	db       journal.Opened
 	chains   *journal.Chains
@@ -52,7 +48,7 @@ type realLab struct {
 // newRealLab begins with an empty journal. exec may be nil.
 func newRealLab(t *testing.T, exec cnichain.Exec) *realLab {
 	t.Helper()
-	l := &realLab{T: t, dir: cnitest.RealPlugins(t), index: 4000}
+	l := &realLab{host: host{T: t}, dir: cnitest.RealPlugins(t), index: 4000}
 	var err error
 	l.db, err = journal.Open(filepath.Join(realJournal, strings.ReplaceAll(t.Name(), "/", "_")+".db"), time.Now())
 	l.must(err)
@@ -78,13 +74,6 @@ func (l *realLab) restart(exec cnichain.Exec) map[string]*cnichain.Attachment {
 		l.Fatalf("the journal has damaged records: %v", damaged)
 	}
 	return attachments
-}
-
-func (l *realLab) must(err error) {
-	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
 }
 
 // uplink makes a link with a carrier: a veth whose other end, with a p at the end of its name, is up too.
