@@ -99,6 +99,7 @@ func (s *StepRecord) Title() string {
 type Link struct {
 	Name     string   `json:"name"`
 	AltNames []string `json:"altNames,omitempty"`
+	Alias    string   `json:"alias,omitempty"`
 	Index    int      `json:"index"`
 	MAC      string   `json:"mac,omitempty"`
 	MTU      int      `json:"mtu,omitempty"`
@@ -108,6 +109,15 @@ type Link struct {
 	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+}
+
+// same says whether a link is the one that was seen before: an application can make another of the same name, and of the same
+// index once that is free, but not of the same kind on the same parent.
+func (l *Link) same(seen *Link) bool {
+	if l.Index != seen.Index {
+		return false
+	}
+	return seen.Kind == "" || l.Kind == seen.Kind && l.Parent == seen.Parent && l.ParentElsewhere == seen.ParentElsewhere
 }
 
 // kindVeth is the kind of a link that is one end of a pair.

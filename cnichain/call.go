@@ -19,11 +19,13 @@ type callPlan struct {
 
 // call makes one CNI call within the step's time limit, and records it.
 func (e *Executor) call(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (CallOutput, error) {
-	done, err := e.turns.take(ctx, record)
-	if err != nil {
-		return CallOutput{}, err
+	if record.Step.Device != nil && record.Step.Device.PF != "" {
+		done, err := e.byPF.take(ctx, record.Step.Device.PF)
+		if err != nil {
+			return CallOutput{}, fmt.Errorf("other chains on virtual functions of %s take too long: %w", record.Step.Device.PF, err)
+		}
+		defer done()
 	}
-	defer done()
 	ctx, cancel := context.WithTimeout(ctx, e.StepTimeout)
 	defer cancel()
 	environ := e.environ(attachment, record, plan)
@@ -34,7 +36,7 @@ func (e *Executor) call(ctx context.Context, attachment *Attachment, record *Ste
 		Step: record.Step.Name, Instance: record.Step.Instance, Command: plan.command, Plugin: plan.path, CNIVersion: record.Step.CNIVersion,
 		Env: environ, Stdin: plan.stdin, Output: output, Err: err,
 	})
-	if err == nil && output.Truncated {
+	if err == nil && output.Truncated && plan.command == commandAdd { // nothing else is read
 		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)
 	}
 	return output, err
@@ -70,28 +72,44 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 // other anyway.
 const perPF = 2
 
-// turns lets calls on virtual functions wait for each other.
+// turns lets callers with one key wait for each other. It forgets keys that nobody has.
 type turns struct {
-	mu   sync.Mutex
-	byPF map[string]chan struct{}
+	atOnce int
+	mu     *sync.Mutex
+	byKey  map[string]*turn
 }
 
-func (t *turns) take(ctx context.Context, record *StepRecord) (done func(), err error) {
-	if record.Step.Device == nil || record.Step.Device.PF == "" {
-		return func() {}, nil
-	}
-	pf := record.Step.Device.PF
+type turn struct {
+	places chan struct{}
+	users  int
+}
+
+func newTurns(atOnce int) turns {
+	return turns{atOnce: atOnce, mu: &sync.Mutex{}, byKey: map[string]*turn{}}
+}
+
+// take waits for a turn, or for the end of ctx. The caller ends it with done.
+func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
 	t.mu.Lock()
-	turn := t.byPF[pf]
-	if turn == nil {
-		turn = make(chan struct{}, perPF)
-		t.byPF[pf] = turn
+	mine := t.byKey[key]
+	if mine == nil {
+		mine = &turn{places: make(chan struct{}, t.atOnce)}
+		t.byKey[key] = mine
 	}
+	mine.users++
 	t.mu.Unlock()
+	forget := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.users--; mine.users == 0 {
+			delete(t.byKey, key)
+		}
+	}
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case mine.places <- struct{}{}:
+		return func() { <-mine.places; forget() }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("other chains on virtual functions of %s take too long: %w", pf, context.Cause(ctx))
+		forget()
+		return nil, context.Cause(ctx)
 	}
 }

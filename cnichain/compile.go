@@ -122,11 +122,27 @@ func (c *compiler) checkPlugins() {
 				c.add(field.NotFound(c.path.Index(i).Child("type"), fmt.Sprintf("%s (no such CNI plugin on node %s: install it in the CNI directory)", cniType, c.binding.Node)))
 				continue
 			}
-			if cniType == step.Type && chooseVersion(plugin.Versions) == "" {
+			if chooseVersion(plugin.Versions) == "" {
 				c.add(field.Invalid(c.path.Index(i).Child("type"), cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions, maxCNIVersion)))
 			}
 		}
+		if versions := c.versions(step); chooseVersion(versions) == "" && len(c.problems) == 0 {
+			c.add(field.Invalid(c.path.Index(i).Child("config", "ipam", "type"), ipamType(rawConfig(step)), fmt.Sprintf(
+				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type, c.binding.Plugins[step.Type].Versions)))
+		}
 	}
+}
+
+// versions are those that a step's plugin and its IPAM plugin both speak: it is called with the same configuration.
+func (c *compiler) versions(step *v1alpha1.Step) []string {
+	versions := c.binding.Plugins[step.Type].Versions
+	ipam := ipamType(rawConfig(step))
+	if ipam == "" {
+		return versions
+	}
+	return slices.DeleteFunc(slices.Clone(versions), func(version string) bool {
+		return !slices.Contains(c.binding.Plugins[ipam].Versions, version)
+	})
 }
 
 // chooseVersion returns the newest version that plugin and driver speak, "" if there is none.
@@ -191,7 +207,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	}
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,
-		Path: plugin.Path, CNIVersion: chooseVersion(plugin.Versions), Network: network,
+		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
 		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type),
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks,

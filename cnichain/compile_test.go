@@ -166,6 +166,23 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	}
 }
 
+// A plugin and its IPAM plugin get the same configuration, so they must speak one version.
+func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
+	steps := `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: whereabouts}}}]`
+	for want, ipam := range map[string][]string{"1.0.0": {"0.3.1", "1.0.0"}, "": {"0.2.0", "0.1.0"}} {
+		plan, problems := Compile(topology(t, steps), Binding{
+			Schemas: DefaultSchemas(), Devices: []RootDevice{{Step: "a", Device: deviceNamed("x")}},
+			Plugins: map[string]Plugin{"macvlan": {Path: "/m", Versions: []string{"0.4.0", "1.0.0", "1.1.0"}}, "whereabouts": {Path: "/w", Versions: ipam}},
+		})
+		if want != "" && (len(problems) > 0 || plan.Steps[0].CNIVersion != want) {
+			t.Errorf("plan %+v, problems %v, want version %s", plan, problems, want)
+		}
+		if want == "" && (len(problems) == 0 || !contains(problems.ToAggregate().Error(), "whereabouts", "0.2.0")) {
+			t.Errorf("problems are %v", problems)
+		}
+	}
+}
+
 func TestTemplates(t *testing.T) {
 	values := map[string]any{"a.text": `x","evil":"y`, "a.flag": true, "a.list": []any{"p", "q"}, "a.again": "{{ a.flag }}", "ips": "10.0.0.1/24"}
 	resolve := func(tok token) (any, error) {

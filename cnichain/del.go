@@ -14,6 +14,15 @@ import (
 //
 // It does not fail for ever: a step that fails too often or too long becomes a [Leftover], and counts as done.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
+	done, err := e.sandboxes.take(ctx, attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return e.delAll(ctx, attachment, claims)
+}
+
+func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	var problems []error
 	if markDeleting(attachment, claims) || attachment.unsaved {
 		// A journal that can't be written must not keep anything attached; the record stays until it can be.
@@ -28,6 +37,9 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 		}
 		if err := e.delStep(ctx, attachment, record); err != nil {
 			problems = append(problems, err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	if len(problems) > 0 {
@@ -62,6 +74,9 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
+		if ctx.Err() != nil {
+			return failure // it had no chance: others have used up the time
+		}
 		e.countFailure(record)
 		if !e.hopeless(record) {
 			return errors.Join(failure, e.save(attachment))

@@ -43,12 +43,39 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 	return device, nil
 }
 
+// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are here
+// only if somebody asked for them: the kernel does not show those that a master or a socket needs.
+const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
+
 func remember(device *Device, link netlink.Link) {
 	attrs := link.Attrs()
-	device.Kind = link.Type()
-	device.IfName, device.Index, device.MAC, device.MTU = attrs.Name, attrs.Index, attrs.HardwareAddr.String(), attrs.MTU
-	device.Up = attrs.Flags&net.FlagUp != 0
-	device.AltNames, device.Alias = slices.Sorted(slices.Values(attrs.AltNames)), attrs.Alias
+	device.IfName = attrs.Name
+	device.Baseline = Baseline{
+		Kind: link.Type(), Index: attrs.Index, Port: portOf(attrs.Name),
+		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
+		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
+		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: attrs.Xdp != nil && attrs.Xdp.Attached,
+	}
+	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
+		device.MAC = "" // that of one of its ports, and another one when ports come and go
+	}
+}
+
+// addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
+const addressSet = "3"
+
+// portOf tells the links of one PCI function apart.
+func portOf(link string) string {
+	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
+}
+
+// readSys reads a file of a link in sysfs; "" where there is none, or the driver has no answer.
+func readSys(link, file string) string {
+	data, err := os.ReadFile(filepath.Join("/sys/class/net", link, file))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }
 
 // driverOf is the kernel driver of the hardware, "" for virtual links.
@@ -108,9 +135,26 @@ func restoreLink(handle *netlink.Handle, device *Device) error {
 	return nil
 }
 
-// findDevice finds hardware by its PCI address. Another link is the device if it has the name that devices have on their way
-// home, or if two of name, index and address are its own: any one of them may have changed, or belong to another by now. A
-// plugin may have given it another name at another index; then it is the only link of its kind with the address.
+// Home looks for the device.
+func (LinuxHost) Home(device Device) (bool, error) {
+	if device.IfName == "" {
+		return true, nil // it has no link
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return false, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+	}
+	defer handle.Close()
+	_, err = findDevice(handle, &device)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// findDevice finds hardware by its PCI address. Another link is the device if it is of its kind and has the name that
+// devices have on their way home, or two of name, index and address are its own: any one of them may have changed, or belong
+// to another by now.
 func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	links, err := listLinks(handle)
 	if err != nil {
@@ -120,17 +164,19 @@ func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 		return findByPCI(links, device)
 	}
 	for _, link := range links {
-		if attrs := link.Attrs(); attrs.Name == transitName(device) || matches(attrs, device) >= 2 || device.Index == 0 && attrs.Name == device.IfName {
+		if isHome(link, device) {
 			return link, nil
 		}
 	}
-	alike := slices.DeleteFunc(links, func(link netlink.Link) bool {
-		return device.MAC == "" || link.Type() != device.Kind || link.Attrs().HardwareAddr.String() != device.MAC
-	})
-	if len(alike) == 1 {
-		return alike[0], nil
-	}
 	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName, device.Index, device.MAC, os.ErrNotExist)
+}
+
+func isHome(link netlink.Link, device *Device) bool {
+	attrs := link.Attrs()
+	if device.Kind != "" && link.Type() != device.Kind {
+		return false
+	}
+	return attrs.Name == transitName(device) || matches(attrs, device) >= 2 || device.Index == 0 && attrs.Name == device.IfName
 }
 
 func matches(attrs *netlink.LinkAttrs, device *Device) int {
@@ -143,7 +189,7 @@ func matches(attrs *netlink.LinkAttrs, device *Device) int {
 	return same
 }
 
-// findByPCI prefers the link of the known name or address: some functions have several ports.
+// findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
 func findByPCI(links []netlink.Link, device *Device) (netlink.Link, error) {
 	entries, err := os.ReadDir(filepath.Join(sysPCI, device.PCIAddress, "net"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -153,6 +199,9 @@ func findByPCI(links []netlink.Link, device *Device) (netlink.Link, error) {
 	for _, link := range links {
 		attrs := link.Attrs()
 		if !slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return entry.Name() == attrs.Name }) {
+			continue
+		}
+		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
 			continue
 		}
 		if best == nil || matches(attrs, device) > matches(best.Attrs(), device) {
@@ -183,6 +232,9 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 			return fmt.Errorf("MTU %d: %w", device.MTU, err)
 		}
 	}
+	if err := setProperties(handle, link, device); err != nil {
+		return err
+	}
 	switch {
 	case device.Up && !up:
 		return handle.LinkSetUp(link)
@@ -190,6 +242,55 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 		return handle.LinkSetDown(link)
 	}
 	return nil
+}
+
+// setProperties sets what is in no tenant's interest to inherit.
+func setProperties(handle *netlink.Handle, link netlink.Link, device *Device) error {
+	attrs := link.Attrs()
+	if device.Kind == "" {
+		return nil // a baseline of an earlier version does not say
+	}
+	var problems []error
+	if attrs.Xdp != nil && attrs.Xdp.Attached && !device.XDP {
+		problems = append(problems, detachXDP(link))
+	}
+	if attrs.Group != device.Group {
+		problems = append(problems, handle.LinkSetGroup(link, int(device.Group)))
+	}
+	if attrs.TxQLen != device.TxQLen {
+		problems = append(problems, handle.LinkSetTxQLen(link, device.TxQLen))
+	}
+	for _, flag := range []struct {
+		bit     uint32
+		on, off func(netlink.Link) error
+	}{
+		{unix.IFF_PROMISC, handle.SetPromiscOn, handle.SetPromiscOff},
+		{unix.IFF_ALLMULTI, handle.LinkSetAllmulticastOn, handle.LinkSetAllmulticastOff},
+		{unix.IFF_MULTICAST, handle.LinkSetMulticastOn, handle.LinkSetMulticastOff},
+		{unix.IFF_NOARP, handle.LinkSetARPOff, handle.LinkSetARPOn},
+	} {
+		switch is, was := attrs.RawFlags&flag.bit, device.Flags&flag.bit; {
+		case is == was:
+		case was != 0:
+			problems = append(problems, flag.on(link))
+		default:
+			problems = append(problems, flag.off(link))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// detachXDP detaches a program however it is attached.
+func detachXDP(link netlink.Link) error {
+	var problems []error
+	for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
+		err := netlink.LinkSetXdpFdWithFlags(link, -1, mode)
+		if err == nil {
+			return nil
+		}
+		problems = append(problems, err)
+	}
+	return fmt.Errorf("XDP program of an earlier owner: %w", errors.Join(problems...))
 }
 
 // setNames gives a link a name, and the alternative names and label of the device's baseline and no others.
@@ -269,32 +370,56 @@ func differences(attrs *netlink.LinkAttrs, device *Device) []string {
 		differs("alternative names", strings.Join(is, " "), strings.Join(device.AltNames, " "))
 	}
 	differs("alias", attrs.Alias, device.Alias)
+	if device.Kind != "" {
+		differs("flags", attrs.RawFlags&ownFlags, device.Flags)
+		differs("group", attrs.Group, device.Group)
+		differs("queue length", attrs.TxQLen, device.TxQLen)
+		differs("XDP program", attrs.Xdp != nil && attrs.Xdp.Attached, device.XDP)
+	}
 	return wrong
 }
 
 // Undress leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a say.
-func (LinuxHost) Undress(path string, index int, device Device) error {
+func (LinuxHost) Undress(path string, seen Link, device Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
-		link, err := handle.LinkByIndex(index)
+		link, err := handle.LinkByIndex(seen.Index)
 		if err != nil {
 			return err
 		}
-		if device.PCIAddress == "" {
-			if err := setAddress(handle, link, &device); err != nil {
+		if link.Attrs().MasterIndex != 0 {
+			if err := handle.LinkSetNoMaster(link); err != nil {
+				return fmt.Errorf("master: %w", err)
+			}
+			if link, err = handle.LinkByIndex(seen.Index); err != nil { // leaving a bond changes addresses
 				return err
 			}
 		}
-		for _, alt := range link.Attrs().AltNames {
-			if !slices.Contains(device.AltNames, alt) {
-				if err := handle.LinkDelAltName(link, alt); err != nil {
-					return fmt.Errorf("alternative name %s: %w", alt, err)
-				}
-			}
-		}
-		return nil
+		return undress(handle, link, &seen, &device)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot prepare device %s in %s to come home: %w", device.Name, path, err)
+	}
+	return nil
+}
+
+func undress(handle *netlink.Handle, link netlink.Link, seen *Link, device *Device) error {
+	attrs := link.Attrs()
+	if attrs.Alias != seen.Alias { // in which some plugins keep the device's name
+		if err := handle.LinkSetAlias(link, seen.Alias); err != nil {
+			return fmt.Errorf("alias %q: %w", seen.Alias, err)
+		}
+	}
+	if device.PCIAddress == "" {
+		if err := setAddress(handle, link, device); err != nil {
+			return err
+		}
+	}
+	for _, alt := range attrs.AltNames {
+		if !slices.Contains(device.AltNames, alt) {
+			if err := handle.LinkDelAltName(link, alt); err != nil {
+				return fmt.Errorf("alternative name %s: %w", alt, err)
+			}
+		}
 	}
 	return nil
 }
@@ -311,7 +436,7 @@ func (LinuxHost) SendHome(path string, index int, device Device) error {
 		if err != nil {
 			return err
 		}
-		if err := setNames(handle, link, &Device{}, transitName(&device)); err != nil {
+		if err := setNames(handle, link, &Device{}, transitName(&device)); err != nil { // names may be taken at home
 			return err
 		}
 		return handle.LinkSetNsFd(link, int(home))
@@ -322,7 +447,7 @@ func (LinuxHost) SendHome(path string, index int, device Device) error {
 	return nil
 }
 
-// transitName is unique on a node, as device identities are.
+// transitName is what a device is called on its way home, derived from what is unique on a node.
 func transitName(device *Device) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(device.Identity()))

@@ -126,7 +126,7 @@ func (e PluginExec) lock(how int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
 	}
-	file, err := os.OpenFile(e.Lock, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600) // also on a disk that has become read-only
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
 	}

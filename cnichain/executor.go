@@ -49,7 +49,8 @@ type Executor struct {
 	templates templates
 	owners    owners
 	leftovers leftovers
-	turns     turns
+	byPF      turns
+	sandboxes turns
 
 	mu     sync.Mutex
 	probed map[probeKey]Plugin
@@ -72,7 +73,8 @@ func NewExecutor(options Options) *Executor {
 		Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{},
 		owners:    owners{devices: map[string]owner{}},
 		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
-		turns:     turns{byPF: map[string]chan struct{}{}},
+		byPF:      newTurns(perPF),
+		sandboxes: newTurns(1),
 	}
 }
 
@@ -115,13 +117,20 @@ func stepError(record *StepRecord, command string, err error) error {
 // attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
 // when ctx ends.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
-	err := e.add(ctx, attachment, netns, node)
-	if err == nil {
+	done, err := e.sandboxes.take(ctx, attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := e.leftovers.ofSandbox(attachment.SandboxID); err != nil {
+		return err
+	}
+	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
-	if undoErr := e.Del(undo, attachment); undoErr != nil {
+	if undoErr := e.delAll(undo, attachment, nil); undoErr != nil {
 		return &UndoError{Cause: err, Undo: undoErr}
 	}
 	return err
@@ -167,7 +176,10 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
-		record.Foreign = e.collided(attachment, record, err)
+		if e.collided(attachment, record, err) {
+			record.Foreign = true
+			_ = e.save(attachment) // else Del does
+		}
 		return stepError(record, commandAdd, err)
 	}
 	if err := e.verify(attachment, record, result); err != nil {
@@ -177,14 +189,19 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return e.save(attachment)
 }
 
-// own makes the attachment the owner of the step's exclusive device.
+// own makes the attachment the owner of the step's exclusive device, unless that is held back.
 func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
-	if record.Step.Device != nil {
-		if err := e.Quarantined(record.Step.Device); err != nil {
-			return err
-		}
+	if err := e.owners.acquire(attachment, record); err != nil {
+		return err
 	}
-	return e.owners.acquire(attachment, record)
+	if record.Step.Device == nil {
+		return nil
+	}
+	err := e.Quarantined(record.Step.Device)
+	if err != nil {
+		e.owners.release(record)
+	}
+	return err
 }
 
 // collided says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
@@ -192,7 +209,8 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 // own if it is the device, or stands on it or on the interface of a parent step.
 func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
-	if !record.Step.Makes || !strings.Contains(text, "file exists") && !strings.Contains(text, "already exists") {
+	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
+	if !record.Step.Makes || !exists || strings.Contains(text, "route") {
 		return false
 	}
 	links, err := e.Host.Links(attachment.Pin)

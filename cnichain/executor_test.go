@@ -289,23 +289,6 @@ func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A step whose interface is gone is done after some tries, also if its plugin fails without it.
-func TestDerivedStepWithoutItsInterfaceIsDone(t *testing.T) {
-	w := newWorkbench(t)
-	made := w.linkThenTune()
-	if err := w.add(made); err != nil {
-		t.Fatal(err)
-	}
-	w.node.Fail("tuning DEL", errors.New("no such device"))
-	for range 2 {
-		wantError(t, w.executor.Del(context.Background(), made), "no such device")
-	}
-	if err := w.executor.Del(context.Background(), made); err != nil {
-		t.Fatal(err)
-	}
-	w.expect(cleanNode)
-}
-
 // A device that was released may be another's: it is not touched again while the other claim's DEL is tried again.
 func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w := newWorkbench(t)

@@ -29,9 +29,10 @@ type Host interface {
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link of the namespace at the path. One that is not there is no error.
 	Remove(netns string, index int) error
-	// Undress gives a device that is in the namespace at the path its address back and takes other names and labels from
-	// it that its baseline does not have: an application must not keep it from coming home.
-	Undress(netns string, index int, device Device) error
+	// Undress makes a device that is in the namespace at the path as it was seen there after ADD: without a master, with
+	// its alias, without other names that its baseline does not have, and with its address. What an application has done
+	// to it must not keep it from coming home.
+	Undress(netns string, seen Link, device Device) error
 	// StandIn makes a network namespace at a path, with one link that has a name and addresses: for plugins whose DEL
 	// finds out from the interface what to remove elsewhere, when the interface is gone. Unpin removes it.
 	StandIn(path, name string, addresses []net.IPNet) error
@@ -41,6 +42,8 @@ type Host interface {
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
 	Snapshot(Device) (Device, error)
+	// Home says whether a device is in the host's namespace. It changes nothing.
+	Home(Device) (bool, error)
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
 	// device that is not there is an error that is os.ErrNotExist.
 	Restore(Device) error
@@ -96,7 +99,7 @@ func (LinuxHost) Links(path string) ([]Link, error) {
 		for _, link := range found {
 			attrs := link.Attrs()
 			links = append(links, Link{
-				Name: attrs.Name, AltNames: attrs.AltNames, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
+				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
 				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
 			})
 		}

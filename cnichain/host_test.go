@@ -37,7 +37,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
-	device := Device{Name: "up0", IfName: "up0", MTU: 1500, MAC: "02:00:00:00:00:0a", Up: true}
+	device := Device{Name: "up0", IfName: "up0", Baseline: Baseline{MTU: 1500, MAC: "02:00:00:00:00:0a", Up: true}}
 	if err := netlink.LinkSetMTU(veth, 1400); err != nil {
 		t.Fatal(err)
 	}

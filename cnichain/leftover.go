@@ -19,6 +19,9 @@ type Leftover struct {
 	// Reason is the last failure, Attempts how many there were.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
+	// Home is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
+	// elsewhere is left, and nobody is kept from the device.
+	Home bool `json:"home,omitempty"`
 }
 
 // Step is the step that could not be undone.
@@ -26,7 +29,7 @@ func (l *Leftover) Step() *StepRecord { return &l.Attachment.Steps[0] }
 
 // Quarantines returns the exclusive device that is held back; nil for a step without one.
 func (l *Leftover) Quarantines() *Device {
-	if _, owned := ownedDevice(l.Step()); !owned {
+	if _, owned := ownedDevice(l.Step()); !owned || l.Home {
 		return nil
 	}
 	return l.Step().Step.Device
@@ -72,6 +75,16 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
+// ofSandbox returns an error if a sandbox has leftovers: undoing them, some time, would undo what is attached anew.
+func (l *leftovers) ofSandbox(id string) error {
+	for _, leftover := range l.all() {
+		if leftover.Attachment.SandboxID == id {
+			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; delete the pod: %s", leftover.Reason)
+		}
+	}
+	return nil
+}
+
 func (l *leftovers) all() []Leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,6 +120,7 @@ func (e *Executor) leaveOver(attachment *Attachment, record *StepRecord, reason 
 	leftover := Leftover{
 		Key:        fmt.Sprintf("%s/%s/%s/%d", attachment.SandboxID, record.Claim.UID, record.Step.Name, record.Step.Instance),
 		Attachment: only, Since: *record.FailingSince, Reason: reason.Error(), Attempts: record.Failures,
+		Home: e.owners.passedOn(record) || e.bringHome(attachment, record) == nil,
 	}
 	if err := e.Journal.SaveLeftover(leftover); err != nil {
 		return err

@@ -35,20 +35,35 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
 	PF string `json:"pf,omitempty"`
-	// The rest is the device's baseline, as [Host.Snapshot] reads it while the device is free: what it must look like
-	// when it has come home.
-	Kind     string    `json:"kind,omitempty"`
-	Index    int       `json:"index,omitempty"`
-	AltNames []string  `json:"altNames,omitempty"`
-	Alias    string    `json:"alias,omitempty"`
-	MAC      string    `json:"mac,omitempty"`
-	MTU      int       `json:"mtu,omitempty"`
-	Up       bool      `json:"up,omitempty"`
-	Driver   string    `json:"driver,omitempty"`
-	VF       *VFConfig `json:"vf,omitempty"`
+	// Baseline is what the device must look like when it has come home.
+	Baseline
 	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
 	// {{ device.<attribute> }}.
 	Attributes map[string]any `json:"attributes,omitempty"`
+}
+
+// Baseline is a device as [Host.Snapshot] reads it while it is free.
+type Baseline struct {
+	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
+	Kind   string `json:"kind,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	Index  int    `json:"index,omitempty"`
+	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
+	Port     string   `json:"port,omitempty"`
+	AltNames []string `json:"altNames,omitempty"`
+	Alias    string   `json:"alias,omitempty"`
+	// MAC is empty for a bridge that has that of one of its ports.
+	MAC string `json:"mac,omitempty"`
+	MTU int    `json:"mtu,omitempty"`
+	Up  bool   `json:"up,omitempty"`
+	// Flags are IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and IFF_MULTICAST of linux/if.h, as an admin has set them.
+	Flags uint32 `json:"flags,omitempty"`
+	Group uint32 `json:"group,omitempty"`
+	// TxQLen is the length of the transmit queue in packets.
+	TxQLen int `json:"txQLen,omitempty"`
+	// XDP is true when a program was attached.
+	XDP bool      `json:"xdp,omitempty"`
+	VF  *VFConfig `json:"vf,omitempty"`
 }
 
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.

@@ -39,11 +39,18 @@ func (e *QuarantineError) Error() string {
 		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Attachment.Pod, e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry tries once more to undo a leftover, and forgets it when nothing is left. It must not run twice at once for one
-// key. A key that is not known is no error.
+// Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	leftover, known := e.leftovers.get(key)
 	if !known {
+		return nil
+	}
+	done, err := e.sandboxes.take(ctx, leftover.Attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}
 	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {

@@ -5,32 +5,27 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 )
 
 // repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
 const repairAfter = 3
 
 // undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not, addresses,
-// and the exclusive device proven home. What is not the step's own is never touched.
+// and the exclusive device proven home. What is not the step's own is never touched. A DEL that fails is a failure also if
+// nothing is to be seen any more: plugins keep things where the driver can't look.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.passedOn(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
 	}
 	failure := e.del(ctx, attachment, record)
-	if failure != nil && record.Failures+1 < repairAfter {
+	if failure != nil && (record.Failures+1 < repairAfter || ctx.Err() != nil) {
 		return failure
 	}
 	found, err := e.takeOut(attachment, record)
 	if found || failure != nil {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
-	_, exclusive := ownedDevice(record)
-	err = errors.Join(err, e.bringHome(attachment, record))
-	if err == nil && exclusive {
-		return nil // proven, whatever the plugin says
-	}
-	return errors.Join(failure, err)
+	return errors.Join(failure, err, e.bringHome(attachment, record))
 }
 
 // place is where the interface of a step is.
@@ -41,7 +36,7 @@ const (
 	nowhere place = iota
 	// named: it has its name, or it is not known which it is and something has the name that was free before.
 	named
-	// renamed: it has another name, and its own is free.
+	// renamed: it has another name, and its own is free or its own alternative name.
 	renamed
 	// apart: it has another name, and another link has its own.
 	apart
@@ -51,7 +46,8 @@ const (
 	absent
 )
 
-// locate finds the interface of a step by its index: a name says nothing, the application may have given it to another.
+// locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it to
+// another. The link is nil where it is gone.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (place, *Link, error) {
 	if !e.Host.Exists(attachment.Pin) {
 		return nowhere, nil, nil
@@ -60,21 +56,25 @@ func (e *Executor) locate(attachment *Attachment, record *StepRecord) (place, *L
 	if err != nil {
 		return nowhere, nil, err
 	}
-	holder := findLink(links, record.IfName)
-	known := knownLink(attachment, record)
-	switch {
-	case record.Foreign:
+	if record.Foreign {
 		return foreign, nil, nil
-	case holder != nil && (known == nil || holder.Index == known.Index):
+	}
+	holder := findLink(links, record.IfName)
+	seen := knownLink(attachment, record)
+	if seen == nil {
+		if holder == nil {
+			return absent, nil, nil
+		}
 		return named, holder, nil
-	case known == nil:
-		return absent, nil, nil
 	}
 	for i := range links {
-		if links[i].Index != known.Index {
+		if !links[i].same(seen) {
 			continue
 		}
-		if holder == nil {
+		switch {
+		case links[i].Name == record.IfName:
+			return named, &links[i], nil
+		case holder == nil || holder.Index == seen.Index:
 			return renamed, &links[i], nil
 		}
 		return apart, &links[i], nil
@@ -109,7 +109,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	case nowhere, foreign:
 		return e.delWithoutNetns(ctx, attachment, record)
 	case absent:
-		if record.Step.Quirks.DelNeedsInterface && record.Failures+1 < repairAfter {
+		if record.Step.Quirks.DelNeedsInterface {
 			return e.delWithoutNetns(ctx, attachment, record)
 		}
 	case apart:
@@ -127,10 +127,9 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		return err
 	}
 	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
-	if failure == nil {
-		return nil
+	if failure == nil || !record.Step.Quirks.DelFailsWithoutInterface {
+		return failure
 	}
-	// A plugin may fail because the interface is gone already. Then only its addresses may be left.
 	where, _, err = e.locate(attachment, record)
 	if err != nil || where != absent {
 		return failure
@@ -140,11 +139,24 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 
 // undress makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
 func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Link) error {
-	_, exclusive := ownedDevice(record)
-	if link == nil || !exclusive || !record.Step.Makes || !errors.Is(e.Host.Restore(*record.Step.Device), os.ErrNotExist) {
-		return nil
+	device, away, err := e.away(record)
+	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
+		return err
 	}
-	return e.Host.Undress(attachment.Pin, link.Index, *record.Step.Device)
+	seen := *link
+	if record.Link != nil {
+		seen.Alias = record.Link.Alias
+	}
+	return e.Host.Undress(attachment.Pin, seen, *device)
+}
+
+// away says whether the step has an exclusive device that is not on the host.
+func (e *Executor) away(record *StepRecord) (device *Device, away bool, err error) {
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return nil, false, nil
+	}
+	home, err := e.Host.Home(*record.Step.Device)
+	return record.Step.Device, !home, err
 }
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
@@ -159,7 +171,7 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 		plan.netns = attachment.Pin + ".gone" // where nothing ever is
 	}
 	_, err := e.call(ctx, attachment, record, plan)
-	if err != nil && !record.Step.Quirks.DelFailsWithoutNetns {
+	if err != nil && !record.Step.Quirks.DelFailsWithoutInterface {
 		return err
 	}
 	if err != nil || record.Step.Quirks.LeaksIPAM {
@@ -187,7 +199,8 @@ func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, recor
 	return err
 }
 
-// standIn is where the namespace of a stand-in is. A crash may leave it; then it goes with the pin.
+// standIn is where the namespace of a stand-in is: one for a sandbox, since its steps are undone one after the other. A
+// crash may leave it; the next stand-in replaces it, and it goes with the pin.
 func standIn(attachment *Attachment) string { return attachment.Pin + ".standin" }
 
 // releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
@@ -218,30 +231,34 @@ func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bo
 	if err != nil || where == nowhere {
 		return false, err
 	}
-	device := record.Step.Device
-	if _, exclusive := ownedDevice(record); exclusive && errors.Is(e.Host.Restore(*device), os.ErrNotExist) {
-		if link == nil {
-			link, err = e.findInPod(attachment, device)
-		}
-		if err != nil || link == nil {
-			return false, err
-		}
-		return true, e.Host.SendHome(attachment.Pin, link.Index, *device)
+	device, away, err := e.away(record)
+	if err != nil {
+		return false, err
 	}
-	if link == nil {
-		return false, nil
+	if away && link == nil {
+		link, err = e.findInPod(attachment, record)
+	}
+	if err != nil || link == nil {
+		return false, err
+	}
+	if away && couldBe(link, device) {
+		return true, e.Host.SendHome(attachment.Pin, link.Index, *device)
 	}
 	return true, e.Host.Remove(attachment.Pin, link.Index)
 }
 
-// findInPod finds a device in a pod whatever it is called there; nil if it is not there.
-func (e *Executor) findInPod(attachment *Attachment, device *Device) (*Link, error) {
+// findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the pod
+// since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
+func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*Link, error) {
+	if record.Link != nil || record.Foreign {
+		return nil, nil
+	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
 		return nil, err
 	}
 	for i := range links {
-		if isDevice(&links[i], device) {
+		if isDevice(&links[i], record.Step.Device) {
 			return &links[i], nil
 		}
 	}
@@ -268,22 +285,21 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	if device.hardware() {
 		return false
 	}
-	if !e.Host.Exists(attachment.Pin) {
-		return true
+	where, link, err := e.locate(attachment, record)
+	if err != nil {
+		return false
 	}
-	if record.Link != nil {
-		links, err := e.Host.Links(attachment.Pin)
-		if err != nil || hasIndex(links, record.Link.Index) {
-			return false
-		}
+	if where == nowhere || link != nil {
+		return where == nowhere || !couldBe(link, device)
 	}
-	link, err := e.findInPod(attachment, device)
+	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil
 }
 
-func hasIndex(links []Link, index int) bool {
-	return slices.ContainsFunc(links, func(link Link) bool { return link.Index == index })
-}
+// couldBe says whether a link is of the device's kind: an application can't make hardware.
+func couldBe(link *Link, device *Device) bool { return device.Kind == "" || link.Kind == device.Kind }
 
 // isDevice says whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
-func isDevice(link *Link, device *Device) bool { return device.MAC != "" && link.MAC == device.MAC }
+func isDevice(link *Link, device *Device) bool {
+	return device.MAC != "" && link.MAC == device.MAC && couldBe(link, device)
+}

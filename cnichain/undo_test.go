@@ -104,17 +104,69 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver brings it home.
+// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver brings it home. What
+// else the plugin keeps may be left, which is said; but nobody is kept from the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
+	w := newWorkbench(t)
+	made := attachment(w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
+	w.must(w.add(made))
+	w.node.Fail("macvlan DEL", errors.New("bug"))
+	for attempt := range 9 {
+		wantError(t, w.del(made), "bug")
+		if gone := w.node.String() == "host [up0 up1] pods [dra-1[]] leases []"; gone != (attempt >= 2) {
+			t.Errorf("after attempt %d: %s", attempt, w.node)
+		}
+	}
+	w.must(w.del(made))
+	leftovers := w.executor.Leftovers()
+	if len(leftovers) != 1 || leftovers[0].Quarantines() != nil || !strings.Contains(leftovers[0].Reason, "bug") {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
+}
+
+// A chain is not tried again in a sandbox that has leftovers: undoing them later would undo the new attempt.
+func TestLeftoversAndANewAttempt(t *testing.T) {
+	w := newWorkbench(t)
+	shared := device("a", "up0")
+	shared.Device.Exclusive = false
+	plan := w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, shared)
+	w.executor.GiveUpAttempts = 1
+	w.node.Fail("macvlan ADD after", errors.New("half done"))
+	w.node.Fail("macvlan DEL", errors.New("bug"))
+	wantError(t, w.add(attachment(plan)), "half done")
+	leftovers := w.executor.Leftovers()
+	if len(leftovers) != 1 {
+		t.Fatalf("leftovers are %+v", leftovers)
+	}
+	w.node.Fail("macvlan ADD after", nil)
+	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be undone")
+	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not concerned
+	w.node.Fail("macvlan DEL", nil)
+	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
+	w.expect("host [up0 up1] pods [dra-2[net1]] leases [sandbox-2/net1]", "sandbox-2")
+	w.must(w.add(attachment(plan)))
+}
+
+// Who had no time has not failed.
+func TestWaitingIsNoFailure(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
 	w.must(w.add(made))
-	w.node.Fail("host-device DEL", errors.New("bug"))
-	for range 2 {
-		wantError(t, w.del(made), "bug")
+	release := w.node.Hold("tuning DEL")
+	for range 12 {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := w.executor.Del(ctx, made); err == nil {
+			t.Fatal("it was done without time")
+		}
 	}
+	release()
 	w.must(w.del(made))
 	w.expect(cleanNode)
+	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
 }
 
 func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {

@@ -34,24 +34,27 @@ func vfConfig(info *netlink.VfInfo) VFConfig {
 	}
 }
 
-// findVF finds the PF's link and the index of the virtual function, which is that of the PF's virtfn<N>.
+// findVF finds the PF's link that configures the virtual function, whose index is that of the PF's virtfn<N>. A PF may have
+// representors beside it. The configuration is nil where the PF does not say.
 func findVF(handle *netlink.Handle, device *Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
-	entries, err := os.ReadDir(filepath.Join(dir, "net"))
-	if err != nil || len(entries) == 0 {
-		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
-	}
-	pf, err := handle.LinkByName(entries[0].Name())
-	if err != nil {
-		return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, entries[0].Name(), err)
-	}
 	index, err := vfIndex(dir, device.PCIAddress)
 	if err != nil {
 		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	for i := range pf.Attrs().Vfs {
-		if pf.Attrs().Vfs[i].ID == index {
-			return pf, &pf.Attrs().Vfs[i], nil
+	entries, err := os.ReadDir(filepath.Join(dir, "net"))
+	if err != nil || len(entries) == 0 {
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
+	}
+	var pf netlink.Link
+	for _, entry := range entries {
+		if pf, err = handle.LinkByName(entry.Name()); err != nil {
+			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, entry.Name(), err)
+		}
+		for i := range pf.Attrs().Vfs {
+			if pf.Attrs().Vfs[i].ID == index {
+				return pf, &pf.Attrs().Vfs[i], nil
+			}
 		}
 	}
 	return pf, nil, nil

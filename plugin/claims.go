@@ -55,6 +55,8 @@ type claims struct {
 
 	mu    sync.Mutex
 	byUID map[string]ClaimRecord
+	// reserved are records that are not complete and on disk yet; only reserve looks at them.
+	reserved map[string]ClaimRecord
 }
 
 // loadClaims reads the journal. Records that can't be read are returned.
@@ -67,7 +69,7 @@ func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &claims{bucket: bucket, byUID: records}, damaged, nil
+	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}}, damaged, nil
 }
 
 // get returns a record by claim UID.
@@ -91,12 +93,11 @@ func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil {
-		delete(c.byUID, record.Claim.UID)
-		return err
+	delete(c.reserved, record.Claim.UID)
+	if err == nil {
+		c.byUID[record.Claim.UID] = record
 	}
-	c.byUID[record.Claim.UID] = record
-	return nil
+	return err
 }
 
 func (c *claims) reserve(record ClaimRecord) error {
@@ -105,19 +106,29 @@ func (c *claims) reserve(record ClaimRecord) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, uid := range sortedKeys(c.byUID) {
-		other := c.byUID[uid]
+	for _, others := range []map[string]ClaimRecord{c.byUID, c.reserved} {
+		if err := excluded(&record, others); err != nil {
+			return err
+		}
+	}
+	c.reserved[record.Claim.UID] = record
+	return nil
+}
+
+// excluded says why a claim may not be prepared beside others.
+func excluded(record *ClaimRecord, others map[string]ClaimRecord) error {
+	for _, uid := range sortedKeys(others) {
+		other := others[uid]
 		if uid == record.Claim.UID {
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
 			return fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
 		}
-		if err := conflict(&record, &other); err != nil {
+		if err := conflict(record, &other); err != nil {
 			return err
 		}
 	}
-	c.byUID[record.Claim.UID] = record
 	return nil
 }
 

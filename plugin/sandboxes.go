@@ -63,7 +63,10 @@ func (s *sandboxes) recover(attachments map[string]*cnichain.Attachment) error {
 		s.mu.Unlock()
 	}
 	open := map[string]bool{}
-	problems := []error{s.unpinOthers(pins)}
+	problems := []error{}
+	if err := s.unpinOthers(pins); err != nil { // a leak, and no reason not to serve
+		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
+	}
 	for _, record := range s.claims.all() {
 		open[record.Claim.UID] = s.attached(record.Claim.UID)
 		problems = append(problems, s.syncGate(s.work, record.Claim.UID))

@@ -202,12 +202,13 @@ func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
 	// The chain never ends: what is on disk now is what a killed process leaves.
-	left, _, err := f.chains.Load(f.boxes.executor)
+	executor := cnichain.NewExecutor(f.boxes.executor.Options)
+	left, _, err := f.chains.Load(executor)
 	f.must(err)
 	if len(left) != 1 || left["a-0"].Phase != cnichain.PhaseAttaching {
 		t.Fatalf("records %v", left)
 	}
-	next := newSandboxes(f.boxes.work, f.boxes.executor, f.claims, f.boxes.gate, f.clock)
+	next := newSandboxes(f.boxes.work, executor, f.claims, f.boxes.gate, f.clock)
 	next.bootID = "boot-1"
 	f.must(next.recover(left))
 	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })

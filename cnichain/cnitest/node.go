@@ -211,7 +211,15 @@ func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
 }
 
 // Undress implements cnichain.Host.
-func (n *Node) Undress(string, int, cnichain.Device) error { return nil }
+func (n *Node) Undress(string, cnichain.Link, cnichain.Device) error { return nil }
+
+// Home implements cnichain.Host.
+func (n *Node) Home(device cnichain.Device) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, home := n.host[device.IfName]
+	return home, nil
+}
 
 // StandIn implements cnichain.Host.
 func (n *Node) StandIn(path, name string, _ []net.IPNet) error {

@@ -64,7 +64,13 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	}
 	bolt, err := open(fresh)
 	if err == nil {
-		err = errors.Join(os.Link(path, aside), os.Rename(fresh, path))
+		err = os.Link(path, aside)
+	}
+	if err == nil { // only now: the damaged one is all that there is to look into
+		err = os.Rename(fresh, path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		if bolt != nil {
@@ -73,6 +79,15 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 		return Opened{}, fmt.Errorf("cannot replace journal %s, which is unreadable (%w): %w", path, reason, err)
 	}
 	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
+}
+
+// syncDir makes a rename durable: otherwise a power loss could bring the damaged journal back over newer records.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 var (

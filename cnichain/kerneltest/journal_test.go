@@ -215,7 +215,16 @@ func TestReadOnlyDisk(t *testing.T) {
 	path := filepath.Join(disk.dir, "journal.db")
 	before, err := os.ReadFile(path)
 	b.must(err)
+	exec := cnichain.PluginExec{Lock: filepath.Join(disk.dir, "cni.lock")}
+	call := func() error {
+		_, err := exec.Call(context.Background(), "/bin/true", nil, nil)
+		return err
+	}
+	b.must(call())
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	if err := call(); err != nil {
+		t.Errorf("nothing can be undone any more: %v", err)
+	}
 	if opened, err := journal.Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("it was opened: %v, %v", opened.SetAside, err)
 	}

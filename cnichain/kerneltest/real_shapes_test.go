@@ -184,6 +184,11 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 			if len(a.show()) != 2 {
 				t.Errorf("the pod has %v", a.show())
 			}
+			if name == "masquerading" {
+				// The instances share a network, and with it, in one container, a chain of rules, which the first can't
+				// remove while the second uses it. Trying again is what the driver does.
+				l.says(a.tryDel(), "CHAIN_DEL failed")
+			}
 			a.del()
 			l.expect(before)
 			l.empty()

@@ -92,10 +92,10 @@ type PluginQuirks struct {
 	// IPAM plugin itself.
 	// +optional
 	LeaksIPAM bool `json:"leaksIPAM,omitempty"`
-	// delFailsWithoutNetns is true when DEL without a network namespace is an error although nothing is left but the
-	// addresses, which the driver then releases itself.
+	// delFailsWithoutInterface is true when DEL is an error once the interface or its namespace is gone, although nothing is
+	// left but the addresses, which the driver then releases itself.
 	// +optional
-	DelFailsWithoutNetns bool `json:"delFailsWithoutNetns,omitempty"`
+	DelFailsWithoutInterface bool `json:"delFailsWithoutInterface,omitempty"`
 	// delNeedsInterface is true when DEL finds out from the pod's interface what to remove elsewhere, and leaves that when
 	// the interface is gone; the driver then gives it another one of the same name and addresses, in a namespace of its own.
 	// +optional

@@ -1,0 +1,196 @@
+package kerneltest
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+const onlyHostDevice = `
+- {name: link, type: host-device}
+`
+
+// Siblings have one kind and one address, as VLANs of one NIC do. The one on the host is not the one in the pod.
+func TestRealSiblingOfTheSameAddress(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	same := func(attrs *netlink.LinkAttrs) { attrs.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 0, 0x42} }
+	l.uplink("vl100", same)
+	l.uplink("vl200", same)
+	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "vl100")))
+	before := l.state()
+	a.add()
+	a.del()
+	l.expect(before)
+	l.empty()
+}
+
+// An application hides the device in a namespace of its own and puts a link of its own in its place. That link never
+// becomes the device, nor gets a name on the host.
+func TestRealImpostors(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	for name, impostor := range map[string]func(h *netlink.Handle, index int, address net.HardwareAddr) error{
+		"of the same index": func(h *netlink.Handle, index int, _ net.HardwareAddr) error {
+			eth0, err := h.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			attrs := netlink.LinkAttrs{Name: "net1", Index: index, ParentIndex: eth0.Attrs().Index}
+			if err := h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}); err != nil {
+				return err
+			}
+			link, err := h.LinkByName("net1")
+			if err != nil {
+				return err
+			}
+			return h.LinkSetAlias(link, "uplink9") // host-device names what it moves home by the alias
+		},
+		"of the same address": func(h *netlink.Handle, _ int, address net.HardwareAddr) error {
+			return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "trap", HardwareAddr: address}, PeerName: "trap-peer"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			l.uplink("up0")
+			a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
+			hidden, err := netns.GetFromPath(cnitest.NewPod(t, "hidden"))
+			l.must(err)
+			a.add()
+			index, address := 0, net.HardwareAddr(nil)
+			a.link("net1", func(h *netlink.Handle, link netlink.Link) error {
+				index, address = link.Attrs().Index, link.Attrs().HardwareAddr
+				return h.LinkSetNsFd(link, int(hidden))
+			})
+			a.inside(func(h *netlink.Handle) error { return impostor(h, index, address) })
+			mine := l.inPodOf(a)
+			for range 4 {
+				_ = a.tryDel()
+			}
+			if is := l.inPodOf(a); len(is) != len(mine) {
+				t.Errorf("the application's links were touched: %v, are %v", mine, is)
+			}
+			for _, name := range []string{"up0", "uplink9"} {
+				if link, err := netlink.LinkByName(name); err == nil {
+					t.Errorf("the host has a %s of the application called %s", link.Type(), name)
+				}
+			}
+			l.must(hidden.Close())
+		})
+	}
+}
+
+// inPodOf are the names of the links in a pod.
+func (l *realLab) inPodOf(p *realPod) (names []string) {
+	p.inside(func(h *netlink.Handle) error {
+		links, err := h.LinkList()
+		for _, link := range links {
+			names = append(names, link.Attrs().Name)
+		}
+		return err
+	})
+	return names
+}
+
+// What an application sets on the device, and what it attaches to it, does not go to the next tenant.
+func TestRealNothingIsInherited(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
+	baseline := a.attachment.Steps[0].Step.Device.Baseline
+	a.add()
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error {
+		for _, err := range []error{
+			h.SetPromiscOn(link), h.LinkSetAllmulticastOn(link), h.LinkSetARPOff(link), h.LinkSetMulticastOff(link),
+			h.LinkSetTxQLen(link, 3), h.LinkSetGroup(link, 7),
+		} {
+			l.must(err)
+		}
+		return nil
+	})
+	if program, err := dropAll(); err != nil {
+		t.Logf("without an XDP program: %v", err)
+	} else {
+		_, err := inNamespace(a.path, func() (struct{}, error) {
+			link, err := netlink.LinkByName("net1")
+			if err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, netlink.LinkSetXdpFdWithFlags(link, program, unix.XDP_FLAGS_SKB_MODE)
+		})
+		l.must(err)
+	}
+	a.del()
+	now, err := cnichain.LinuxHost{}.Snapshot(*a.attachment.Steps[0].Step.Device)
+	l.must(err)
+	now.Index = baseline.Index
+	if diff := cmp.Diff(baseline, now.Baseline); diff != "" {
+		t.Errorf("the next tenant inherits (-before +now):\n%s", diff)
+	}
+}
+
+// dropAll loads an XDP program that drops everything.
+func dropAll() (fd int, err error) {
+	instructions := []byte{0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0} // r0 = XDP_DROP; exit
+	license := []byte("GPL\x00")
+	attributes := struct {
+		kind, count           uint32
+		instructions, license uint64
+		rest                  [112]byte
+	}{
+		kind: unix.BPF_PROG_TYPE_XDP, count: 2,
+		instructions: uint64(uintptr(unsafe.Pointer(&instructions[0]))), license: uint64(uintptr(unsafe.Pointer(&license[0]))),
+	}
+	loaded, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	runtime.KeepAlive(instructions)
+	runtime.KeepAlive(license)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(loaded), nil
+}
+
+// A PCI function may have several ports, and representors. While one is in a pod, sysfs shows only the others.
+func TestOtherPortIsNotTheDevice(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	h := &host{T: t}
+	const function = "0000:01:00.0"
+	h.must(unix.Mount("tmpfs", "/sys/bus/pci/devices", "tmpfs", 0, ""))
+	h.must(unix.Mount("tmpfs", "/sys/class/net", "tmpfs", 0, ""))
+	for i, link := range []string{"port0", "port1"} {
+		h.veth(link, link+"p")
+		h.must(os.MkdirAll("/sys/bus/pci/devices/"+function+"/net/"+link, 0o755))
+		h.must(os.MkdirAll("/sys/class/net/"+link, 0o755))
+		h.must(os.WriteFile("/sys/class/net/"+link+"/dev_port", []byte{'0' + byte(i), '\n'}, 0o644))
+	}
+	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function, Exclusive: true})
+	h.must(err)
+	before := h.state()
+	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
+	if home, err := (cnichain.LinuxHost{}).Home(device); home || err != nil {
+		t.Errorf("home: %v, %v", home, err)
+	}
+	if err := (cnichain.LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error is %v", err)
+	}
+	h.expect("the other port", before)
+}
