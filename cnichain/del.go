@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -35,11 +36,12 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 		if record.Phase != StepDeleting {
 			continue
 		}
+		if ctx.Err() != nil {
+			problems = append(problems, fmt.Errorf("no time is left to undo %s: %w", record.Title(), context.Cause(ctx)))
+			break
+		}
 		if err := e.delStep(ctx, attachment, record); err != nil {
 			problems = append(problems, err)
-		}
-		if ctx.Err() != nil {
-			break
 		}
 	}
 	if len(problems) > 0 {

@@ -169,6 +169,36 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
+// The time may end between two steps: then the second is not done, and Del says so.
+func TestTimeEndsBetweenSteps(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	ctx, cancel := context.WithCancel(context.Background())
+	release := w.node.Hold("tuning DEL")
+	ended := make(chan error, 1)
+	go func() { ended <- w.executor.Del(ctx, made) }()
+	for !slices.Contains(w.node.Calls(), "tuning DEL net1") {
+		runtime.Gosched()
+	}
+	w.executor.Journal = endingJournal{Journal: w.executor.Journal, end: cancel}
+	release()
+	wantError(t, <-ended, `no time is left to undo step "link"`)
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// endingJournal ends a context at its next commit.
+type endingJournal struct {
+	cnichain.Journal
+	end func()
+}
+
+func (j endingJournal) Save(attachment *cnichain.Attachment) error {
+	j.end()
+	return j.Journal.Save(attachment)
+}
+
 func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
