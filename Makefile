@@ -29,6 +29,7 @@ test: build ## Run every test that this machine can run
 
 test-unit: ## Run the tests that need no cluster and no real plugins, with the race detector
 	$(GO) test -race $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
+	$(GO) test -count=1 -v -run TestSchedulerAgreesWithPolicies ./slices
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \

@@ -9,6 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs.
@@ -31,11 +32,13 @@ type Consumer struct {
 
 // HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.
 type HeldDevice struct {
-	Request   string           `json:"request"`
-	Pool      string           `json:"pool"`
-	Name      string           `json:"name"`
-	ShareID   string           `json:"shareID,omitempty"`
-	Exclusive bool             `json:"exclusive,omitempty"`
+	Request   string `json:"request"`
+	Pool      string `json:"pool"`
+	Name      string `json:"name"`
+	ShareID   string `json:"shareID,omitempty"`
+	Exclusive bool   `json:"exclusive,omitempty"`
+	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if that is not counted.
+	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
 }
 
@@ -236,6 +239,19 @@ func (c *claims) inUse() []discovery.Device {
 		}
 	}
 	return devices
+}
+
+// held returns the bandwidth of every published device that a claim holds.
+func (c *claims) held() map[draslices.EntryID]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := map[draslices.EntryID]int64{}
+	for _, record := range c.byUID {
+		for _, device := range record.Devices {
+			held[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = device.Bandwidth
+		}
+	}
+	return held
 }
 
 // all returns every record, sorted by UID.

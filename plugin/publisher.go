@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -93,7 +94,7 @@ func (p *publisher) refresh(ctx context.Context) error {
 		return err
 	}
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
-	inUse := p.claims.inUse()
+	inUse, held := p.claims.inUse(), p.claims.held()
 	sources := p.sources
 	sources.NodeAddresses = addresses(node)
 	facts, err := discovery.Read(ctx, sources)
@@ -102,8 +103,9 @@ func (p *publisher) refresh(ctx context.Context) error {
 	}
 	p.rememberSpeeds(&facts)
 	facts = facts.With(inUse...).With(p.claims.inUse()...)
+	maps.Copy(held, p.claims.held())
 	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
-	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: plugins})
+	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: plugins, Held: held})
 	if err != nil {
 		return err
 	}
@@ -176,13 +178,17 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	}
 	held := HeldDevice{
 		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
-		Exclusive: entry.Persona.Exclusive, Facts: entry.Device,
+		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device,
 	}
 	facts := &entry.Device
+	attributes := plainAttributes(entry.Spec.Attributes)
+	if entry.Bandwidth > 0 {
+		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
+	}
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
-		Attributes: plainAttributes(entry.Spec.Attributes),
+		Attributes: attributes,
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -57,6 +58,33 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	f.must(p.refresh(context.Background()))
 	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
 		t.Errorf("published after the release %+v", *published)
+	}
+}
+
+// What a claim was given of a link's bandwidth does not change while it has it.
+func TestBandwidthInUseStaysAsItWas(t *testing.T) {
+	f := newFixture(t)
+	function := discovery.Device{
+		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1", PFName: "pf0", PFAddress: "0000:01:00.0",
+	}
+	f.must(f.claims.hold(ClaimRecord{
+		Claim:   cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
+		Devices: []HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
+	}, asItIs))
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.must(p.refresh(context.Background()))
+	for _, pool := range (*published)[0].Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				if amount := device.Capacity["dra.networking/bandwidth"].Value; amount.Value() != 1234 {
+					t.Errorf("device %s has a bandwidth of %s", device.Name, amount.String())
+				}
+			}
+		}
+	}
+	held, device, err := p.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/pf0", Device: "pf0v0"})
+	if err != nil || held.Bandwidth != 1234 || device.Attributes["bandwidth"] != int64(1234) {
+		t.Errorf("held %+v, attributes %v, %v", held, device.Attributes, err)
 	}
 }
 

@@ -52,7 +52,8 @@ type Capacity struct {
 	// Name is the name in the policy, without domain.
 	Name  string
 	Value resource.Quantity
-	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation.
+	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. Of exclusive personas only
+	// bandwidth has one.
 	RequestPolicy *resourceapi.CapacityRequestPolicy
 }
 

@@ -50,11 +50,11 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 	}
 	for _, counter := range slices.Sorted(maps.Keys(e.Capacity)) {
 		c := e.Capacity[counter]
-		entry.Capacity = append(entry.Capacity, Capacity{
-			Name:          counter,
-			Value:         c.Value.DeepCopy(),
-			RequestPolicy: requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter),
-		})
+		request := requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter)
+		if exclusive && e.AllowMultipleAllocations {
+			request = nil // it is for those that share; the exclusive plugins take all
+		}
+		entry.Capacity = append(entry.Capacity, Capacity{Name: counter, Value: c.Value.DeepCopy(), RequestPolicy: request})
 	}
 	return entry
 }

@@ -78,6 +78,9 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 		r.problem("", "exposes nothing: %v", r.broken)
 	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations:
 		r.warnOfSharedPlugins()
+		if remark := v1alpha1.BandwidthRemark(p.Spec.Exposure); remark != "" {
+			r.problem("", "%s", remark)
+		}
 	}
 	return r
 }

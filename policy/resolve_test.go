@@ -176,6 +176,29 @@ eth1
   entry "-x" of mixed: shared macvlan,ipvlan other=5 ports=9/3
   entry "-x-exclusive" of mixed: exclusive host-device other=5 ports=9
   policy mixed: exposes: the expression is true`},
+		"of a mixed policy's request policies only those who share have any": {map[string]string{"mixed": `
+selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
+exposure:
+  allowMultipleAllocations: true
+  capacity: {bandwidth: {value: "900", requestPolicy: {default: "100"}}}
+  supportedCNIPlugins: [{name: macvlan}, {name: host-device, exclusive: true}]`}, `
+br0
+  policy mixed: no match: the expression is false
+eth1
+  entry "" of mixed: shared macvlan bandwidth=900/100
+  entry "-exclusive" of mixed: exclusive host-device bandwidth=900
+  policy mixed: exposes: the expression is true`},
+		"a range of bandwidths": {map[string]string{"x": `
+selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
+exposure:
+  capacity: {bandwidth: {value: "900", requestPolicy: {default: "100", validRange: {min: "100"}}}}
+  supportedCNIPlugins: [{name: host-device, exclusive: true}]`}, `
+br0
+  policy x: no match: the expression is false
+eth1
+  entry "" of x: exclusive host-device bandwidth=900/100
+  policy x: exposes: the expression is true
+problem: policy x: capacity[bandwidth].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, 100: a claim that asks for more, up to 900, gets none, and one that asks for less, down to 100, takes 100 all the same; list the amounts in validValues to offer each of them`},
 		"plugins that would share an exclusive device": {map[string]string{"x": `
 selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
 exposure: {supportedCNIPlugins: [{name: macvlan}]}`}, `

@@ -15,11 +15,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Features is what the node can do.
+// Features is what the node can do, and what it has promised.
 type Features struct {
 	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a pod
 	// that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
+	// Held are the entries that claims hold, each with the Bandwidth that it was published with when its claim was prepared.
+	// They go on to take as much, so that nothing is recomputed under a running claim.
+	Held map[EntryID]int64
+}
+
+// EntryID is the pool and device name by which an allocation names an entry.
+type EntryID struct {
+	Pool, Name string
 }
 
 // Result is what a node publishes.
@@ -38,6 +46,8 @@ type Entry struct {
 	Name    string
 	Device  discovery.Device
 	Persona policy.Persona
+	// Bandwidth is what the entry takes of the bandwidth of its physical function, in Mbit/s: 0 if that is not counted.
+	Bandwidth int64
 	// Spec is the device as it is published.
 	Spec resourceapi.Device
 }
@@ -66,7 +76,7 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 			b.problem("", d.name, "is not published: the name of its pool %s has more than %d characters", name, resourceapi.PoolNameMaxLength)
 			continue
 		}
-		entries, set := b.domain(d)
+		entries, counterSets := b.domain(name, d)
 		if len(entries) == 0 {
 			continue
 		}
@@ -74,7 +84,7 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 			entries[i].Pool = name
 		}
 		result.Entries = append(result.Entries, entries...)
-		result.Resources.Pools[name] = pool(entries, set)
+		result.Resources.Pools[name] = pool(entries, counterSets)
 	}
 	stdslices.SortStableFunc(result.Entries, func(a, b Entry) int { return cmp.Compare(a.Pool, b.Pool) })
 	result.Problems = b.sortedProblems()
@@ -145,36 +155,34 @@ func (b *builder) sortedProblems() []policy.Problem {
 }
 
 // domain returns the entries of a conflict domain in the order of publication (shared ones, exclusive ones, virtual
-// functions by index; the scheduler takes the first that fits) and its counter set, which is nil if nothing conflicts.
-func (b *builder) domain(d conflictDomain) ([]Entry, *resourceapi.CounterSet) {
+// functions by index, tiers ascending; the scheduler takes the first that fits) and its counter sets.
+func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
-		main = b.withoutDuplicates(b.entries(*d.main))
+		main = b.withoutDuplicates(b.entries(d.main.Device, inOrder(d.main.Personas)))
 	}
-	var vfs []Entry
+	link := d.link()
+	vfs := make([]function, 0, len(d.vfs))
 	for _, vf := range d.vfs {
-		entries := b.entries(vf)
-		if len(entries) > 1 {
-			b.problem("", vf.Device.Name, "is not published: its policies give it %d entries, but a virtual function can have one only: "+
-				"let one policy win, by the same deviceNameSuffix and a higher priority, with either shared or exclusive plugins", len(entries))
-			continue
-		}
-		vfs = append(vfs, entries...)
+		vfs = append(vfs, function{device: vf.Device, entries: b.withoutDuplicates(b.functionEntries(pool, link, vf))})
 	}
-	plan, err := planCounters(d, main)
+	b.withinSet(vfs)
+	budget := b.budget(pool, link, vfs)
+	set, err := planMain(d, main, vfs, budget)
 	if err != nil {
 		b.problem("", d.name, "is not published: %v", err)
 		main = nil
-		plan, _ = planCounters(d, nil)
+		set, _ = planMain(d, nil, vfs, budget)
 	}
-	all := append(main, vfs...)
-	if plan == nil {
-		return all, nil
+	if set == nil {
+		return main, nil
 	}
-	for i := range all {
-		all[i].Spec.ConsumesCounters = plan.consumption(all[i])
+	counterSets := append([]resourceapi.CounterSet{*set}, planFunctions(d, vfs, set.Name)...)
+	all := main
+	for _, vf := range vfs {
+		all = append(all, vf.entries...)
 	}
-	return all, &plan.set
+	return all, counterSets
 }
 
 // withoutDuplicates leaves out entries whose name is taken by one before them.
@@ -192,12 +200,14 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 }
 
 // pool distributes counters and devices over slices.
-func pool(entries []Entry, set *resourceapi.CounterSet) resourceslice.Pool {
+func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	size := resourceapi.ResourceSliceMaxDevices
-	if set != nil {
+	if len(counterSets) > 0 {
 		size = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
-		p.Slices = append(p.Slices, resourceslice.Slice{SharedCounters: []resourceapi.CounterSet{*set}})
+	}
+	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {
+		p.Slices = append(p.Slices, resourceslice.Slice{SharedCounters: chunk})
 	}
 	for chunk := range stdslices.Chunk(entries, size) {
 		var slice resourceslice.Slice

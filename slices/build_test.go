@@ -74,21 +74,21 @@ pool worker-1/eth1
 func TestPhysicalAndVirtualFunctions(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 2), macvlanPolicy, passthroughPolicy, vfPolicy), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=3 macvlans-capacity=4
+  set enp3s0f0-counters: bandwidth=25k exclusion-slots=3 macvlans-capacity=4
   slice of 4
   device enp3s0f0-macvlan shared dra.networking/macvlans=4/1 <- macvlans-capacity=4
-  device enp3s0f0-passthrough <- exclusion-slots=3 macvlans-capacity=4
-  device enp3s0f0v0 <- exclusion-slots=1
-  device enp3s0f0v1 <- exclusion-slots=1
+  device enp3s0f0-passthrough <- bandwidth=25k exclusion-slots=3 macvlans-capacity=4
+  device enp3s0f0v0 dra.networking/bandwidth=12500 <- bandwidth=12500 exclusion-slots=1
+  device enp3s0f0v1 dra.networking/bandwidth=12500 <- bandwidth=12500 exclusion-slots=1
 `)
 }
 
 func TestVirtualFunctionsOfAHiddenPhysicalFunction(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 1), vfPolicy), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=2
+  set enp3s0f0-counters: bandwidth=25k exclusion-slots=2
   slice of 1
-  device enp3s0f0v0 <- exclusion-slots=1
+  device enp3s0f0v0 dra.networking/bandwidth=25k <- bandwidth=25k exclusion-slots=1
 `)
 }
 
@@ -99,18 +99,18 @@ func TestEnslavedVirtualFunction(t *testing.T) {
 	free := strings.Replace(vfPolicy, `"vf"'`, `"vf" && device.attributes["dra.networking"].masterBridge == ""'`, 1)
 	check(t, build(t, devices, passthroughPolicy, free), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=2
+  set enp3s0f0-counters: bandwidth=25k exclusion-slots=2
   slice of 2
-  device enp3s0f0-passthrough <- exclusion-slots=3
-  device enp3s0f0v1 <- exclusion-slots=1
+  device enp3s0f0-passthrough <- bandwidth=25k exclusion-slots=3
+  device enp3s0f0v1 dra.networking/bandwidth=12500 <- bandwidth=12500 exclusion-slots=1
 `)
 	check(t, build(t, devices, passthroughPolicy, vfPolicy), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=3
+  set enp3s0f0-counters: bandwidth=25k exclusion-slots=3
   slice of 3
-  device enp3s0f0-passthrough <- exclusion-slots=4
-  device enp3s0f0v0 <- exclusion-slots=1
-  device enp3s0f0v1 <- exclusion-slots=1
+  device enp3s0f0-passthrough <- bandwidth=25k exclusion-slots=4
+  device enp3s0f0v0 dra.networking/bandwidth=12500 <- bandwidth=12500 exclusion-slots=1
+  device enp3s0f0v1 dra.networking/bandwidth=12500 <- bandwidth=12500 exclusion-slots=1
 `)
 }
 
@@ -209,14 +209,6 @@ pool worker-1/eth1
   device eth1-exclusive dra.networking/macvlans=64 <- macvlans-capacity=64
 problem policy policy-1: device eth1: its entry is not published: policy policy-0 already gives an entry the name "eth1-exclusive": change deviceNameSuffix
 `)
-}
-
-func TestVirtualFunctionsHaveOneEntry(t *testing.T) {
-	other := strings.Replace(vfPolicy, "exposure:", "exposure:\n  deviceNameSuffix: \"-b\"", 1)
-	result := build(t, pf("enp3s0f0", 1), passthroughPolicy, vfPolicy, other)
-	if len(result.Entries) != 1 || len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(), "can have one only") {
-		t.Error(summary(result))
-	}
 }
 
 func TestManyVirtualFunctions(t *testing.T) {

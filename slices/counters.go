@@ -8,145 +8,165 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// exclusionSlots is the counter that keeps exclusive entries apart.
-const exclusionSlots = "exclusion-slots"
+const (
+	// exclusionSlots is the counter that keeps exclusive entries apart.
+	exclusionSlots = "exclusion-slots"
+	// bandwidthCounter is the counter of what the virtual functions of a physical function divide, in Mbit/s.
+	bandwidthCounter = v1alpha1.Bandwidth
+	// lock is the counter of which every exclusive entry of a virtual function takes the only one.
+	lock = "lock"
+)
 
-// counterPlan says what each entry of a conflict domain consumes.
+// amounts are quantities of counters, by name.
+type amounts map[string]resource.Quantity
+
+// apart returns the counters that keep the entries of one device apart, and what each entry consumes of them. These are
+// the counters in extra and a mirror of every capacity of every shared entry; their names begin with prefix.
 //
-// A shared entry consumes its own mirrored counters in full and those of its group's peers. The scheduler charges that
-// once, when the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an
-// exclusive entry fits. An exclusive entry consumes everything. A virtual function consumes one slot, so the physical
-// function, which needs all slots, is free only when all of them are.
-type counterPlan struct {
-	set resourceapi.CounterSet
-	// nominal are the values that exclusive entries consume. They exceed the published ones where a virtual function is
-	// in use by a link on the host.
-	nominal map[string]resource.Quantity
-	// mirrors are the counters of each shared entry, by name.
-	mirrors map[string][]string
-	// members are the shared entries of each exclusion group, by name.
-	members map[string][]string
+// A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
+// the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
+// entry fits. An exclusive entry consumes everything.
+func apart(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
+	all = maps.Clone(extra)
+	mirrors := make([]amounts, len(entries))
+	uses := map[string]int{}
+	for _, e := range entries {
+		for _, c := range divided(e) {
+			uses[c.Name]++
+		}
+	}
+	for i, e := range entries {
+		mirrors[i] = amounts{}
+		for _, c := range divided(e) {
+			counter := c.Name
+			if uses[c.Name] > 1 { // capacities of one name have counters of their own
+				counter += e.Persona.Suffix
+			}
+			mirrors[i][label(prefix+counter+"-capacity")] = c.Value.DeepCopy()
+		}
+		maps.Copy(all, mirrors[i])
+	}
+	for _, e := range entries {
+		if e.Persona.Exclusive {
+			each = append(each, all)
+			continue
+		}
+		consumed := amounts{}
+		for j, other := range entries {
+			if other.Name == e.Name || peers(e, other) {
+				maps.Copy(consumed, mirrors[j])
+			}
+		}
+		each = append(each, consumed)
+	}
+	return all, each
 }
 
-// planCounters returns the plan of a domain with the entries of its main device; nil if nothing in it conflicts.
-func planCounters(d conflictDomain, main []Entry) (*counterPlan, error) {
+// divided returns the capacities that claims divide.
+func divided(e Entry) []policy.Capacity {
+	if e.Persona.Exclusive {
+		return nil
+	}
+	return e.Persona.Capacity
+}
+
+// peers says whether two shared entries of one device must not be used at once.
+func peers(a, b Entry) bool {
+	group := a.Persona.ExclusionGroup
+	return group != "" && !b.Persona.Exclusive && b.Persona.ExclusionGroup == group
+}
+
+// exclusives counts the exclusive entries.
+func exclusives(entries []Entry) int {
+	n := 0
+	for _, e := range entries {
+		if e.Persona.Exclusive {
+			n++
+		}
+	}
+	return n
+}
+
+// together returns how many entries of one device may be held at once: all shared ones without a group and one of each
+// group, or one exclusive one.
+func together(entries []Entry) int64 {
+	shared := int64(0)
+	groups := map[string]bool{}
+	for _, e := range entries {
+		group := e.Persona.ExclusionGroup
+		if e.Persona.Exclusive || group != "" && groups[group] {
+			continue
+		}
+		groups[group] = true
+		shared++
+	}
+	return max(shared, int64(min(exclusives(entries), 1)))
+}
+
+// planMain gives the entries of a domain's main device what they consume, and returns the domain's counter set; nil if
+// nothing in the domain conflicts. The budget is the counter of which virtual functions take their bandwidth, if any.
+func planMain(d conflictDomain, main []Entry, vfs []function, budget amounts) (*resourceapi.CounterSet, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
 	}
-	plan := &counterPlan{
-		nominal: map[string]resource.Quantity{},
-		mirrors: map[string][]string{},
-		members: map[string][]string{},
+	extra := amounts{}
+	nominal, taken := slots(main, vfs)
+	if nominal > 0 {
+		extra[exclusionSlots] = quantity(nominal)
 	}
-	published := map[string]resource.Quantity{}
-	if nominal, taken, ok := slots(d, main); ok {
-		plan.nominal[exclusionSlots] = quantity(nominal)
-		published[exclusionSlots] = quantity(nominal - taken)
-	}
-	plan.addMirrors(main)
-	for counter, value := range plan.nominal {
-		if _, ok := published[counter]; !ok {
-			published[counter] = value
-		}
-	}
-	if len(published) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
+	maps.Copy(extra, budget)
+	all, each := apart(main, "", extra)
+	if len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
 		return nil, fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
-			len(published), resourceapi.ResourceSliceMaxCountersPerCounterSet)
+			len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 	}
-	plan.set = resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(published)}
-	return plan, nil
+	set := &resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(all)}
+	for i := range main {
+		main[i].consume(set.Name, each[i])
+	}
+	if taken > 0 { // exclusive entries go on to need the nominal value
+		set.Counters[exclusionSlots] = resourceapi.Counter{Value: quantity(nominal - taken)}
+	}
+	return set, nil
 }
 
 // slots returns the nominal number of exclusion slots, and how many of them are taken on the host by virtual functions
-// that are enslaved to a link. There is one slot for the main device, and for every virtual function one for its entry
-// and one for its master, at least one. Without virtual functions a slot is needed by several exclusive entries only.
-func slots(d conflictDomain, main []Entry) (nominal, taken int64, ok bool) {
-	if len(d.vfs) == 0 {
-		exclusive := 0
-		for _, e := range main {
-			if e.Persona.Exclusive {
-				exclusive++
-			}
+// that are enslaved to a link. There is one slot for the main device, and for every virtual function one for each of its
+// entries that may be held at once and one for its master, at least one. Every entry of a virtual function consumes one
+// slot, so an exclusive entry of the physical function, which needs all of them, fits only when nobody has one. Without
+// virtual functions a slot is needed by several exclusive entries only.
+func slots(main []Entry, vfs []function) (nominal, taken int64) {
+	if len(vfs) == 0 {
+		if exclusives(main) > 1 {
+			return 1, 0
 		}
-		return 1, 0, exclusive > 1
+		return 0, 0
 	}
 	nominal = 1
-	for _, vf := range d.vfs {
-		needed := int64(min(len(vf.Personas), 1))
-		if vf.Device.Master != "" {
+	for _, vf := range vfs {
+		needed := together(vf.entries)
+		if vf.device.Master != "" {
 			needed++
 			taken++
 		}
 		nominal += max(needed, 1)
 	}
-	return nominal, taken, true
+	return nominal, taken
 }
 
-// addMirrors adds a counter for every capacity of every shared entry. Entries with capacities of one name have counters
-// of their own.
-func (plan *counterPlan) addMirrors(main []Entry) {
-	uses := map[string]int{}
-	for _, e := range main {
-		if !e.Persona.Exclusive {
-			for _, c := range e.Persona.Capacity {
-				uses[c.Name]++
-			}
-		}
+// consume adds a consumption to the entry.
+func (e *Entry) consume(set string, consumed amounts) {
+	if len(consumed) > 0 { // the API refuses one without counters
+		e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters,
+			resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed)})
 	}
-	for _, e := range main {
-		if e.Persona.Exclusive {
-			continue
-		}
-		for _, c := range e.Persona.Capacity {
-			counter := c.Name
-			if uses[c.Name] > 1 {
-				counter += e.Persona.Suffix
-			}
-			counter = label(counter + "-capacity")
-			plan.nominal[counter] = c.Value.DeepCopy()
-			plan.mirrors[e.Name] = append(plan.mirrors[e.Name], counter)
-		}
-		if group := e.Persona.ExclusionGroup; group != "" {
-			plan.members[group] = append(plan.members[group], e.Name)
-		}
-	}
-}
-
-// consumption returns what an entry consumes.
-func (plan *counterPlan) consumption(e Entry) []resourceapi.DeviceCounterConsumption {
-	return []resourceapi.DeviceCounterConsumption{{CounterSet: plan.set.Name, Counters: counters(plan.amounts(e))}}
-}
-
-// amounts returns how much of each counter an entry consumes.
-func (plan *counterPlan) amounts(e Entry) map[string]resource.Quantity {
-	amounts := map[string]resource.Quantity{}
-	switch {
-	case e.Device.PFName != "":
-		amounts[exclusionSlots] = quantity(1)
-	case e.Persona.Exclusive:
-		maps.Copy(amounts, plan.nominal)
-	default:
-		for _, member := range append([]string{e.Name}, plan.peers(e.Persona)...) {
-			for _, counter := range plan.mirrors[member] {
-				amounts[counter] = plan.nominal[counter]
-			}
-		}
-	}
-	return amounts
-}
-
-// peers returns the entries of the persona's exclusion group.
-func (plan *counterPlan) peers(p policy.Persona) []string {
-	if p.ExclusionGroup == "" {
-		return nil
-	}
-	return plan.members[p.ExclusionGroup]
 }
 
 // counters wraps quantities as counters.
-func counters(values map[string]resource.Quantity) map[string]resourceapi.Counter {
+func counters(values amounts) map[string]resourceapi.Counter {
 	wrapped := map[string]resourceapi.Counter{}
 	for name, value := range values {
 		wrapped[name] = resourceapi.Counter{Value: value.DeepCopy()}

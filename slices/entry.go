@@ -22,19 +22,27 @@ const (
 	unlimitedShares = 1_000_000
 )
 
-// entries returns the entries of a device, shared ones first, without pools and counters.
-func (b *builder) entries(d policy.DeviceDecision) []Entry {
-	personas := stdslices.Clone(d.Personas)
-	stdslices.SortStableFunc(personas, func(a, b policy.Persona) int {
+// inOrder returns the personas of a device in the order of publication.
+func inOrder(personas []policy.Persona) []policy.Persona {
+	return stdslices.SortedStableFunc(stdslices.Values(personas), func(a, b policy.Persona) int {
 		return cmp.Or(exclusiveLast(a, b), cmp.Compare(a.Suffix, b.Suffix), cmp.Compare(a.Policy, b.Policy))
 	})
+}
+
+// entryName returns the name of a device's entry.
+func entryName(d discovery.Device, p policy.Persona) string {
+	return label(string(d.Name) + p.Suffix)
+}
+
+// entries returns the entries of a device without pools and counters.
+func (b *builder) entries(d discovery.Device, personas []policy.Persona) []Entry {
 	var entries []Entry
 	for _, p := range personas {
 		p = b.shareable(p)
-		e := Entry{Name: label(string(d.Device.Name) + p.Suffix), Device: d.Device, Persona: p}
+		e := Entry{Name: entryName(d, p), Device: d, Persona: p}
 		e.Spec = resourceapi.Device{
 			Name:       e.Name,
-			Attributes: b.attributes(d.Device, p),
+			Attributes: b.attributes(d, p),
 			Capacity:   capacity(p),
 		}
 		if !p.Exclusive {

@@ -100,23 +100,33 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
+// expressions are the compiled expressions of all classes, as in the scheduler.
+var expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
+
+// allocate runs one scheduling cycle. There are no results if the claims do not fit.
+func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true}
+	allocator, err := structured.NewAllocator(s.t.Context(), features, s.state(), s, s.slices, expressions)
+	if err != nil {
+		return nil, err
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
+	results, err := allocator.Allocate(s.t.Context(), node, claims)
+	for i, result := range results {
+		s.claims[claims[i].Name] = &result
+	}
+	return results, err
+}
+
 // cycle allocates claims in one scheduling cycle. It returns the names of the devices and a key for release; the names
 // are empty if the claims do not fit.
 func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []string, keys []string) {
 	s.t.Helper()
-	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true}
-	cache := dracel.NewCache(10, dracel.Features{EnableConsumableCapacity: true})
-	allocator, err := structured.NewAllocator(s.t.Context(), features, s.state(), s, s.slices, cache)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
-	results, err := allocator.Allocate(s.t.Context(), node, claims)
+	results, err := s.allocate(claims...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for i, result := range results {
-		s.claims[claims[i].Name] = &result
 		keys = append(keys, claims[i].Name)
 		for _, r := range result.Devices.Results {
 			devices = append(devices, r.Device)
@@ -281,3 +291,26 @@ action: exclude`
 
 // nics is a machine with one card.
 func nics() []discovery.Device { return []discovery.Device{nic("eth1")} }
+
+// A claim gets the smallest tier that is enough, until the link's bandwidth is used up.
+func TestTiers(t *testing.T) {
+	s := newScheduler(t, build(t, pf("enp3s0f0", 4), vf(vfTiers), passthroughPolicy))
+	for i, test := range []struct {
+		bandwidth int64
+		want      string
+	}{
+		{10001, ""}, {7000, "enp3s0f0v0-bw10000"}, {10000, "enp3s0f0v1-bw10000"}, {6000, ""}, {0, "enp3s0f0v2-bw5000"}, {1, ""},
+	} {
+		w := wish{plugin: "sriov"}
+		if test.bandwidth > 0 {
+			w.stock, w.amount = "bandwidth", test.bandwidth
+		}
+		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
+		if got := strings.Join(devices, " "); got != test.want {
+			t.Errorf("a bandwidth of %d: got %q, want %q", test.bandwidth, got, test.want)
+		}
+	}
+	if devices, _ := s.cycle(s.claim("host-device")); len(devices) > 0 {
+		t.Errorf("the physical function was given while its virtual functions are in use: %v", devices)
+	}
+}

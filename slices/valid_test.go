@@ -5,55 +5,76 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// checkValid checks the limits of the ResourceSlice API and the references inside each pool.
+// checkValid checks the rules of the ResourceSlice API and the references inside each pool. The part of the API server's
+// validation that is generated from the types is run as it is. The other part is not in a library: its rules are written
+// down here from the API's documentation, and the tests on a real Kubernetes show that the API server agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
+	create := operation.Operation{Type: operation.Create, Options: map[string]bool{"DRAPartitionableDevicesType": false}}
+	published := map[draslices.EntryID]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {
+		if len(name) > resourceapi.PoolNameMaxLength || len(pool.Slices) == 0 {
+			t.Errorf("pool %q has %d slices", name, len(pool.Slices))
+		}
 		for part := range strings.SplitSeq(name, "/") {
 			if reasons := validation.IsDNS1123Subdomain(part); len(reasons) > 0 {
 				t.Errorf("pool %q: %v", name, reasons)
 			}
 		}
 		sets := map[string]resourceapi.CounterSet{}
-		names := map[string]bool{}
 		for _, slice := range pool.Slices {
-			checkSlice(t, slice, sets, names)
+			spec := sliceSpec(name, len(pool.Slices), slice)
+			for _, err := range resourceapi.Validate_ResourceSliceSpec(t.Context(), create, nil, &spec, nil) {
+				t.Errorf("pool %s: %v", name, err)
+			}
+			checkSlice(t, slice, sets)
+			for _, d := range slice.Devices {
+				id := draslices.EntryID{Pool: name, Name: d.Name}
+				if _, twice := published[id]; twice {
+					t.Errorf("two devices of pool %s are called %s", name, d.Name)
+				}
+				published[id] = d
+			}
 		}
 	}
+	if len(published) != len(result.Entries) {
+		t.Errorf("%d devices are published, and there are %d entries", len(published), len(result.Entries))
+	}
 	for _, e := range result.Entries {
-		if found, ok := result.Find(e.Pool, e.Name); !ok || found.Spec.Name != e.Name {
-			t.Errorf("cannot find entry %s of pool %s", e.Name, e.Pool)
+		found, ok := result.Find(e.Pool, e.Name)
+		if !ok || !equality.Semantic.DeepEqual(published[draslices.EntryID{Pool: e.Pool, Name: e.Name}], found.Spec) {
+			t.Errorf("entry %s of pool %s is not what is published", e.Name, e.Pool)
 		}
 	}
 }
 
-func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourceapi.CounterSet, names map[string]bool) {
+func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourceapi.CounterSet) {
 	t.Helper()
-	if len(slice.SharedCounters) > 0 && len(slice.Devices) > 0 {
-		t.Error("counters and devices in one slice")
+	if (len(slice.SharedCounters) > 0) == (len(slice.Devices) > 0) {
+		t.Error("a slice has either counters or devices")
 	}
 	for _, set := range slice.SharedCounters {
+		if _, twice := sets[set.Name]; twice {
+			t.Errorf("two sets are called %s", set.Name)
+		}
 		sets[set.Name] = set
 		checkLabel(t, set.Name)
-		if len(set.Counters) == 0 || len(set.Counters) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
-			t.Errorf("set %s has %d counters", set.Name, len(set.Counters))
-		}
-		for counter := range set.Counters {
-			checkLabel(t, counter)
-		}
+		checkCounters(t, set.Name, set.Counters)
+	}
+	if len(slice.SharedCounters) > resourceapi.ResourceSliceMaxCounterSets {
+		t.Errorf("%d counter sets in a slice", len(slice.SharedCounters))
 	}
 	limit := resourceapi.ResourceSliceMaxDevices
 	for _, d := range slice.Devices {
-		if names[d.Name] {
-			t.Errorf("two devices are called %s", d.Name)
-		}
-		names[d.Name] = true
 		checkDevice(t, d, sets)
 		if len(d.ConsumesCounters) > 0 {
 			limit = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
@@ -64,6 +85,46 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 	}
 }
 
+// checkCounters checks the counters of a set or of a consumption.
+func checkCounters(t testing.TB, where string, counters map[string]resourceapi.Counter) {
+	t.Helper()
+	if len(counters) == 0 || len(counters) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
+		t.Errorf("%s has %d counters", where, len(counters))
+	}
+	for name, c := range counters {
+		checkLabel(t, name)
+		if c.Value.Sign() < 0 {
+			t.Errorf("counter %s of %s is %s", name, where, &c.Value)
+		}
+	}
+}
+
+// checkCapacity checks a capacity of a device, exclusive or shared.
+func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, shared bool) {
+	t.Helper()
+	p := c.RequestPolicy
+	if !shared {
+		if p != nil {
+			t.Errorf("%s: an exclusive device has a request policy", where)
+		}
+		return
+	}
+	if p == nil || p.Default == nil {
+		t.Errorf("%s: a shared device has no default", where)
+		return
+	}
+	capacities := map[string]v1alpha1.Capacity{"x": {Value: c.Value, RequestPolicy: &v1alpha1.RequestPolicy{Default: p.Default, ValidValues: p.ValidValues}}}
+	if r := p.ValidRange; r != nil {
+		capacities["x"].RequestPolicy.ValidRange = &v1alpha1.ValidRange{Min: r.Min, Max: r.Max, Step: r.Step}
+	}
+	// The rules of the API are those of our own policies.
+	own := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
+		AllowMultipleAllocations: true, Capacity: capacities, SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
+	for _, err := range v1alpha1.Validate(own) {
+		t.Errorf("%s: %v", where, err)
+	}
+}
+
 func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi.CounterSet) {
 	t.Helper()
 	checkLabel(t, d.Name)
@@ -71,8 +132,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		t.Errorf("device %s has %d attributes and capacities", d.Name, n)
 	}
 	for name, value := range d.Attributes {
-		_, id, qualified := strings.Cut(string(name), "/")
-		if !qualified || len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0 {
+		domain, id, qualified := strings.Cut(string(name), "/")
+		if !qualified || len(domain) > resourceapi.DeviceMaxDomainLength || len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0 {
 			t.Errorf("device %s: bad attribute name %q", d.Name, name)
 		}
 		if value.StringValue != nil && len(*value.StringValue) > resourceapi.DeviceAttributeMaxValueLength {
@@ -80,24 +141,24 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		}
 	}
 	for name, c := range d.Capacity {
-		if d.AllowMultipleAllocations == nil && c.RequestPolicy != nil {
-			t.Errorf("exclusive device %s has a request policy for %s", d.Name, name)
+		domain, id, _ := strings.Cut(string(name), "/")
+		if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0 {
+			t.Errorf("device %s: bad capacity name %q", d.Name, name)
 		}
-		if d.AllowMultipleAllocations != nil && (c.RequestPolicy == nil || c.RequestPolicy.Default == nil) {
-			t.Errorf("shared device %s has no default for %s", d.Name, name)
-		}
+		checkCapacity(t, "device "+d.Name, c, d.AllowMultipleAllocations != nil)
 	}
 	if d.AllowMultipleAllocations != nil && len(d.Capacity) == 0 {
 		t.Errorf("shared device %s has no capacity", d.Name)
 	}
+	if len(d.ConsumesCounters) > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
+		t.Errorf("device %s consumes from %d sets", d.Name, len(d.ConsumesCounters))
+	}
 	for _, c := range d.ConsumesCounters {
+		checkCounters(t, "what device "+d.Name+" consumes of "+c.CounterSet, c.Counters)
 		for counter := range c.Counters {
 			if _, ok := sets[c.CounterSet].Counters[counter]; !ok {
 				t.Errorf("device %s: no counter %s in set %s before it", d.Name, counter, c.CounterSet)
 			}
-		}
-		if len(c.Counters) == 0 {
-			t.Errorf("device %s consumes nothing of set %s", d.Name, c.CounterSet)
 		}
 	}
 }

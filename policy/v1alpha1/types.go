@@ -97,7 +97,8 @@ type Exposure struct {
 	// allowMultipleAllocations lets several claims share the device, each taking some of its capacity.
 	// +optional
 	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
-	// capacity is what sharers of the device divide among them, by counter name.
+	// capacity is what sharers of the device divide among them, by counter name. On virtual functions that are not shared,
+	// bandwidth (in Mbit/s) is what each takes of its physical function's link; validValues offers a choice.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	Capacity map[string]Capacity `json:"capacity,omitempty"`

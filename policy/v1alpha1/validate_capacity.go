@@ -10,8 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bandwidth is the counter that may have a request policy on exclusive devices.
+// Bandwidth is the counter that may have a request policy on exclusive devices. It is in Mbit/s.
 const Bandwidth = "bandwidth"
+
+// BandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can be
+// had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later releases.
+func BandwidthRemark(e *Exposure) string {
+	c, ok := e.Capacity[Bandwidth]
+	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {
+		return ""
+	}
+	r := c.RequestPolicy
+	greatest := &c.Value
+	if r.ValidRange.Max != nil {
+		greatest = r.ValidRange.Max
+	}
+	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, %s: "+
+		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the same; list the amounts in validValues to offer each of them",
+		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
+}
 
 // validateCapacities checks the counters of an exposure by the rules of the ResourceSlice API.
 func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
@@ -37,6 +54,31 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 			continue
 		}
 		errs = append(errs, validateRequestPolicy(capacity.RequestPolicy, capacity.Value, at.Child("requestPolicy"))...)
+	}
+	if bandwidth, ok := e.Capacity[Bandwidth]; ok && !e.AllowMultipleAllocations {
+		errs = append(errs, validateBandwidth(bandwidth, path.Key(Bandwidth))...)
+	}
+	return errs
+}
+
+// validateBandwidth checks the amounts of bandwidth that an exclusive device can have: each is what an entry is named by
+// or takes of a counter.
+func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(q *resource.Quantity, at *field.Path) {
+		if q != nil && q.Sign() >= 0 && (q.Sign() == 0 || !isInt64(*q)) {
+			errs = append(errs, field.Invalid(at, q.String(), "is in Mbit/s: write a whole number greater than zero"))
+		}
+	}
+	if c.Value.Sign() > 0 { // zero has an error already
+		check(&c.Value, path.Child("value"))
+	}
+	if r := c.RequestPolicy; r != nil {
+		request := path.Child("requestPolicy")
+		check(r.Default, request.Child("default"))
+		for i := range r.ValidValues {
+			check(&r.ValidValues[i], request.Child("validValues").Index(i))
+		}
 	}
 	return errs
 }

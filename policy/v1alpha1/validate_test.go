@@ -114,6 +114,8 @@ func TestInvalidPolicies(t *testing.T) {
 		"default not in values":     {request(`{default: "3", validValues: ["1", "2"]}`), []string{"spec.exposure.capacity[c].requestPolicy.default|one of validValues"}},
 		"values unsorted":           {request(`{default: "1", validValues: ["2", "1"]}`), []string{"spec.exposure.capacity[c].requestPolicy.validValues[1]|sort validValues"}},
 		"default above value":       {request(`{default: "11"}`), []string{"spec.exposure.capacity[c].requestPolicy.default|no claim could be satisfied"}},
+		"bandwidth is whole":        {exclusive(`capacity: {bandwidth: {value: "10", requestPolicy: {default: "500m", validValues: ["0", "500m", "2"]}}}`), []string{"spec.exposure.capacity[bandwidth].requestPolicy.default|whole number", "spec.exposure.capacity[bandwidth].requestPolicy.validValues[0]|Mbit/s", "spec.exposure.capacity[bandwidth].requestPolicy.validValues[1]|whole number"}},
+		"bandwidth value is whole":  {exclusive(`capacity: {bandwidth: {value: "2500m"}}`), []string{"spec.exposure.capacity[bandwidth].value|whole number"}},
 		"Kubernetes' attributes":    {exclusive(`additionalAttributes: {resource.kubernetes.io/x: a, k8s.io/y: b}`), []string{"spec.exposure.additionalAttributes[k8s.io/y]|belongs to Kubernetes", "spec.exposure.additionalAttributes[resource.kubernetes.io/x]|belongs to Kubernetes"}},
 		"CNI attributes":            {exclusive(`additionalAttributes: {cni.dra.networking/x: true}`), []string{"spec.exposure.additionalAttributes[cni.dra.networking/x]|supportedCNIPlugins"}},
 		"discovered attributes":     {exclusive(`additionalAttributes: {ifName: x, dra.networking/mtu: 1}`), []string{"spec.exposure.additionalAttributes[dra.networking/mtu]|discovers", "spec.exposure.additionalAttributes[ifName]|discovers"}},
@@ -135,6 +137,24 @@ func TestInvalidPolicies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestBandwidthRemark(t *testing.T) {
+	for request, want := range map[string]string{
+		`{default: "10"}`: "",
+		`{default: "10", validValues: ["10", "20"]}`: "",
+		`{default: "10", validRange: {min: "5", step: "5"}}`: "capacity[bandwidth].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, 10: " +
+			"a claim that asks for more, up to 100, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
+	} {
+		var e v1alpha1.Exposure
+		spec := `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "100", requestPolicy: ` + request + `}}}`
+		if err := yaml.UnmarshalStrict([]byte(spec), &e); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, v1alpha1.BandwidthRemark(&e)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", request, diff)
+		}
 	}
 }
 

@@ -1,0 +1,187 @@
+package slices
+
+import (
+	"cmp"
+	"fmt"
+	stdslices "slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// bandwidthStep is what default shares of bandwidth are rounded down to, in Mbit/s.
+const bandwidthStep = 100
+
+// link is what the virtual functions of a physical function divide.
+type link struct {
+	// name is the interface of the physical function.
+	name discovery.IfName
+	// speed is 0 if it is not known.
+	speed int64
+	// functions is how many functions divide it.
+	functions int64
+	// requests is what the policies of the physical function say of bandwidth requests; nil if nothing.
+	requests *policy.Capacity
+}
+
+// link returns what the domain's virtual functions divide.
+func (d conflictDomain) link() link {
+	l := link{name: d.name, functions: int64(len(d.vfs))}
+	if d.main == nil {
+		return l
+	}
+	l.speed = max(int64(d.main.Device.LinkSpeed), 0)
+	if n := d.main.Device.NumVFs; n > 0 {
+		l.functions = int64(n)
+	}
+	for _, p := range inOrder(d.main.Personas) {
+		if c := declared(p); c != nil && p.Exclusive && c.RequestPolicy != nil {
+			l.requests = c
+			break
+		}
+	}
+	return l
+}
+
+// share is the part of the bandwidth that each function has by default. One that is less than a step is not rounded.
+func (l link) share() int64 {
+	if l.functions == 0 {
+		return 0
+	}
+	share := l.speed / l.functions
+	if share < bandwidthStep {
+		return share
+	}
+	return share - share%bandwidthStep
+}
+
+// declared returns what a persona's policy says of bandwidth; nil if nothing.
+func declared(p policy.Persona) *policy.Capacity {
+	i := stdslices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
+	if i < 0 {
+		return nil
+	}
+	return &p.Capacity[i]
+}
+
+// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a request
+// policy, or one amount. Like any capacity without a request policy, one without a default is taken as a whole.
+func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
+	c := declared(p)
+	if c == nil {
+		c = l.requests
+	}
+	switch {
+	case c == nil:
+		return []resource.Quantity{quantity(l.share())}, false
+	case c.RequestPolicy != nil && len(c.RequestPolicy.ValidValues) > 0:
+		return c.RequestPolicy.ValidValues, true
+	case c.RequestPolicy != nil && c.RequestPolicy.Default != nil:
+		return []resource.Quantity{*c.RequestPolicy.Default}, false
+	}
+	return []resource.Quantity{c.Value}, false
+}
+
+// functionEntries returns the entries of a virtual function, each with what it takes of the link. An exclusive entry has
+// that as a capacity, too, which filters requests; a persona with tiers has an entry for each tier, ascending.
+func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
+	var personas []policy.Persona
+	for _, p := range inOrder(vf.Personas) {
+		if !p.Exclusive {
+			personas = append(personas, p)
+			continue
+		}
+		values, tiers := l.bandwidths(p)
+		for _, amount := range values {
+			offer := p
+			if tiers {
+				offer.Suffix = fmt.Sprintf("%s-bw%d", p.Suffix, amount.Value())
+			}
+			if held, ok := b.held(pool, entryName(vf.Device, offer)); ok {
+				amount = quantity(held)
+			}
+			offer.Capacity = withBandwidth(p.Capacity, amount)
+			personas = append(personas, offer)
+		}
+	}
+	entries := b.entries(vf.Device, personas)
+	b.setBandwidth(pool, l, entries)
+	return b.withinSpeed(pool, l, entries)
+}
+
+// withBandwidth returns the capacities, sorted by name, with an amount of bandwidth; without one if it is zero.
+func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []policy.Capacity {
+	changed := stdslices.DeleteFunc(stdslices.Clone(capacities), func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
+	if !amount.IsZero() {
+		changed = append(changed, policy.Capacity{Name: v1alpha1.Bandwidth, Value: amount.DeepCopy()})
+	}
+	stdslices.SortFunc(changed, func(a, b policy.Capacity) int { return cmp.Compare(a.Name, b.Name) })
+	return changed
+}
+
+// held returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be its share
+// now. The scheduler counts it by what is published.
+func (b *builder) held(pool, name string) (int64, bool) {
+	amount, held := b.features.Held[EntryID{Pool: pool, Name: name}]
+	return amount, held
+}
+
+// setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once and
+// have no bandwidth of their own divide the function's share, so that together they take no more than it.
+func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
+	for i := range entries {
+		e := &entries[i]
+		c := declared(e.Persona)
+		held, isHeld := b.held(pool, e.Name)
+		switch {
+		case isHeld:
+			e.Bandwidth = held
+		case c != nil:
+			e.Bandwidth = c.Value.Value()
+		case !e.Persona.Exclusive:
+			e.Bandwidth = l.share() / together(entries)
+		}
+	}
+}
+
+// withinSpeed leaves out entries that no claim could get, because they take more than the whole link has. A function of
+// which a claim holds an entry keeps them all, so that what the held one consumes does not change.
+func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
+	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.held(pool, e.Name); return held }) {
+		return entries
+	}
+	return stdslices.DeleteFunc(entries, func(e Entry) bool {
+		switch {
+		case e.Bandwidth <= l.speed:
+			return false
+		case l.speed == 0:
+			b.problem(e.Persona.Policy, l.name, "entries of its virtual functions with a bandwidth are not published, "+
+				"because the speed of the link is not known: bring the link up, or remove capacity[%s]", v1alpha1.Bandwidth)
+		default:
+			b.problem(e.Persona.Policy, l.name, "entries of its virtual functions with a bandwidth of %d are not published, because the link has %d: "+
+				"correct capacity[%s], which is in Mbit/s", e.Bandwidth, l.speed, v1alpha1.Bandwidth)
+		}
+		return true
+	})
+}
+
+// budget returns the bandwidth counter; nothing if no entry takes any. Its value is the speed of the link, but never less
+// than what claims hold, since that would block the whole pool.
+func (b *builder) budget(pool string, l link, vfs []function) amounts {
+	used, held := false, int64(0)
+	for _, vf := range vfs {
+		for _, e := range vf.entries {
+			used = used || e.Bandwidth > 0
+			if _, ok := b.held(pool, e.Name); ok {
+				held += e.Bandwidth
+			}
+		}
+	}
+	if !used {
+		return nil
+	}
+	return amounts{bandwidthCounter: quantity(max(l.speed, held))}
+}

@@ -1,0 +1,97 @@
+package slices_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// big is a node with n virtual functions, at most 128 of each physical function, and the policies of an ordinary one.
+func big(n int) ([]discovery.Device, []string) {
+	var devices []discovery.Device
+	for i := 0; n > 0; i++ {
+		vfs := min(n, 128)
+		devices = append(devices, pf(fmt.Sprintf("enp%02ds0", i), vfs)...)
+		n -= vfs
+	}
+	return devices, []string{macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfPolicy}
+}
+
+func sizes(b *testing.B, run func(*testing.B, []discovery.Device, []v1alpha1.DeviceExposurePolicy, draslices.Result)) {
+	for _, n := range []int{16, 128, 512, 2048} {
+		b.Run(fmt.Sprintf("vfs=%d", n), func(b *testing.B) {
+			devices, specs := big(n)
+			b.ReportAllocs()
+			run(b, devices, policies(b, specs...), build(b, devices, specs...))
+		})
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	sizes(b, func(b *testing.B, devices []discovery.Device, list []v1alpha1.DeviceExposurePolicy, _ draslices.Result) {
+		for b.Loop() {
+			policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"})
+		}
+	})
+}
+
+func BenchmarkBuild(b *testing.B) {
+	sizes(b, func(b *testing.B, devices []discovery.Device, list []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
+		decision := policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"})
+		bytes := 0
+		for name, pool := range result.Resources.Pools {
+			for _, slice := range pool.Slices {
+				data, err := json.Marshal(sliceSpec(name, len(pool.Slices), slice))
+				if err != nil {
+					b.Fatal(err)
+				}
+				bytes += len(data)
+			}
+		}
+		all := features()
+		for b.Loop() {
+			if _, err := draslices.Build("worker-1", decision, all); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(bytes), "published-bytes")
+	})
+}
+
+// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function: on a free node, and if all are
+// in use but the last.
+func BenchmarkAllocate(b *testing.B) {
+	for _, where := range []string{"first", "last"} {
+		b.Run(where, func(b *testing.B) {
+			sizes(b, func(b *testing.B, _ []discovery.Device, _ []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
+				s := newScheduler(b, result)
+				var functions []draslices.Entry
+				for _, e := range result.Entries {
+					if e.Device.PFName != "" {
+						functions = append(functions, e)
+					}
+				}
+				if where == "last" {
+					for _, e := range functions[:len(functions)-1] {
+						s.claims[e.Name] = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+							Results: []resourceapi.DeviceRequestAllocationResult{{Driver: v1alpha1.AttributeDomain, Pool: e.Pool, Device: e.Name}}}}
+					}
+				}
+				for b.Loop() {
+					devices, keys := s.cycle(s.claim("sriov"))
+					if len(devices) != 1 || where == "last" && devices[0] != functions[len(functions)-1].Name {
+						b.Fatalf("got %v", devices)
+					}
+					s.release(keys...)
+				}
+			})
+		})
+	}
+}

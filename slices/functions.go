@@ -1,0 +1,74 @@
+package slices
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// function is a virtual function with its entries.
+type function struct {
+	device  discovery.Device
+	entries []Entry
+}
+
+// prefix begins the names of the counters that are local to the function.
+func (f function) prefix() string { return fmt.Sprintf("v%d-", f.device.VFIndex) }
+
+// local returns the counters that keep the function's own entries apart, and what each entry consumes of them. A function
+// with a single entry has none.
+func (f function) local() (all amounts, each []amounts) {
+	if len(f.entries) < 2 {
+		return nil, make([]amounts, len(f.entries))
+	}
+	extra := amounts{}
+	if exclusives(f.entries) > 1 {
+		extra[f.prefix()+lock] = quantity(1)
+	}
+	return apart(f.entries, f.prefix(), extra)
+}
+
+// withinSet takes the entries from functions that need more local counters than a set can have.
+func (b *builder) withinSet(vfs []function) {
+	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
+	for i := range vfs {
+		if all, _ := vfs[i].local(); len(all) > limit {
+			b.problem("", vfs[i].device.Name, "is not published: its policies need %d shared counters and the limit is %d: remove capacities or policies", len(all), limit)
+			vfs[i].entries = nil
+		}
+	}
+}
+
+// planFunctions gives the entries of virtual functions what they consume: of the domain's set a slot and their bandwidth,
+// and of one further set what is local to their function. It returns these sets: whole functions in the order of their
+// indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
+func planFunctions(d conflictDomain, vfs []function, main string) []resourceapi.CounterSet {
+	var blocks []resourceapi.CounterSet
+	for _, vf := range vfs {
+		all, each := vf.local()
+		n := len(blocks) - 1
+		if len(all) > 0 && (n < 0 || len(blocks[n].Counters)+len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet) {
+			blocks = append(blocks, resourceapi.CounterSet{
+				Name:     label(fmt.Sprintf("%s-vfs-%d", d.name, len(blocks))),
+				Counters: map[string]resourceapi.Counter{},
+			})
+		}
+		for name, counter := range counters(all) {
+			blocks[len(blocks)-1].Counters[name] = counter
+		}
+		for i := range vf.entries {
+			e := &vf.entries[i]
+			consumed := amounts{exclusionSlots: quantity(1)}
+			if e.Bandwidth > 0 {
+				consumed[bandwidthCounter] = quantity(e.Bandwidth)
+			}
+			e.consume(main, consumed)
+			if len(each[i]) > 0 {
+				e.consume(blocks[len(blocks)-1].Name, each[i])
+			}
+		}
+	}
+	return blocks
+}

@@ -1,0 +1,233 @@
+package slices_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+var update = flag.Bool("update", false, "write the slices in testdata anew; what is before them stays")
+
+// firstSlice is where the slices of a golden file begin.
+const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
+
+// TestGolden publishes the examples of the published design. Each file in testdata has what differs from the document, the
+// policies of the example, and what is published for them.
+func TestGolden(t *testing.T) {
+	for name, devices := range examples() {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata", name+".yaml")
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, _ := strings.Cut(string(data), firstSlice)
+			facts := discovery.Facts{Devices: devices}
+			decision := policy.Resolve(facts, readPolicies(t, input), policy.Node{Name: "worker-1"})
+			plugins := features()
+			plugins.CNIBinaries.Insert("ovn-k8s-cni-overlay")
+			result, err := draslices.Build("worker-1", decision, plugins)
+			if err != nil || len(decision.Problems) > 0 || len(result.Problems) > 0 {
+				t.Fatal(err, decision.Problems, result.Problems)
+			}
+			checkValid(t, result)
+			got := printSlices(t, result)
+			if *update {
+				if err := os.WriteFile(path, []byte(input+got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(firstSlice+want, got); diff != "" {
+				t.Errorf("published (-want +got); -update writes it:\n%s", diff)
+			}
+		})
+	}
+}
+
+func readPolicies(t *testing.T, text string) []v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	var list []v1alpha1.DeviceExposurePolicy
+	for _, document := range strings.Split(text, "\n---\n") {
+		var p v1alpha1.DeviceExposurePolicy
+		if err := yaml.UnmarshalStrict([]byte(document), &p); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// TestReferenceNode counts what the document promises of its node: 8 policies, 3 pools, 16 entries, and three links absent.
+func TestReferenceNode(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "reference-node.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, _, _ := strings.Cut(string(data), firstSlice)
+	list := readPolicies(t, input)
+	decision := policy.Resolve(discovery.Facts{Devices: examples()["reference-node"]}, list, policy.Node{Name: "worker-1"})
+	result, err := draslices.Build("worker-1", decision, features())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 8 || len(result.Resources.Pools) != 3 || len(result.Entries) != 16 {
+		t.Errorf("%d policies, %d pools, %d entries", len(list), len(result.Resources.Pools), len(result.Entries))
+	}
+	for _, e := range result.Entries {
+		if stdslices.Contains([]discovery.IfName{"eno1", "br-int", "ovn-k8s-mp0"}, e.Device.Name) {
+			t.Errorf("%s is published", e.Device.Name)
+		}
+	}
+}
+
+// examples are the devices of each example's node.
+func examples() map[string][]discovery.Device {
+	pf0 := func(vfs int) []discovery.Device { return function("enp3s0f0", "0000:03:00.0", 100000, vfs) }
+	pf1 := func(vfs int) []discovery.Device { return function("enp3s0f1", "0000:03:00.1", 25000, vfs) }
+	management := nic("eno1")
+	management.LinkSpeed = 1000
+	spare := management
+	spare.Name, spare.Interface = "eno2", "eno2"
+	cluster := []discovery.Device{management, virtual("br-int", discovery.TypeBridge), virtual("ovn-k8s-mp0", "openvswitch")}
+	uplink := bridge("br-sriov-data")
+	enslaved := pf0(2)
+	enslaved[2].Master, enslaved[2].MasterKind = "br-sriov-data", "bridge"
+	localnet := function("enp6s0f0", "0000:06:00.0", 25000, 0)
+	localnet[0].NUMANode = 1
+	return map[string][]discovery.Device{
+		"example1": pf0(2), "example2": pf0(2), "example3": pf1(0), "example4": pf1(0), "example5": pf0(0), "example6": pf0(8),
+		"example7":       append(enslaved, uplink),
+		"example8":       append(cluster, virtual("breth0", discovery.TypeBridge), spare),
+		"example9":       append(function("enp4s0f0", "0000:04:00.0", 100000, 2), localnet...),
+		"reference-node": stdslices.Concat(pf0(8), pf1(4), cluster, []discovery.Device{bridge("br-data")}),
+	}
+}
+
+// function is a ConnectX-7 function as the document has it, with its virtual functions. Those of the second function of a
+// card stand behind the eight of the first.
+func function(name, address string, speed, vfs int) []discovery.Device {
+	devices := pf(name, vfs)
+	mac := map[string]string{"enp3s0f0": "04:3f:72:b0:d4:60", "enp3s0f1": "04:3f:72:b0:d4:61"}[name]
+	first := 2
+	if strings.HasSuffix(address, ".1") {
+		first = 10
+	}
+	for i := range devices {
+		d := &devices[i]
+		d.RDMA, d.LinkSpeed = true, speed
+		if i == 0 {
+			d.PCIAddress, d.MAC = discovery.PCIAddress(address), mac
+			continue
+		}
+		n := first + i - 1
+		d.PFAddress, d.Product, d.MAC = discovery.PCIAddress(address), "101e", ""
+		d.PCIAddress = discovery.PCIAddress(fmt.Sprintf("%s:%02x.%d", address[:len("0000:03")], n/8, n%8))
+	}
+	return devices
+}
+
+// virtual is a link without hardware.
+func virtual(name, kind string) discovery.Device {
+	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "openvswitch", Type: kind, MTU: 1500,
+		NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
+}
+
+// printSlices prints the slices, each as a document, but for the names that the slice controller generates.
+func printSlices(t *testing.T, result draslices.Result) string {
+	t.Helper()
+	var out strings.Builder
+	for _, pool := range stdslices.Sorted(maps.Keys(result.Resources.Pools)) {
+		parts := result.Resources.Pools[pool].Slices
+		for _, part := range parts {
+			spec := sliceSpec(pool, len(parts), part)
+			data, err := json.Marshal(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var value any
+			if err := json.Unmarshal(data, &value); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&out, "%sspec:%s", firstSlice, compact(value, "  "))
+			checkReads(t, "spec:"+compact(value, "  "), spec)
+		}
+	}
+	return out.String()
+}
+
+// checkReads checks that what is printed says what is published.
+func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
+	t.Helper()
+	var got resourceapi.ResourceSlice
+	if err := yaml.UnmarshalStrict([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Errorf("what is printed differs (-published +printed):\n%s", diff)
+	}
+}
+
+// compact prints a value as YAML that follows a key or a dash: on one line what fits there.
+func compact(value any, indent string) string {
+	if line := inline(value); len(line)+len(indent) < 110 {
+		return " " + line + "\n"
+	}
+	var out strings.Builder
+	out.WriteString("\n")
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range stdslices.Sorted(maps.Keys(value)) {
+			out.WriteString(indent + key + ":" + compact(value[key], indent+"  "))
+		}
+	case []any:
+		for _, item := range value {
+			out.WriteString(indent + "-" + strings.TrimPrefix(strings.Replace(compact(item, indent+"  "), "\n"+indent+"  ", " ", 1), "\n"))
+		}
+	}
+	return out.String()
+}
+
+// inline prints a value on one line.
+func inline(value any) string {
+	switch value := value.(type) {
+	case map[string]any:
+		var items []string
+		for _, key := range stdslices.Sorted(maps.Keys(value)) {
+			items = append(items, key+": "+inline(value[key]))
+		}
+		return "{" + strings.Join(items, ", ") + "}"
+	case []any:
+		var items []string
+		for _, item := range value {
+			items = append(items, inline(item))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	data, _ := json.Marshal(value)
+	return string(data)
+}
+
+// sliceSpec is one slice of a pool as it is sent to the API server.
+func sliceSpec(pool string, count int, part resourceslice.Slice) resourceapi.ResourceSliceSpec {
+	return resourceapi.ResourceSliceSpec{
+		Driver: v1alpha1.AttributeDomain, NodeName: ptr.To("worker-1"),
+		Pool:    resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(count)},
+		Devices: part.Devices, SharedCounters: part.SharedCounters,
+	}
+}

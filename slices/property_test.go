@@ -1,0 +1,383 @@
+package slices_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// TestSchedulerAgreesWithPolicies gives random sequences of claims and releases on random machines to the real allocator,
+// and asks after each whether an oracle, which knows the policies but nothing of counters, agrees: what was given may be had
+// at once, and what was refused could not have been given in any way.
+func TestSchedulerAgreesWithPolicies(t *testing.T) {
+	machines := rounds(1200)
+	sequences, decisions, refused := 0, 0, 0
+	for seed := range uint64(machines) {
+		d := dice{rand.New(rand.NewPCG(seed, 1))}
+		m := d.machine()
+		result := build(t, m.devices(), m.policies()...)
+		checkThings(t, m, result)
+		for range 10 {
+			run := run{t: t, machine: m, steps: d.steps(m)}
+			err := run.on(result)
+			sequences, decisions, refused = sequences+1, decisions+run.decisions, refused+run.refused
+			if err != nil {
+				t.Fatalf("seed %d:\n%s", seed, run.minimised())
+			}
+		}
+	}
+	t.Logf("%d sequences on %d machines, %d decisions, %d of them refusals", sequences, machines, decisions, refused)
+}
+
+// rounds is how often a random test runs that should run n times: less with -short, and with the race detector, which has
+// nothing to find in pure functions.
+func rounds(n int) int {
+	if testing.Short() || raceDetector {
+		return n / 8
+	}
+	return n
+}
+
+// checkThings checks that everything that the oracle knows is published, once, and nothing else.
+func checkThings(t *testing.T, m machine, result draslices.Result) {
+	t.Helper()
+	things := m.things()
+	for _, e := range result.Entries {
+		thing, ok := things[e.Name]
+		if !ok || thing.takes != e.Bandwidth || thing.exclusive != e.Persona.Exclusive {
+			t.Fatalf("published %s (exclusive %t, bandwidth %d), want %+v; the machine is\n%s", e.Name, e.Persona.Exclusive, e.Bandwidth, thing, m)
+		}
+		delete(things, e.Name)
+	}
+	for name := range things {
+		t.Fatalf("%s is not published; the machine is\n%s", name, m)
+	}
+}
+
+func (m machine) String() string {
+	var out strings.Builder
+	for _, d := range m.devices() {
+		fmt.Fprintf(&out, "%s %s speed=%d master=%q\n", d.Type, d.Name, d.LinkSpeed, d.Master)
+	}
+	fmt.Fprintf(&out, "%s\n", strings.Join(m.policies(), "\n"))
+	return out.String()
+}
+
+// run is a sequence on a machine.
+type run struct {
+	t       testing.TB
+	machine machine
+	steps   []step
+	// spoil changes what is published; nil to leave it as it is.
+	spoil func(draslices.Result, machine)
+
+	decisions, refused int
+}
+
+// err returns the error of the sequence on what the driver publishes for the machine.
+func (r *run) err() error {
+	result := build(r.t, r.machine.devices(), r.machine.policies()...)
+	if r.spoil != nil {
+		r.spoil(result, r.machine)
+	}
+	return r.on(result)
+}
+
+// on runs the sequence. The error is the first disagreement.
+func (r *run) on(result draslices.Result) error {
+	s := newScheduler(r.t, result)
+	things := r.machine.things()
+	holders := map[int][]had{} // what claims have, by the number of the claim
+	order := []int{}           // of the claims, to be deterministic
+	for i, step := range r.steps {
+		if step.release > 0 {
+			delete(holders, step.release)
+			s.release(claimName(step.release))
+			continue
+		}
+		var all []had
+		for _, number := range order {
+			all = append(all, holders[number]...)
+		}
+		got, err := r.decide(s, step, things, all)
+		if err != nil {
+			return fmt.Errorf("step %d, with %q in use: %w", i+1, names(all), err)
+		}
+		for number, granted := range got {
+			holders[number] = granted
+		}
+		for _, c := range step.claims {
+			order = append(order, c.number)
+		}
+	}
+	return nil
+}
+
+func claimName(number int) string { return fmt.Sprintf("number-%d", number) }
+
+// decide lets the scheduler decide on claims that come in one cycle, and the oracle judge it.
+func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had) (map[int][]had, error) {
+	var claims []*resourceapi.ResourceClaim
+	var wishes []wish
+	for _, c := range step.claims {
+		claims = append(claims, s.wishing(c))
+		wishes = append(wishes, c.wishes...)
+	}
+	results, err := s.allocate(claims...)
+	if err != nil {
+		return nil, err
+	}
+	r.decisions++
+	if len(results) == 0 {
+		r.refused++
+		if way := r.machine.possible(things, all, wishes); way != nil {
+			return nil, fmt.Errorf("%s was refused, but could get %q", step, way)
+		}
+		return nil, nil
+	}
+	got := map[int][]had{}
+	for i, c := range step.claims {
+		for j, w := range c.wishes {
+			device := results[i].Devices.Results[j].Device
+			h, ok := things[device].grant(w)
+			if !ok {
+				return nil, fmt.Errorf("%s got %s, which is not what it wanted", step, device)
+			}
+			got[c.number] = append(got[c.number], h)
+			if all = append(all, h); r.machine.mistake(all) != "" {
+				return nil, fmt.Errorf("%s got %s, but %s", step, device, r.machine.mistake(all))
+			}
+		}
+	}
+	return got, nil
+}
+
+// wishing returns a claim with a request for each wish.
+func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
+	var plugins []string
+	for _, w := range c.wishes {
+		plugins = append(plugins, w.plugin)
+	}
+	claim := s.claim(plugins...)
+	claim.Name = claimName(c.number)
+	for i, w := range c.wishes {
+		if w.stock != "" {
+			claim.Spec.Devices.Requests[i].Exactly.Capacity = &resourceapi.CapacityRequirements{
+				Requests: map[resourceapi.QualifiedName]resource.Quantity{resourceapi.QualifiedName("dra.networking/" + w.stock): *resource.NewQuantity(w.amount, resource.DecimalSI)},
+			}
+		}
+	}
+	return claim
+}
+
+// minimised takes away from the sequence and the machine what is not needed for a disagreement, and prints what is left.
+func (r run) minimised() string {
+	for again := true; again; {
+		again = false
+		for _, smaller := range r.smaller() {
+			if smaller.err() != nil {
+				r, again = smaller, true
+				break
+			}
+		}
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "machine:\n%s", r.machine)
+	for i, s := range r.steps {
+		fmt.Fprintf(&out, "step %d: %s\n", i+1, s)
+	}
+	fmt.Fprintf(&out, "disagreement: %v", r.err())
+	return out.String()
+}
+
+// smaller are all runs with one thing less.
+func (r run) smaller() []run {
+	var all []run
+	steps := func(s []step) { all = append(all, run{t: r.t, machine: r.machine, steps: s, spoil: r.spoil}) }
+	cards := func(c []card) { all = append(all, run{t: r.t, machine: machine{c}, steps: r.steps, spoil: r.spoil}) }
+	for i, s := range r.steps {
+		steps(without(r.steps, i))
+		for j, c := range s.claims {
+			if len(s.claims) > 1 {
+				steps(with(r.steps, i, step{claims: without(s.claims, j)}))
+			}
+			for k, w := range c.wishes {
+				if len(c.wishes) > 1 {
+					steps(with(r.steps, i, step{claims: with(s.claims, j, testClaim{c.number, without(c.wishes, k)})}))
+				}
+				if w.stock != "" {
+					steps(with(r.steps, i, step{claims: with(s.claims, j, testClaim{c.number, with(c.wishes, k, wish{plugin: w.plugin})})}))
+				}
+			}
+		}
+	}
+	for i, c := range r.machine.cards {
+		cards(without(r.machine.cards, i))
+		for _, smaller := range c.smaller() {
+			cards(with(r.machine.cards, i, smaller))
+		}
+	}
+	return all
+}
+
+// smaller are the card with one offer, one function, or the offer of a function less.
+func (c card) smaller() []card {
+	var all []card
+	for i := range c.offers {
+		smaller := c
+		smaller.offers = without(c.offers, i)
+		all = append(all, smaller)
+	}
+	for i, vf := range c.vfs {
+		smaller := c
+		smaller.vfs = without(c.vfs, i)
+		all = append(all, smaller)
+		for j := range vf.offers {
+			smaller := c
+			smaller.vfs = with(c.vfs, i, vfunc{vf.index, vf.enslaved, without(vf.offers, j)})
+			all = append(all, smaller)
+		}
+	}
+	return all
+}
+
+func without[T any](list []T, i int) []T { return stdslices.Delete(stdslices.Clone(list), i, i+1) }
+
+func with[T any](list []T, i int, value T) []T {
+	changed := stdslices.Clone(list)
+	changed[i] = value
+	return changed
+}
+
+// TestOracleFindsWrongEncodings shows that the test above can see mistakes.
+func TestOracleFindsWrongEncodings(t *testing.T) {
+	shared := func(plugin, group string, value int64) offer {
+		return offer{suffix: "-" + plugin, plugins: []string{plugin}, group: group, stock: []stock{{plugin + "s", value, 1}}}
+	}
+	whole := offer{suffix: "-passthrough", plugins: []string{"host-device"}, exclusive: true}
+	vfs := func(n int, offers ...offer) []vfunc {
+		var all []vfunc
+		for i := range n {
+			all = append(all, vfunc{index: i, offers: offers})
+		}
+		return all
+	}
+	one := func(c card) func(dice) machine {
+		c.name, c.speed = "eth0", 1000
+		return func(dice) machine { return machine{[]card{c}} }
+	}
+	vf := offer{plugins: []string{"sriov", "host-device"}, exclusive: true}
+	for name, test := range map[string]struct {
+		machine func(dice) machine
+		spoil   func(draslices.Result, machine)
+	}{
+		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
+		"Example 4": {one(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly},
+		"Example 5": {one(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly},
+		"Example 6": {one(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly},
+		"one slot for each virtual function though two entries may be held": {
+			one(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions},
+		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions},
+		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth")},
+		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock")},
+		"mirrors that are not taken":                         {anyMachine, withoutCounter("-capacity")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(2000) {
+				d := dice{rand.New(rand.NewPCG(seed, 2))}
+				m := test.machine(d)
+				run := run{t: t, machine: m, steps: d.steps(m), spoil: test.spoil}
+				if run.err() != nil {
+					t.Logf("found by sequence %d:\n%s", seed+1, run.minimised())
+					return
+				}
+			}
+			t.Error("2000 sequences found no mistake")
+		})
+	}
+}
+
+// anyMachine is a random machine without bridges.
+func anyMachine(d dice) machine {
+	m := d.machine()
+	for _, c := range m.cards {
+		for i := range c.vfs {
+			c.vfs[i].enslaved = false
+		}
+	}
+	return m
+}
+
+// withoutCounter makes nobody consume counters whose names end so.
+func withoutCounter(suffix string) func(draslices.Result, machine) {
+	return func(result draslices.Result, _ machine) {
+		eachDevice(result, func(d *resourceapi.Device) {
+			for _, c := range d.ConsumesCounters {
+				for name := range c.Counters {
+					if strings.HasSuffix(name, suffix) {
+						delete(c.Counters, name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// peersOnly leaves out of what shared entries consume the mirrors of their own capacities.
+func peersOnly(result draslices.Result, _ machine) {
+	eachDevice(result, func(d *resourceapi.Device) {
+		if !ptr.Deref(d.AllowMultipleAllocations, false) {
+			return
+		}
+		d.ConsumesCounters = stdslices.DeleteFunc(d.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool {
+			for name := range d.Capacity {
+				delete(c.Counters, strings.TrimPrefix(string(name), "dra.networking/")+"-capacity")
+			}
+			return len(c.Counters) == 0
+		})
+	})
+}
+
+// slotsByFunctions makes exclusion-slots the number of virtual functions and one.
+func slotsByFunctions(result draslices.Result, m machine) {
+	slots := map[string]resourceapi.Counter{}
+	for _, c := range m.cards {
+		if len(c.vfs) > 0 {
+			slots[c.name+"-counters"] = resourceapi.Counter{Value: *resource.NewQuantity(int64(len(c.vfs))+1, resource.DecimalSI)}
+		}
+	}
+	for _, pool := range result.Resources.Pools {
+		for _, slice := range pool.Slices {
+			for _, set := range slice.SharedCounters {
+				if n, ok := slots[set.Name]; ok {
+					set.Counters["exclusion-slots"] = n
+				}
+			}
+		}
+	}
+	eachDevice(result, func(d *resourceapi.Device) {
+		for _, c := range d.ConsumesCounters {
+			if n, ok := slots[c.CounterSet]; ok && *d.Attributes["dra.networking/pfName"].StringValue == "" && !ptr.Deref(d.AllowMultipleAllocations, false) {
+				c.Counters["exclusion-slots"] = n
+			}
+		}
+	})
+}
+
+func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
+	for _, pool := range result.Resources.Pools {
+		for _, slice := range pool.Slices {
+			for i := range slice.Devices {
+				change(&slice.Devices[i])
+			}
+		}
+	}
+}
