@@ -1,0 +1,39 @@
+package suite
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What the driver publishes for the examples of the published design, and the policies that ask for it, are accepted by the
+// real API server: it has rules that are in no library.
+func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
+	e := newEnv(t, "examples")
+	files, err := filepath.Glob("../../slices/testdata/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("found %v: %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies, slices := []string{}, []string{}
+		for _, document := range strings.Split(string(data), "\n---\n") {
+			if strings.Contains(document, "kind: ResourceSlice\n") {
+				slices = append(slices, document+"\nmetadata: {generateName: example-}\n")
+			} else {
+				policies = append(policies, document)
+			}
+		}
+		// A policy of that name may be there already, a slice has none.
+		for verb, documents := range map[string][]string{"apply": policies, "create": slices} {
+			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o", "name", "-f", "-")
+			if accepted := strings.Count(output, "\n"); err != nil || accepted != len(documents) || accepted == 0 {
+				t.Errorf("%s: %d of %d objects were accepted: %v\n%s", filepath.Base(file), accepted, len(documents), err, output)
+			}
+		}
+	}
+}
