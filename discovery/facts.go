@@ -32,7 +32,8 @@ type Facts struct {
 	// Orphans are virtual functions without a name, because the interface of their physical function is not in this
 	// network namespace. With names them when it is given a snapshot of that function.
 	Orphans []Device `json:"orphans,omitempty"`
-	// Problems are things that could not be read. The devices they speak of are left out.
+	// Problems are things that could not be read or that make no sense, sorted. What they speak of is as if it were not
+	// there: mostly one fact of a device, the whole device only where the problem says so.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
@@ -74,6 +75,16 @@ type Device struct {
 	// Driver is the kernel driver that is bound to the hardware.
 	Driver string `json:"driver"`
 	RDMA   bool   `json:"rdma"`
+	// RDMADevices are the names of the function's RDMA devices, for example mlx5_0, sorted.
+	RDMADevices []string `json:"rdmaDevices,omitempty"`
+
+	// PortName is the name of the link's port in hardware (phys_port_name): p0, pf0vf1... Empty for most drivers.
+	PortName string `json:"portName,omitempty"`
+	// SwitchID is the same for all links that are ports of one switch in hardware (phys_switch_id). Empty without one.
+	SwitchID string `json:"switchID,omitempty"`
+	// Representor says that the link is the switch's end of the connection to a function (a port in switchdev mode), not
+	// the function's own interface.
+	Representor bool `json:"representor,omitempty"`
 
 	// SRIOVCapable says that the function can have virtual functions: TotalVFs > 0.
 	SRIOVCapable bool `json:"sriovCapable"`
@@ -85,7 +96,8 @@ type Device struct {
 	// VFIndex is None on everything but virtual functions.
 	VFIndex int `json:"vfIndex"`
 
-	// BridgeName, BridgeType ("linux") and VLANFiltering are set on bridges only.
+	// BridgeName, BridgeType ("linux" or "ovs") and VLANFiltering are set on bridges only. Open vSwitch's internal ports
+	// count as bridges: the kernel has one kind for both, and only the database of Open vSwitch tells them apart.
 	BridgeName    IfName `json:"bridgeName"`
 	BridgeType    string `json:"bridgeType"`
 	VLANFiltering bool   `json:"vlanFiltering"`
@@ -179,11 +191,11 @@ func identities(devices []Device) map[string]bool {
 // add sorts the devices by name into the facts. Where two have one name, devices that are in use come first, then PCI
 // functions; the others are left out with a problem.
 func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
-	sorted := make([]Device, 0, len(devices))
+	sorted := make([]*Device, 0, len(devices))
 	for _, d := range devices {
-		sorted = append(sorted, d)
+		sorted = append(sorted, &d)
 	}
-	rank := func(d Device) int {
+	rank := func(d *Device) int {
 		switch {
 		case inUse[d.identity()]:
 			return 0
@@ -192,9 +204,13 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 		}
 		return 2
 	}
-	slices.SortFunc(sorted, func(a, b Device) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.PCIAddress, b.PCIAddress))
+	slices.SortFunc(sorted, func(a, b *Device) int {
+		if a.Name != b.Name { // nearly always; ranks cost more
+			return cmp.Compare(a.Name, b.Name)
+		}
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.PCIAddress, b.PCIAddress))
 	})
+	f.Devices = slices.Grow(f.Devices, len(sorted))
 	for _, d := range sorted {
 		if n := len(f.Devices); n > 0 && f.Devices[n-1].Name == d.Name {
 			f.Problems = append(f.Problems, Problem{Device: string(d.Name), Message: fmt.Sprintf(
@@ -202,7 +218,7 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 				d.Interface, d.PCIAddress, f.Devices[n-1].PCIAddress)})
 			continue
 		}
-		f.Devices = append(f.Devices, d)
+		f.Devices = append(f.Devices, *d)
 	}
 }
 

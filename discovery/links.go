@@ -11,11 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// kindOpenVSwitch is the link kind of Open vSwitch's datapath, bridges and internal ports (the kernel's
+// net/openvswitch/vport-internal_dev.c).
+const kindOpenVSwitch = "openvswitch"
+
 // link is a device as far as netlink knows it, and what sysfs adds to tell whose link it is.
 type link struct {
 	Device
 	index int
 
+	// dir is its directory in sysfs.
+	dir string
 	// hardware says that the link has a device below it.
 	hardware bool
 	// function is the PCI function below it.
@@ -31,29 +37,51 @@ type port struct {
 }
 
 // readLinks lists the links of the namespace, but for the loopback.
-func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, error) {
+func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
 	list, err := from.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("cannot list links: %w", err)
+		return nil, nil, fmt.Errorf("cannot list links: %w", err)
 	}
-	byIndex := map[int]netlink.Link{}
-	for _, l := range list {
-		byIndex[l.Attrs().Index] = l
+	byIndex, err := indexed(list)
+	if err != nil {
+		return nil, nil, err
 	}
 	infrastructure, err := infrastructureIndexes(from, nodeAddresses, list)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var links []link
+	var problems []Problem
 	for _, l := range list {
-		if l.Attrs().Flags&net.FlagLoopback != 0 {
+		attrs := l.Attrs()
+		if attrs.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		if !isLinkName(attrs.Name) {
+			problems = append(problems, Problem{Message: fmt.Sprintf(
+				"link %d is left out: %s cannot be the name of a link", attrs.Index, excerpt(attrs.Name))})
 			continue
 		}
 		device := deviceOf(l, byIndex)
-		device.DefaultRoute = infrastructure[l.Attrs().Index]
-		links = append(links, link{Device: device, index: l.Attrs().Index})
+		device.DefaultRoute = infrastructure[attrs.Index]
+		links = append(links, link{Device: device, index: attrs.Index})
 	}
-	return links, nil
+	return links, problems, nil
+}
+
+// indexed returns the links by index. A dump in which a link, or a name, comes twice is not of one moment: the kernel does
+// not notice everything that happens between two parts of a dump.
+func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
+	byIndex := make(map[int]netlink.Link, len(list))
+	names := make(map[string]bool, len(list))
+	for _, l := range list {
+		attrs := l.Attrs()
+		if byIndex[attrs.Index] != nil || names[attrs.Name] {
+			return nil, fmt.Errorf("%w: link %d (%s) was listed twice", errChanged, attrs.Index, excerpt(attrs.Name))
+		}
+		byIndex[attrs.Index], names[attrs.Name] = l, true
+	}
+	return byIndex, nil
 }
 
 // deviceOf translates netlink's view of one link.
@@ -88,6 +116,9 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	case *netlink.Vlan:
 		d.VLANID = l.VlanId
 	}
+	if d.Kind == kindOpenVSwitch {
+		d.BridgeName, d.BridgeType = d.Name, "ovs"
+	}
 	return d
 }
 
@@ -103,33 +134,58 @@ func parentIndex(l netlink.Link) int {
 
 // infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below.
 func infrastructureIndexes(from LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
-	var todo []int
+	routes, err := defaultRoutes(from)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := linksWith(from, nodeAddresses)
+	if err != nil {
+		return nil, err
+	}
+	return withLower(append(routes, addresses...), list), nil
+}
+
+// defaultRoutes returns the indexes of the links that default routes of the main table use.
+func defaultRoutes(from LinkLister) ([]int, error) {
+	var indexes []int
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, err := from.RouteList(nil, family)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list routes: %w", err)
 		}
 		for _, r := range routes {
-			todo = append(todo, defaultRouteLinks(r)...)
+			indexes = append(indexes, defaultRouteLinks(r)...)
 		}
 	}
-	if len(nodeAddresses) > 0 {
-		addresses, err := from.AddrList(nil, unix.AF_UNSPEC)
-		if err != nil {
-			return nil, fmt.Errorf("cannot list addresses: %w", err)
-		}
-		for _, a := range addresses {
-			if ip, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(nodeAddresses, ip.Unmap()) {
-				todo = append(todo, a.LinkIndex)
-			}
-		}
-	}
-	return withLower(todo, list), nil
+	return indexes, nil
 }
 
-// withLower returns the links and all that stand below them: bridge ports, bond members, parents.
+// linksWith returns the indexes of the links that have one of the addresses.
+func linksWith(from LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
+	if len(nodeAddresses) == 0 {
+		return nil, nil
+	}
+	addresses, err := from.AddrList(nil, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list addresses: %w", err)
+	}
+	var indexes []int
+	for _, a := range addresses {
+		if a.IPNet == nil {
+			continue
+		}
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(nodeAddresses, ip.Unmap()) {
+			indexes = append(indexes, a.LinkIndex)
+		}
+	}
+	return indexes, nil
+}
+
+// withLower returns the links and all that stand below them: bridge ports, bond members, parents. Below a bridge of Open
+// vSwitch are the ports of all of them: the kernel has one datapath for all bridges, which is the master of all ports.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
+	ovsPorts := portsOfOpenVSwitch(list)
 	for _, l := range list {
 		attrs := l.Attrs()
 		if attrs.MasterIndex != 0 {
@@ -137,6 +193,9 @@ func withLower(todo []int, list []netlink.Link) map[int]bool {
 		}
 		if parent := parentIndex(l); parent != 0 {
 			lower[attrs.Index] = append(lower[attrs.Index], parent)
+		}
+		if l.Type() == kindOpenVSwitch {
+			lower[attrs.Index] = append(lower[attrs.Index], ovsPorts...)
 		}
 	}
 	found := map[int]bool{}
@@ -150,6 +209,23 @@ func withLower(todo []int, list []netlink.Link) map[int]bool {
 		todo = append(todo, lower[index]...)
 	}
 	return found
+}
+
+// portsOfOpenVSwitch returns the links whose master is a datapath of Open vSwitch.
+func portsOfOpenVSwitch(list []netlink.Link) []int {
+	datapaths := map[int]bool{}
+	for _, l := range list {
+		if l.Type() == kindOpenVSwitch {
+			datapaths[l.Attrs().Index] = true
+		}
+	}
+	var ports []int
+	for _, l := range list {
+		if datapaths[l.Attrs().MasterIndex] {
+			ports = append(ports, l.Attrs().Index)
+		}
+	}
+	return ports
 }
 
 // defaultRouteLinks returns the indexes of the links that a default route uses; none for other routes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -22,50 +23,53 @@ var errChanged = errors.New("the node's links changed while they were read")
 // error and nothing is known. So a device that is missing from the facts is not on the node. What is wrong with single
 // devices is in Facts.Problems.
 func Read(ctx context.Context, from Sources) (Facts, error) {
+	return attempt(ctx, func() (Facts, error) { return readOnce(from) })
+}
+
+// attempt repeats a reading while it is not of one moment.
+func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
+	var nothing T
 	var err error
 	for range readAttempts {
-		var facts Facts
-		if facts, err = readOnce(from); err == nil {
-			return facts, nil
+		var taken T
+		if taken, err = reading(); err == nil {
+			return taken, nil
 		}
 		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, errChanged) {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return Facts{}, fmt.Errorf("cannot read the node's network devices: %w", context.Cause(ctx))
+			return nothing, fmt.Errorf("cannot read the node's network devices: %w", context.Cause(ctx))
 		case <-time.After(readPause):
 		}
 	}
-	return Facts{}, fmt.Errorf("cannot read the node's network devices: %w", err)
+	return nothing, fmt.Errorf("cannot read the node's network devices: %w", err)
 }
 
 // readOnce takes one reading.
 func readOnce(from Sources) (Facts, error) {
-	links, err := readLinks(from.Links, from.NodeAddresses)
+	links, problems, err := readLinks(from.Links, from.NodeAddresses)
 	if err != nil {
 		return Facts{}, err
 	}
-	sys := sysfs{from.Sys}
+	sys := &sysfs{fsys: from.Sys, problems: problems}
+	functions, err := sys.functions()
+	if err != nil {
+		return Facts{}, err
+	}
 	for i := range links {
-		if err := sys.addLink(&links[i]); err != nil {
+		if err := sys.addLink(&links[i], functions); err != nil {
 			return Facts{}, err
 		}
 	}
-	functions, problems, err := sys.functions()
-	if err != nil {
-		return Facts{}, err
-	}
-	return assemble(links, functions, problems), nil
+	sys.addPorts(links, functions)
+	return assemble(links, functions, sys.problems), nil
 }
 
-// assemble joins links and PCI functions.
-func assemble(links []link, functions []Device, problems []Problem) Facts {
+// assemble joins links and PCI functions. It uses the map of functions up.
+func assemble(links []link, byAddress map[PCIAddress]Device, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
-	byAddress := map[PCIAddress]Device{}
-	for _, f := range functions {
-		byAddress[f.PCIAddress] = f
-	}
 	devices := map[string]Device{}
 	owned := owners(links)
 	var vfs []Device
@@ -96,13 +100,15 @@ func assemble(links []link, functions []Device, problems []Problem) Facts {
 	}
 	facts.Orphans = sortedByAddress(orphans)
 	facts.add(devices, nil)
+	facts.Problems = sortedProblems(facts.Problems)
 	return facts
 }
 
 // on returns the link's device with the facts of the PCI function below it.
 func (d Device) on(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
-	d.Vendor, d.Product, d.RDMA = f.Vendor, f.Product, f.RDMA
+	d.Vendor, d.Product = f.Vendor, f.Product
+	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
 	d.Driver = cmp.Or(d.Driver, f.Driver) // the driver of a virtio link is that of the virtio device
 	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
 	d.PFAddress, d.VFIndex = f.PFAddress, f.VFIndex
@@ -114,7 +120,7 @@ func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:
 		return TypePF
-	case d.Kind == "bridge":
+	case d.BridgeType != "":
 		return TypeBridge
 	case d.Kind == "vlan":
 		return TypeVLAN
@@ -124,4 +130,12 @@ func (d Device) classify(hardware bool) string {
 		return TypeNIC
 	}
 	return d.Kind
+}
+
+// sortedProblems returns the problems by device and message, each once: a link and its function share files.
+func sortedProblems(problems []Problem) []Problem {
+	slices.SortFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(problems)
 }

@@ -5,17 +5,31 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// sysfs reads a mounted sysfs. Files that a driver does not support (reading them fails) count as absent.
+// sysfs reads a mounted sysfs, and collects what is wrong with it.
 type sysfs struct {
-	fsys fs.ReadLinkFS
+	fsys     fs.ReadLinkFS
+	problems []Problem
 }
 
-const pciDevices = "bus/pci/devices"
+// place is a directory of a sysfs. About is the device that problems there are problems of.
+type place struct {
+	*sysfs
+	dir   string
+	about string
+}
+
+const (
+	pciDevices = "bus/pci/devices"
+	// rdmaDirectory is where a function has its RDMA devices.
+	rdmaDirectory = "infiniband"
+)
 
 // networkClass is the PCI base class of network controllers, as sysfs writes it.
 const networkClass = "0x02"
@@ -23,148 +37,294 @@ const networkClass = "0x02"
 // addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: somebody has set the link's address.
 const addressSet = 3
 
-// addLink adds what sysfs knows of a link. It fails with errChanged if sysfs does not know the link at all.
-func (s sysfs) addLink(l *link) error {
+// addLink adds what sysfs knows of a link, but for its port. Known are the PCI functions that were read. It fails with
+// errChanged if sysfs does not know the link at all.
+func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	entry := path.Join("class/net", string(l.Name))
 	target, err := s.fsys.ReadLink(entry)
 	if err != nil {
 		return fmt.Errorf("%w: sysfs has no %s; if this stays, the sysfs belongs to another network namespace "+
 			"(the driver needs the host's network and a /sys mounted in it): %w", errChanged, entry, err)
 	}
-	dir := path.Join(path.Dir(entry), target)
-	if l.Kind != "bridge" { // a bridge has the speed of its fastest port, which comes and goes with pods
-		l.LinkSpeed = max(s.number(path.Join(dir, "speed"), 0), 0)
+	at := place{s, path.Join(path.Dir(entry), target), string(l.Name)}
+	l.dir = at.dir
+	if l.BridgeType == "" { // a bridge has the speed of its fastest port, which comes and goes with pods
+		l.LinkSpeed = knownSpeed(at.number("speed", speeds()))
 	}
-	l.InheritedMAC = l.Kind == "bridge" && s.number(path.Join(dir, "addr_assign_type"), addressSet) != addressSet
-	below, err := s.fsys.ReadLink(path.Join(dir, "device"))
-	if err != nil {
-		return nil //nolint:nilerr // a virtual link has no device below it
+	if l.Kind == "bridge" {
+		l.InheritedMAC = at.number("addr_assign_type", span{absent: addressSet, high: addressSet}) != addressSet
+	}
+	below, ok := at.link("device")
+	if !ok {
+		return nil // a virtual link has no device below it
 	}
 	l.hardware = true
-	device := path.Join(dir, below)
-	l.function = pciFunction(device)
-	l.port = port{
-		representor: isRepresentor(s.text(path.Join(dir, "phys_port_name"))),
-		number:      s.number(path.Join(dir, "dev_port"), 0),
+	device := place{s, path.Join(at.dir, below), string(l.Name)}
+	l.function = pciFunction(device.dir)
+	l.PCIeRoot = pcieRoot(device.dir)
+	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
+		l.Driver, l.NUMANode = f.Driver, f.NUMANode // the same files, which are not read twice
+		return nil
 	}
 	// The facts of hardware that is not a PCI function of its own: virtio, USB, paravirtual and multi-port devices.
-	l.Driver = s.linkBase(path.Join(device, "driver"))
-	l.NUMANode = max(s.number(path.Join(device, "numa_node"), None), None)
-	l.PCIeRoot = pcieRoot(device)
+	l.Driver = device.linkBase("driver")
+	l.NUMANode = device.number("numa_node", nodes())
 	return nil
 }
 
-// functions reads all PCI network functions, sorted as the file system sorts them.
-func (s sysfs) functions() ([]Device, []Problem, error) {
-	entries, err := fs.ReadDir(s.fsys, pciDevices)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+// addPorts adds what tells the links of hardware apart that stand on the same function. A virtual function with one link,
+// as nearly all links are on machines with many, has nothing to tell apart and is no port of a switch.
+func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
+	counts := map[PCIAddress]int{}
+	for i := range links {
+		counts[links[i].function]++
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot list PCI functions: %w", err)
-	}
-	var functions []Device
-	var problems []Problem
-	indexes := map[PCIAddress]int{}
-	for _, entry := range entries {
-		dir, err := s.real(path.Join(pciDevices, entry.Name()))
-		if err != nil || !strings.HasPrefix(s.text(path.Join(dir, "class")), networkClass) {
+	for i := range links {
+		l := &links[i]
+		if !l.hardware || known[l.function].PFAddress != "" && counts[l.function] == 1 {
 			continue
 		}
-		f := s.function(PCIAddress(entry.Name()), dir)
-		functions = append(functions, f)
-		if f.SRIOVCapable {
-			if err := s.addVFIndexes(dir, indexes); err != nil {
-				return nil, nil, err
-			}
-		}
+		at := place{s, l.dir, string(l.Name)}
+		l.PortName, l.SwitchID = at.word("phys_port_name"), at.word("phys_switch_id")
+		l.Representor = isRepresentor(l.PortName)
+		l.port = port{representor: l.Representor, number: at.number("dev_port", ports())}
 	}
-	known := functions[:0]
-	for _, f := range functions {
-		if f.PFAddress != "" {
-			index, ok := indexes[f.PCIAddress]
-			if !ok {
-				problems = append(problems, Problem{Device: string(f.PCIAddress), Message: fmt.Sprintf(
-					"cannot find the index of the virtual function: %s has no virtfn link to it", f.PFAddress)})
-				continue
-			}
-			f.VFIndex = index
-		}
-		known = append(known, f)
-	}
-	return known, problems, nil
 }
 
-// function reads one PCI function whose directory is dir.
-func (s sysfs) function(address PCIAddress, dir string) Device {
-	_, rdma := fs.Stat(s.fsys, path.Join(dir, "infiniband"))
+// functions reads all PCI network functions.
+func (s *sysfs) functions() (map[PCIAddress]Device, error) {
+	entries, err := fs.ReadDir(s.fsys, pciDevices)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot list PCI functions: %w", err)
+	}
+	functions, indexes := map[PCIAddress]Device{}, map[PCIAddress]int{}
+	for _, entry := range entries {
+		at, ok := s.functionPlace(entry.Name())
+		if !ok {
+			continue
+		}
+		f := at.function()
+		functions[f.PCIAddress] = f
+		if f.SRIOVCapable {
+			if err := at.addVFIndexes(indexes); err != nil {
+				return nil, err
+			}
+		}
+	}
+	s.setIndexes(functions, indexes)
+	return functions, nil
+}
+
+// functionPlace returns the directory of a PCI function, if it is a network function: by its class, or, where that cannot
+// be read, because a network driver made a directory in it.
+func (s *sysfs) functionPlace(name string) (place, bool) {
+	if !isPCIAddress(name) {
+		return place{}, false
+	}
+	entries := place{s, pciDevices, name}
+	target, ok := entries.link(name)
+	if !ok {
+		return place{}, false // it was unplugged since it was listed, or the problem is noted
+	}
+	at := place{s, path.Join(pciDevices, target), name}
+	class := at.text("class")
+	if class == "" {
+		_, network := at.list("net")
+		return at, network
+	}
+	return at, strings.HasPrefix(class, networkClass)
+}
+
+// function reads one PCI function.
+func (p place) function() Device {
 	d := Device{
-		PCIAddress: address,
-		PCIeRoot:   pcieRoot(dir),
-		NUMANode:   max(s.number(path.Join(dir, "numa_node"), None), None),
-		Vendor:     strings.TrimPrefix(s.text(path.Join(dir, "vendor")), "0x"),
-		Product:    strings.TrimPrefix(s.text(path.Join(dir, "device")), "0x"),
-		Driver:     s.linkBase(path.Join(dir, "driver")),
-		RDMA:       rdma == nil,
-		TotalVFs:   s.number(path.Join(dir, "sriov_totalvfs"), 0),
-		NumVFs:     s.number(path.Join(dir, "sriov_numvfs"), 0),
-		PFAddress:  PCIAddress(s.linkBase(path.Join(dir, "physfn"))),
+		PCIAddress: PCIAddress(p.about),
+		PCIeRoot:   pcieRoot(p.dir),
+		NUMANode:   p.number("numa_node", nodes()),
+		Vendor:     p.id("vendor"),
+		Product:    p.id("device"),
+		Driver:     p.linkBase("driver"),
+		PFAddress:  p.linkedFunction("physfn"),
 		VFIndex:    None,
 		VLANID:     None,
 	}
+	d.RDMADevices, d.RDMA = p.list(rdmaDirectory)
+	if d.PFAddress != "" {
+		return d // only physical functions have the files below
+	}
+	d.TotalVFs = p.number("sriov_totalvfs", functionCounts())
 	d.SRIOVCapable = d.TotalVFs > 0
+	if !d.SRIOVCapable {
+		return d
+	}
+	d.NumVFs = p.number("sriov_numvfs", functionCounts())
+	if d.NumVFs > d.TotalVFs {
+		p.problem("sriov_numvfs says %d, which is more than the %d of sriov_totalvfs", d.NumVFs, d.TotalVFs)
+		d.NumVFs = d.TotalVFs
+	}
 	return d
 }
 
 // addVFIndexes reads the virtfn links of a physical function.
-func (s sysfs) addVFIndexes(dir string, indexes map[PCIAddress]int) error {
-	entries, err := fs.ReadDir(s.fsys, dir)
+func (p place) addVFIndexes(indexes map[PCIAddress]int) error {
+	entries, err := fs.ReadDir(p.fsys, p.dir)
 	if err != nil {
 		return fmt.Errorf("%w: cannot list virtual functions: %w", errChanged, err)
 	}
 	for _, entry := range entries {
 		digits, ok := strings.CutPrefix(entry.Name(), "virtfn")
 		index, err := strconv.Atoi(digits)
-		if !ok || err != nil {
+		if !ok || err != nil || index < 0 {
 			continue
 		}
-		if vf := s.linkBase(path.Join(dir, entry.Name())); vf != "" {
-			indexes[PCIAddress(vf)] = index
+		if vf := p.linkedFunction(entry.Name()); vf != "" {
+			indexes[vf] = index
 		}
 	}
 	return nil
 }
 
-// real returns the path that the symbolic link name points to.
-func (s sysfs) real(name string) (string, error) {
-	target, err := s.fsys.ReadLink(name)
-	return path.Join(path.Dir(name), target), err
+// setIndexes sets the indexes of virtual functions. One without is left out: nothing could be called by its name.
+func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddress]int) {
+	for address, f := range functions {
+		if f.PFAddress == "" {
+			continue
+		}
+		index, ok := indexes[address]
+		if !ok {
+			place{s, "", string(address)}.problem(
+				"cannot find the index of the virtual function, which is left out: %s has no virtfn link to it", f.PFAddress)
+			delete(functions, address)
+			continue
+		}
+		f.VFIndex = index
+		functions[address] = f
+	}
+}
+
+// path returns the path of what has the name in the directory. Both are clean already.
+func (p place) path(name string) string { return p.dir + "/" + name }
+
+// problem notes what is wrong with the device.
+func (p place) problem(format string, arguments ...any) {
+	p.problems = append(p.problems, Problem{Device: p.about, Message: fmt.Sprintf(format, arguments...)})
+}
+
+// failed notes that something could not be read, unless the reason is that it does not exist.
+func (p place) failed(name string, err error) {
+	if err == nil || isAbsent(err) {
+		return
+	}
+	reason := err
+	if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
+		reason = wrapped.Err // its path says where the sysfs is mounted
+	}
+	p.problem("cannot read %s: %v", name, reason)
+}
+
+// isAbsent says whether an error of sysfs means that there is nothing to read: there is no such file, what was to be a
+// link is none, or the driver does not have that fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL
+// for links that are down, EOPNOTSUPP where the driver has no such operation, and ENODEV for devices that are going away.
+func isAbsent(err error) bool {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return true
+	}
+	for _, number := range []syscall.Errno{unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOTDIR} {
+		if errors.Is(err, number) {
+			return true
+		}
+	}
+	return false
 }
 
 // text returns the content of a file without white space around it; empty if it cannot be read.
-func (s sysfs) text(name string) string {
-	content, err := fs.ReadFile(s.fsys, name)
+func (p place) text(name string) string {
+	content, err := fs.ReadFile(p.fsys, p.path(name))
 	if err != nil {
+		p.failed(name, err)
 		return ""
 	}
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file, or absent if there is none.
-func (s sysfs) number(name string, absent int) int {
-	if n, err := strconv.Atoi(s.text(name)); err == nil {
-		return n
+// number returns the number in a file. What is no number of the span is a problem, and as if there were no file.
+func (p place) number(name string, of span) int {
+	n, err := of.parse(p.text(name))
+	if err != nil {
+		p.problem("cannot use %s: %v", name, err)
 	}
-	return absent
+	return n
+}
+
+// word returns the name in a file: what people and policies can be shown.
+func (p place) word(name string) string {
+	text := p.text(name)
+	if !isWord(text) {
+		p.problem("cannot use %s: it says %s, which is no name", name, excerpt(text))
+		return ""
+	}
+	return text
+}
+
+// id returns the PCI id in a file.
+func (p place) id(name string) string {
+	id, err := parseID(p.text(name))
+	if err != nil {
+		p.problem("cannot use %s: %v", name, err)
+	}
+	return id
+}
+
+// list returns the names in a directory, and whether it is there.
+func (p place) list(name string) ([]string, bool) {
+	entries, err := fs.ReadDir(p.fsys, p.path(name))
+	if err != nil {
+		p.failed(name, err)
+		return nil, false
+	}
+	var names []string
+	for _, entry := range entries {
+		if !isWord(entry.Name()) {
+			p.problem("cannot use all of %s: %s is no name", name, excerpt(entry.Name()))
+			continue
+		}
+		names = append(names, entry.Name())
+	}
+	return names, true
+}
+
+// link returns what a symbolic link says, and whether there is one.
+func (p place) link(name string) (string, bool) {
+	target, err := p.fsys.ReadLink(p.path(name))
+	p.failed(name, err)
+	return target, err == nil
 }
 
 // linkBase returns the last element of what a symbolic link points to; empty if there is no such link.
-func (s sysfs) linkBase(name string) string {
-	target, err := s.fsys.ReadLink(name)
-	if err != nil {
+func (p place) linkBase(name string) string {
+	target, ok := p.link(name)
+	if !ok {
 		return ""
 	}
-	return path.Base(target)
+	base := path.Base(target)
+	if !isWord(base) {
+		p.problem("cannot use %s: it leads to %s, which is no name", name, excerpt(base))
+		return ""
+	}
+	return base
+}
+
+// linkedFunction returns the PCI function that a symbolic link points to; empty if there is no such link.
+func (p place) linkedFunction(name string) PCIAddress {
+	base := p.linkBase(name)
+	if base != "" && !isPCIAddress(base) {
+		p.problem("cannot use %s: it leads to %s, which is no PCI function", name, excerpt(base))
+		return ""
+	}
+	return PCIAddress(base)
 }
 
 // pciFunction returns the address of the PCI function that a device directory is, or that a virtio device stands on
@@ -177,26 +337,4 @@ func pciFunction(dir string) PCIAddress {
 		return ""
 	}
 	return PCIAddress(path.Base(dir))
-}
-
-// isPCIAddress says whether s is domain:bus:device.function in lower-case hexadecimal digits.
-func isPCIAddress(s string) bool {
-	ok, err := regexp.MatchString(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`, s)
-	return ok && err == nil
-}
-
-// pcieRoot returns the PCI root above a device directory; empty if there is none.
-func pcieRoot(dir string) string {
-	rest, ok := strings.CutPrefix(dir, "devices/")
-	root, _, _ := strings.Cut(rest, "/")
-	if !ok || !strings.HasPrefix(root, "pci") {
-		return ""
-	}
-	return root
-}
-
-// isRepresentor says whether a phys_port_name is that of a representor of a virtual function or subfunction.
-func isRepresentor(physPortName string) bool {
-	ok, err := regexp.MatchString(`^(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+$`, physPortName)
-	return ok && err == nil
 }

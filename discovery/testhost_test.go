@@ -32,6 +32,22 @@ func (h *host) sources() discovery.Sources {
 	return discovery.Sources{Sys: h.sys, Links: h}
 }
 
+// quickSources are the same on a file system that finds everything at once, for machines with many functions.
+func (h *host) quickSources() discovery.Sources {
+	tree := discovery.Tree{Links: map[string]string{}, Files: map[string]string{}}
+	for name, file := range h.sys {
+		switch file.Mode.Type() {
+		case fs.ModeSymlink:
+			tree.Links[name] = string(file.Data)
+		case fs.ModeDir:
+			tree.Dirs = append(tree.Dirs, name)
+		default:
+			tree.Files[name] = string(file.Data)
+		}
+	}
+	return discovery.Sources{Sys: tree.FS(), Links: h}
+}
+
 func (h *host) LinkList() ([]netlink.Link, error) {
 	if h.interrupted > 0 {
 		h.interrupted--
@@ -81,7 +97,12 @@ func (h *host) nic(index int, name, function string) {
 
 // function adds a PCI network function; files are name=content.
 func (h *host) function(address string, files ...string) {
-	dir := "devices/pci0000:00/0000:00:01.0/" + address
+	h.functionAt("devices/pci0000:00/0000:00:01.0", address, files...)
+}
+
+// functionAt adds a PCI network function below a bridge.
+func (h *host) functionAt(bridge, address string, files ...string) {
+	dir := bridge + "/" + address
 	h.link("bus/pci/devices/"+address, dir)
 	h.files(dir, "class=0x020000", "vendor=0x15b3", "device=0x101d", "numa_node=0")
 	h.files(dir, files...)
@@ -93,10 +114,18 @@ func (h *host) function(address string, files ...string) {
 func (h *host) sriov(pf string, vfs ...string) {
 	h.files(h.real(pf), "sriov_totalvfs=8", fmt.Sprintf("sriov_numvfs=%d", len(vfs)))
 	for i, vf := range vfs {
-		h.function(vf, "device=0x101e")
+		h.functionAt(path.Dir(h.real(pf)), vf, "device=0x101e", "numa_node="+string(h.sys[h.real(pf)+"/numa_node"].Data))
 		h.link(h.real(vf)+"/physfn", h.real(pf))
 		h.link(fmt.Sprintf("%s/virtfn%d", h.real(pf), i), h.real(vf))
 	}
+}
+
+// nicOn adds a link on a device that is no PCI function.
+func (h *host) nicOn(index int, name, device, driver string) {
+	h.links = append(h.links, &netlink.Device{LinkAttrs: attrs(index, name)})
+	h.link("class/net/"+name, device+"/net/"+name)
+	h.link(device+"/net/"+name+"/device", device)
+	h.link(device+"/driver", driver)
 }
 
 // real is the directory of a PCI function.

@@ -1,5 +1,5 @@
-// Command netdra tries network devices and NetworkTopologies out on a Linux machine, without Kubernetes: for people who
-// write topologies.
+// Command netdra shows network devices and tries NetworkTopologies out on a Linux machine, without Kubernetes: for people
+// who write policies and topologies.
 //
 // The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
 // that, so that whatever was begun can be undone by another process. Nothing here knows a CNI plugin by name, and nothing
@@ -79,10 +79,11 @@ func run(ctx context.Context, on machine, to console, arguments ...string) int {
 func rootCommand(on machine, to console) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
-		Short: "Try NetworkTopologies out on this machine, without Kubernetes",
-		Long: `netdra runs what the DRA network driver runs for pods, on any Linux machine and without Kubernetes: the same
-engine, the same CNI plugins, the same checks.`,
-		Example: `  netdra chain validate topology.yaml
+		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
+		Long: `netdra shows what the DRA network driver discovers, and runs what it runs for pods, on any Linux machine and without
+Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks.`,
+		Example: `  netdra facts
+  netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
 		SilenceUsage:  true,
@@ -91,6 +92,6 @@ engine, the same CNI plugins, the same checks.`,
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to))
 	return root
 }

@@ -1,0 +1,138 @@
+package discovery
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"path"
+	"slices"
+	"strings"
+)
+
+// WithoutAddresses returns the recording with other link addresses. They are locally administered and numbered in the
+// order of the links: equal addresses stay equal, and nothing can be learnt of the real ones, as it could from a hash of 48
+// bits. Names that have an address in them (enx0242ac110002) change in the same way, everywhere. Zero stays zero.
+func (r Recording) WithoutAddresses() Recording {
+	fakes := r.fakeAddresses()
+	inNames := make([]string, 0, 2*len(fakes))
+	for _, real := range slices.Sorted(maps.Keys(fakes)) {
+		if strings.Count(real, ":") >= 5 { // shorter ones are found by chance
+			inNames = append(inNames, strings.ReplaceAll(real, ":", ""), strings.ReplaceAll(fakes[real], ":", ""))
+		}
+	}
+	names := strings.NewReplacer(inNames...)
+	changed := Recording{Sys: r.Sys.renamed(names), Netlink: r.Netlink}
+	changed.Sys.hideSwitches()
+	changed.Netlink.Links = slices.Clone(r.Netlink.Links)
+	for i := range changed.Netlink.Links {
+		l := &changed.Netlink.Links[i]
+		if fake, ok := fakes[l.MAC]; ok {
+			l.MAC = fake
+		}
+		l.permanentMAC = ""
+		l.Name = names.Replace(l.Name)
+		l.AltNames = slices.Clone(l.AltNames)
+		for j := range l.AltNames {
+			l.AltNames[j] = names.Replace(l.AltNames[j])
+		}
+		slices.Sort(l.AltNames)
+	}
+	return changed
+}
+
+// fakeAddresses returns what takes the place of each address.
+func (r Recording) fakeAddresses() map[string]string {
+	var found []string
+	for _, l := range r.Netlink.Links {
+		found = append(found, l.MAC, l.permanentMAC)
+	}
+	for _, dir := range r.Sys.Dirs {
+		found = append(found, guidIn(dir))
+	}
+	fakes, number := map[string]string{}, uint32(0)
+	for _, text := range found {
+		address, err := hardwareAddress(text)
+		if _, known := fakes[text]; err != nil || known || isSpecial(address) {
+			continue
+		}
+		for {
+			number++
+			if fake := fakeAddress(number, len(address)); !slices.Contains(found, fake) {
+				fakes[text] = fake
+				break
+			}
+		}
+	}
+	return fakes
+}
+
+// fakeAddress returns the locally administered address with the number and so many bytes.
+func fakeAddress(number uint32, length int) string {
+	fake := make(net.HardwareAddr, max(length, 4))
+	binary.BigEndian.PutUint32(fake[len(fake)-4:], number)
+	fake = fake[len(fake)-length:]
+	fake[0] |= 2 // the bit of locally administered addresses in IEEE 802
+	return fake.String()
+}
+
+// isSpecial says whether all bytes of an address are 0 or all are 255: those are nobody's.
+func isSpecial(address net.HardwareAddr) bool {
+	first := address[0]
+	return (first == 0 || first == 0xff) && !slices.ContainsFunc(address, func(b byte) bool { return b != first })
+}
+
+// hardwareAddress reads an address of any length, as netlink prints it; net.ParseMAC knows only some lengths.
+func hardwareAddress(text string) (net.HardwareAddr, error) {
+	address, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil || len(address) == 0 || net.HardwareAddr(address).String() != text {
+		return nil, fmt.Errorf("%s is no link address", excerpt(text))
+	}
+	return address, nil
+}
+
+// guidIn returns the address in the name of an RDMA device that udev's rdma_rename has named by its GUID, such as
+// rocex0242acfffe110002.
+func guidIn(dir string) string {
+	_, digits, found := strings.Cut(path.Base(dir), "x")
+	guid, err := hex.DecodeString(digits)
+	if path.Base(path.Dir(dir)) != rdmaDirectory || !found || err != nil || len(guid) != 8 {
+		return ""
+	}
+	return net.HardwareAddr(guid).String()
+}
+
+// renamed returns the tree with other names in paths and links.
+func (t Tree) renamed(names *strings.Replacer) Tree {
+	changed := Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}
+	for name, target := range t.Links {
+		changed.Links[names.Replace(name)] = names.Replace(target)
+	}
+	for name, content := range t.Files {
+		changed.Files[names.Replace(name)] = content
+	}
+	for name, errno := range t.Errors {
+		changed.Errors[names.Replace(name)] = errno
+	}
+	for _, name := range t.Dirs {
+		changed.Dirs = append(changed.Dirs, names.Replace(name))
+	}
+	slices.Sort(changed.Dirs)
+	return changed
+}
+
+// hideSwitches replaces the ids of switches in hardware by numbers: drivers make them of addresses and serial numbers.
+func (t Tree) hideSwitches() {
+	numbers := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(t.Files)) {
+		id := t.Files[name]
+		if path.Base(name) != "phys_switch_id" || id == "" {
+			continue
+		}
+		if numbers[id] == "" {
+			numbers[id] = fmt.Sprintf("%0*x", len(id), len(numbers)+1)
+		}
+		t.Files[name] = numbers[id]
+	}
+}

@@ -1,0 +1,4 @@
+package discovery
+
+// OpenSysfs is how Host reads /sys.
+var OpenSysfs = openSysfs

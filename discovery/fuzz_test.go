@@ -1,0 +1,84 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// FuzzSysfs puts any text into any file or link of a sysfs, also such as did not exist. Whatever it is, reading ends without
+// a panic, what is read makes sense, and a recording of it has the same facts.
+func FuzzSysfs(f *testing.F) {
+	names := slices.Sorted(func(yield func(string) bool) {
+		for name := range switchdev().sys {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	for i, text := range []string{"", "-1", "4294967295", "1e9", "0x15b3", "../0000:05:00.0", "../../../..", "/", "pf0vf1", "\x00", "0x02"} {
+		f.Add(uint16(i*len(names)/11), text, "")
+		f.Add(uint16(i), text, "virtfn0")
+		f.Add(uint16(i), text, "sriov_totalvfs")
+	}
+	f.Fuzz(func(t *testing.T, which uint16, text, other string) {
+		h := switchdev()
+		name := names[int(which)%len(names)]
+		mode := h.sys[name].Mode
+		if other != "" && !strings.Contains(other, "/") {
+			name = pathOf(name, other)
+		}
+		h.sys[name] = &fstest.MapFile{Data: []byte(text), Mode: mode}
+		sources := h.quickSources()
+		facts, err := discovery.Read(t.Context(), sources)
+		if err != nil {
+			return // the reading as a whole may fail, not half of it
+		}
+		checkSense(t, facts)
+		recording, err := discovery.Record(t.Context(), sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(facts, readRecording(t, recording)); diff != "" {
+			t.Errorf("recording (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// pathOf is a name beside another one.
+func pathOf(name, other string) string {
+	return name[:strings.LastIndex(name, "/")+1] + other
+}
+
+// checkSense checks what must be true of all facts.
+func checkSense(t *testing.T, facts discovery.Facts) {
+	t.Helper()
+	if !slices.IsSortedFunc(facts.Devices, func(a, b discovery.Device) int { return strings.Compare(string(a.Name), string(b.Name)) }) {
+		t.Errorf("not sorted:\n%s", summary(facts))
+	}
+	for _, d := range append(slices.Clone(facts.Devices), facts.Orphans...) {
+		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 || d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
+			t.Errorf("impossible numbers: %+v", d)
+		}
+		if (d.Type == discovery.TypeVF) != (d.VFIndex >= 0) || (d.PFAddress != "") != (d.VFIndex >= 0) {
+			t.Errorf("not quite a virtual function: %+v", d)
+		}
+	}
+	text, err := json.Marshal(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again discovery.Facts
+	if err := json.Unmarshal(text, &again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(facts, again); diff != "" {
+		t.Errorf("facts do not survive JSON (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,139 @@
+package discovery
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// span is the range of numbers that a file of sysfs can hold. Absent is what counts where the file says nothing.
+type span struct{ absent, low, high int }
+
+// nodes are the numbers of NUMA nodes (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 says that there is no
+// affinity, and the kernel's greatest NODES_SHIFT is 10.
+func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
+
+// speeds are link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN is -1; drivers that
+// store it in an unsigned number make 2^32-1 of it, see knownSpeed. ethtool_validate_speed accepts up to INT_MAX.
+func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
+
+// functionCounts are numbers of virtual functions: TotalVFs and NumVFs of the SR-IOV capability have 16 bits.
+func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
+
+// ports are the numbers of the ports of one function (dev_port): the kernel's net_device has 16 bits for it.
+func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
+
+// parse returns the number in a file's text. What is no number of the span is an error, and absent is to be used.
+func (s span) parse(text string) (int, error) {
+	if text == "" {
+		return s.absent, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < s.low || n > s.high {
+		return s.absent, fmt.Errorf("it says %s, which is no number from %d to %d", excerpt(text), s.low, s.high)
+	}
+	return n, nil
+}
+
+// knownSpeed returns 0 for the ways in which drivers say that they do not know.
+func knownSpeed(mbits int) int {
+	if mbits < 0 || mbits > 1<<31-1 {
+		return 0
+	}
+	return mbits
+}
+
+// parseID returns the four hexadecimal digits of a PCI id, which sysfs writes as 0x15b3.
+func parseID(text string) (string, error) {
+	digits, ok := strings.CutPrefix(text, "0x")
+	if text == "" {
+		return "", nil
+	}
+	if !ok || len(digits) != 4 || !isHex(digits) {
+		return "", fmt.Errorf("it says %s, which is no PCI id", excerpt(text))
+	}
+	return digits, nil
+}
+
+// isWord says whether a text is a name that people and policies can be shown: of printable ASCII (some drivers have
+// spaces), and no longer than the longest in the kernel, ids of 32 bytes (MAX_PHYS_ITEM_ID_LEN) in hexadecimal digits.
+func isWord(text string) bool {
+	return len(text) <= 64 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// excerpt quotes the beginning of a text that a driver or a file made up.
+func excerpt(text string) string {
+	const limit = 40
+	if len(text) > limit {
+		return strconv.QuoteToASCII(text[:limit]) + "..."
+	}
+	return strconv.QuoteToASCII(text)
+}
+
+// isPCIAddress says whether s is domain:bus:device.function in lower-case hexadecimal digits. A domain has four digits, or
+// more behind Intel's volume management devices.
+func isPCIAddress(s string) bool {
+	domain, rest, _ := strings.Cut(s, ":")
+	return len(domain) >= 4 && len(domain) <= 8 && isHex(domain) &&
+		len(rest) == len("00:00.0") && isHex(rest[:2]) && rest[2] == ':' && isHex(rest[3:5]) && rest[5] == '.' &&
+		rest[6] >= '0' && rest[6] <= '7'
+}
+
+// isHex says whether all of s are lower-case hexadecimal digits.
+func isHex(s string) bool {
+	return strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// pcieRoot returns the PCI root above a device directory; empty if there is none. Where firmware describes the machine by
+// a device tree the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
+func pcieRoot(dir string) string {
+	if !strings.HasPrefix(dir, "devices/") {
+		return ""
+	}
+	for element := range strings.SplitSeq(dir, "/") {
+		number, ok := strings.CutPrefix(element, "pci")
+		domain, bus, found := strings.Cut(number, ":")
+		if ok && found && len(domain) >= 4 && isHex(domain) && len(bus) == 2 && isHex(bus) {
+			return element
+		}
+	}
+	return ""
+}
+
+// isRepresentor says whether a phys_port_name is that of a representor: the end, in the switch of a physical function, of
+// what is connected to a physical, virtual or subfunction. The names are made by __devlink_port_phys_port_name_get in
+// the kernel's net/devlink/port.c: pf0, pf0vf1 and pf0sf1, with c1 in front for the functions of another host. The mlx5
+// driver of smart NICs also had pf0hpf for the function of the host. Ports to the outside are called p0 or p0s1.
+func isRepresentor(physPortName string) bool {
+	rest := physPortName
+	if controller, ok := cutNumber(rest, "c"); ok {
+		rest = controller
+	}
+	rest, ok := cutNumber(rest, "pf")
+	if !ok {
+		return false
+	}
+	if rest == "" || rest == "hpf" {
+		return true
+	}
+	for _, kind := range []string{"vf", "sf"} {
+		if left, ok := cutNumber(rest, kind); ok && left == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// cutNumber cuts a prefix and the decimal digits after it, of which there must be one.
+func cutNumber(s, prefix string) (rest string, ok bool) {
+	number, ok := strings.CutPrefix(s, prefix)
+	rest = strings.TrimLeft(number, "0123456789")
+	return rest, ok && len(rest) < len(number)
+}
+
+// isLinkName says whether a name can be that of a link, as dev_valid_name of the kernel's net/core/dev.c has it but for
+// white space. Other names would lead out of their directory in sysfs.
+func isLinkName(name string) bool {
+	return name != "." && fs.ValidPath(name) && !strings.Contains(name, "/")
+}

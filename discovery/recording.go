@@ -1,0 +1,265 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Recording is all of a machine that Read looks at, so that another machine or a test can read the same facts. IP
+// addresses and routes are not in it, only which links have the node's; nor are serial numbers.
+type Recording struct {
+	// Sys is the part of sysfs that was read.
+	Sys Tree
+	// Netlink is what netlink said.
+	Netlink RecordedNetlink
+}
+
+// RecordedNetlink is what netlink knows of a network namespace, as far as Read needs it.
+type RecordedNetlink struct {
+	// Links are sorted by index. The loopback is not among them.
+	Links []RecordedLink `json:"links"`
+	// DefaultRoutes are the indexes of links that default routes of the main table use, sorted.
+	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
+	// NodeAddresses are the indexes of links that have addresses by which the cluster knows the node, sorted.
+	NodeAddresses []int `json:"nodeAddresses,omitempty"`
+}
+
+// RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there too.
+type RecordedLink struct {
+	Index     int      `json:"index"`
+	Name      string   `json:"name"`
+	AltNames  []string `json:"altNames,omitempty"`
+	Kind      string   `json:"kind"`
+	MAC       string   `json:"mac,omitempty"`
+	MTU       int      `json:"mtu"`
+	OperState string   `json:"operState"`
+	AdminUp   bool     `json:"adminUp,omitempty"`
+	Carrier   bool     `json:"carrier,omitempty"`
+	// Master and Parent are indexes of links of the same namespace; 0 without one.
+	Master        int  `json:"master,omitempty"`
+	Parent        int  `json:"parent,omitempty"`
+	VLANID        int  `json:"vlanID,omitempty"`
+	VLANFiltering bool `json:"vlanFiltering,omitempty"`
+
+	// permanentMAC is that of the hardware. Interfaces are named after it, so it has to be found in names.
+	permanentMAC string
+}
+
+// Record reads the node's network devices as Read does, and returns what was read.
+func Record(ctx context.Context, from Sources) (Recording, error) {
+	return attempt(ctx, func() (Recording, error) { return recordOnce(from) })
+}
+
+func recordOnce(from Sources) (Recording, error) {
+	dump := &dumps{LinkLister: from.Links}
+	sys := newRecorder(from.Sys)
+	if _, err := readOnce(Sources{Sys: sys, Links: dump, NodeAddresses: from.NodeAddresses}); err != nil {
+		return Recording{}, err
+	}
+	routes, err := defaultRoutes(dump)
+	if err != nil {
+		return Recording{}, err
+	}
+	addresses, err := linksWith(dump, from.NodeAddresses)
+	if err != nil {
+		return Recording{}, err
+	}
+	recording := Recording{Sys: sys.pruned(), Netlink: RecordedNetlink{
+		DefaultRoutes: sortedIndexes(routes), NodeAddresses: sortedIndexes(addresses),
+	}}
+	for _, l := range dump.links {
+		if l.Attrs().Flags&net.FlagLoopback == 0 {
+			recording.Netlink.Links = append(recording.Netlink.Links, recordedLink(l))
+		}
+	}
+	slices.SortFunc(recording.Netlink.Links, func(a, b RecordedLink) int { return a.Index - b.Index })
+	return recording, nil
+}
+
+func sortedIndexes(indexes []int) []int {
+	slices.Sort(indexes)
+	return slices.Compact(indexes)
+}
+
+// dumps keeps the dumps of a reading, so that the facts and the recording are of one moment.
+type dumps struct {
+	LinkLister
+	links     []netlink.Link
+	routes    map[int][]netlink.Route
+	addresses []netlink.Addr
+}
+
+// LinkList implements LinkLister.
+func (d *dumps) LinkList() (_ []netlink.Link, err error) {
+	d.links, err = d.LinkLister.LinkList()
+	return d.links, err
+}
+
+// RouteList implements LinkLister.
+func (d *dumps) RouteList(_ netlink.Link, family int) ([]netlink.Route, error) {
+	if known, ok := d.routes[family]; ok {
+		return known, nil
+	}
+	routes, err := d.LinkLister.RouteList(nil, family)
+	if err != nil {
+		return nil, err
+	}
+	if d.routes == nil {
+		d.routes = map[int][]netlink.Route{}
+	}
+	d.routes[family] = routes
+	return routes, nil
+}
+
+// AddrList implements LinkLister.
+func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
+	if d.addresses == nil {
+		d.addresses, err = d.LinkLister.AddrList(nil, unix.AF_UNSPEC)
+	}
+	return d.addresses, err
+}
+
+func recordedLink(l netlink.Link) RecordedLink {
+	attrs := l.Attrs()
+	recorded := RecordedLink{
+		Index: attrs.Index, Name: attrs.Name, AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Kind: l.Type(),
+		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, OperState: attrs.OperState.String(),
+		AdminUp: attrs.Flags&net.FlagUp != 0, Carrier: attrs.RawFlags&unix.IFF_LOWER_UP != 0,
+		Master: attrs.MasterIndex, Parent: parentIndex(l), permanentMAC: attrs.PermHWAddr.String(),
+	}
+	switch l := l.(type) {
+	case *netlink.Bridge:
+		recorded.VLANFiltering = l.VlanFiltering != nil && *l.VlanFiltering
+	case *netlink.Vlan:
+		recorded.VLANID = l.VlanId
+	}
+	return recorded
+}
+
+// netlink returns the link as netlink gives it.
+func (r RecordedLink) netlink() (netlink.Link, error) {
+	attrs := netlink.LinkAttrs{
+		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent, NetNsID: -1,
+	}
+	if r.MAC != "" {
+		var err error
+		if attrs.HardwareAddr, err = hardwareAddress(r.MAC); err != nil {
+			return nil, fmt.Errorf("link %d: mac: %w", r.Index, err)
+		}
+	}
+	for attrs.OperState.String() != r.OperState {
+		if attrs.OperState++; attrs.OperState > netlink.OperUp {
+			return nil, fmt.Errorf("link %d: operState: there is no state %s", r.Index, excerpt(r.OperState))
+		}
+	}
+	if r.AdminUp {
+		attrs.Flags |= net.FlagUp
+	}
+	if r.Carrier {
+		attrs.RawFlags |= unix.IFF_LOWER_UP
+	}
+	switch r.Kind {
+	case "":
+		return nil, fmt.Errorf("link %d: kind: is missing", r.Index)
+	case "device":
+		return &netlink.Device{LinkAttrs: attrs}, nil
+	case "bridge":
+		return &netlink.Bridge{LinkAttrs: attrs, VlanFiltering: &r.VLANFiltering}, nil
+	case "vlan":
+		return &netlink.Vlan{LinkAttrs: attrs, VlanId: r.VLANID}, nil
+	}
+	return &netlink.GenericLink{LinkAttrs: attrs, LinkType: r.Kind}, nil
+}
+
+// Sources returns sources that say what was recorded.
+func (r Recording) Sources() (Sources, error) {
+	replay := &replayed{recorded: r.Netlink}
+	for _, l := range r.Netlink.Links {
+		link, err := l.netlink()
+		if err != nil {
+			return Sources{}, err
+		}
+		replay.links = append(replay.links, link)
+	}
+	sources := Sources{Sys: r.Sys.FS(), Links: replay}
+	if len(r.Netlink.NodeAddresses) > 0 {
+		sources.NodeAddresses = []netip.Addr{replayedAddress()}
+	}
+	return sources, nil
+}
+
+// replayedAddress stands for all addresses of the recorded node. It is one that RFC 5737 keeps for documentation.
+func replayedAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
+
+// replayed says what was recorded of netlink.
+type replayed struct {
+	recorded RecordedNetlink
+	links    []netlink.Link
+}
+
+// LinkList implements LinkLister.
+func (r *replayed) LinkList() ([]netlink.Link, error) { return r.links, nil }
+
+// RouteList implements LinkLister.
+func (r *replayed) RouteList(_ netlink.Link, family int) ([]netlink.Route, error) {
+	if family != unix.AF_INET {
+		return nil, nil
+	}
+	var routes []netlink.Route
+	for _, index := range r.recorded.DefaultRoutes {
+		routes = append(routes, netlink.Route{Family: family, LinkIndex: index, Type: unix.RTN_UNICAST})
+	}
+	return routes, nil
+}
+
+// AddrList implements LinkLister.
+func (r *replayed) AddrList(netlink.Link, int) ([]netlink.Addr, error) {
+	var addresses []netlink.Addr
+	for _, index := range r.recorded.NodeAddresses {
+		ip := &net.IPNet{IP: replayedAddress().AsSlice(), Mask: net.CIDRMask(32, 32)}
+		addresses = append(addresses, netlink.Addr{IPNet: ip, LinkIndex: index})
+	}
+	return addresses, nil
+}
+
+// The files of a recording.
+const (
+	sysFile     = "sysfs.json"
+	netlinkFile = "netlink.json"
+)
+
+// Files returns the recording as files. The same recording always makes the same files.
+func (r Recording) Files() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for name, part := range map[string]any{sysFile: r.Sys, netlinkFile: r.Netlink} {
+		content, err := json.MarshalIndent(part, "", "  ")
+		if err != nil {
+			return nil, fmt.Errorf("cannot write %s of a recording: %w", name, err)
+		}
+		files[name] = append(content, '\n')
+	}
+	return files, nil
+}
+
+// OpenRecording reads a recording from the directory that has its files.
+func OpenRecording(dir fs.FS) (Recording, error) {
+	var r Recording
+	for name, part := range map[string]any{sysFile: &r.Sys, netlinkFile: &r.Netlink} {
+		content, err := fs.ReadFile(dir, name)
+		if err == nil {
+			err = json.Unmarshal(content, part)
+		}
+		if err != nil {
+			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", name, err)
+		}
+	}
+	return r, nil
+}
