@@ -54,12 +54,14 @@ func remember(device *Device, link netlink.Link) {
 		Kind: link.Type(), Index: attrs.Index, Port: portOf(attrs.Name),
 		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
 		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
-		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: attrs.Xdp != nil && attrs.Xdp.Attached,
+		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: hasXDP(attrs),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
 		device.MAC = "" // that of one of its ports, and another one when ports come and go
 	}
 }
+
+func hasXDP(attrs *netlink.LinkAttrs) bool { return attrs.Xdp != nil && attrs.Xdp.Attached }
 
 // addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
 const addressSet = "3"
@@ -191,14 +193,14 @@ func matches(attrs *netlink.LinkAttrs, device *Device) int {
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
 func findByPCI(links []netlink.Link, device *Device) (netlink.Link, error) {
-	entries, err := os.ReadDir(filepath.Join(sysPCI, device.PCIAddress, "net"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	names, err := linksOfFunction(device.PCIAddress)
+	if err != nil {
 		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 	}
 	var best netlink.Link
 	for _, link := range links {
 		attrs := link.Attrs()
-		if !slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return entry.Name() == attrs.Name }) {
+		if !slices.Contains(names, attrs.Name) {
 			continue
 		}
 		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
@@ -214,6 +216,20 @@ func findByPCI(links []netlink.Link, device *Device) (netlink.Link, error) {
 	return best, nil
 }
 
+// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device between.
+func linksOfFunction(address string) (names []string, err error) {
+	for _, between := range []string{"", "virtio*"} {
+		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names, nil
+}
+
 // applyBaseline changes only what is not as it was.
 func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) error {
 	attrs := link.Attrs()
@@ -225,7 +241,10 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 		return err
 	}
 	if err := setAddress(handle, link, device); err != nil {
-		return err
+		up = false // some drivers want the link down for that
+		if err := errors.Join(handle.LinkSetDown(link), setAddress(handle, link, device)); err != nil {
+			return err
+		}
 	}
 	if device.MTU > 0 && attrs.MTU != device.MTU {
 		if err := handle.LinkSetMTU(link, device.MTU); err != nil {
@@ -251,8 +270,8 @@ func setProperties(handle *netlink.Handle, link netlink.Link, device *Device) er
 		return nil // a baseline of an earlier version does not say
 	}
 	var problems []error
-	if attrs.Xdp != nil && attrs.Xdp.Attached && !device.XDP {
-		problems = append(problems, detachXDP(link))
+	if hasXDP(attrs) && !device.XDP {
+		detachXDP(link)
 	}
 	if attrs.Group != device.Group {
 		problems = append(problems, handle.LinkSetGroup(link, int(device.Group)))
@@ -280,24 +299,19 @@ func setProperties(handle *netlink.Handle, link netlink.Link, device *Device) er
 	return errors.Join(problems...)
 }
 
-// detachXDP detaches a program however it is attached.
-func detachXDP(link netlink.Link) error {
-	var problems []error
+// detachXDP detaches programs however they are attached. The kernel says yes also where nothing was, so whether it helped is
+// seen afterwards.
+func detachXDP(link netlink.Link) {
 	for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-		err := netlink.LinkSetXdpFdWithFlags(link, -1, mode)
-		if err == nil {
-			return nil
-		}
-		problems = append(problems, err)
+		_ = netlink.LinkSetXdpFdWithFlags(link, -1, mode)
 	}
-	return fmt.Errorf("XDP program of an earlier owner: %w", errors.Join(problems...))
 }
 
 // setNames gives a link a name, and the alternative names and label of the device's baseline and no others.
 func setNames(handle *netlink.Handle, link netlink.Link, device *Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
-		if !slices.Contains(device.AltNames, alt) {
+		if alt != name && !slices.Contains(device.AltNames, alt) { // rename takes that one
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}
@@ -374,7 +388,9 @@ func differences(attrs *netlink.LinkAttrs, device *Device) []string {
 		differs("flags", attrs.RawFlags&ownFlags, device.Flags)
 		differs("group", attrs.Group, device.Group)
 		differs("queue length", attrs.TxQLen, device.TxQLen)
-		differs("XDP program", attrs.Xdp != nil && attrs.Xdp.Attached, device.XDP)
+		if hasXDP(attrs) && !device.XDP { // one that is gone can't be put back, and is nobody's loss
+			wrong = append(wrong, "it has an XDP program")
+		}
 	}
 	return wrong
 }

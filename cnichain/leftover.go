@@ -167,6 +167,11 @@ func (e *Executor) proveHome(record *StepRecord) error {
 		return err
 	}
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = delNetnsSkip, false // there is nothing to be called
+	record.Epoch = e.owners.newest()                                                               // whoever has it now is no later owner
 	nobody := &Attachment{SandboxID: "claim-" + record.Claim.UID}
-	return e.leaveOver(nobody, record, err)
+	if err := e.leaveOver(nobody, record, err); err != nil {
+		return err
+	}
+	e.leftovers.home(device.Identity()) // the next claim begins to count anew
+	return nil
 }

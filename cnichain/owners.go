@@ -67,6 +67,13 @@ func (o *owners) release(record *StepRecord) {
 	}
 }
 
+// newest is the last epoch that was given.
+func (o *owners) newest() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
 // passedOn says that the step's device has a newer owner.
 func (o *owners) passedOn(record *StepRecord) bool {
 	o.mu.Lock()

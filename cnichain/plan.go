@@ -76,12 +76,13 @@ func (d *Device) hardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 // function moves and when its pod is gone.
 type VFConfig struct {
 	// MAC is the administrative address; all zeros when none is set.
-	MAC       string `json:"mac"`
-	VLAN      int    `json:"vlan"`
-	QoS       int    `json:"qos"`
-	VLANProto int    `json:"vlanProto"`
-	SpoofChk  bool   `json:"spoofChk"`
-	Trust     bool   `json:"trust"`
+	MAC string `json:"mac"`
+	// VLAN is the 802.1Q id that the PF adds, 0 for none. Which protocol it uses the kernel does not say where it is read
+	// (IFLA_VF_VLAN), so a VLAN of 802.1ad comes back as one of 802.1Q.
+	VLAN     int  `json:"vlan"`
+	QoS      int  `json:"qos"`
+	SpoofChk bool `json:"spoofChk"`
+	Trust    bool `json:"trust"`
 	// LinkState is 0 auto, 1 enable, 2 disable (IFLA_VF_LINK_STATE).
 	LinkState uint32 `json:"linkState"`
 	// MinTxRate and MaxTxRate are in Mbit/s, 0 without a limit.

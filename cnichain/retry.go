@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -54,11 +55,25 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 		return nil
 	}
 	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
-		return stepError(leftover.Step(), commandDel, err)
+		return errors.Join(stepError(leftover.Step(), commandDel, err), e.endQuarantine(leftover))
 	}
 	if err := e.Journal.DeleteLeftover(key); err != nil {
 		return err
 	}
 	e.leftovers.remove(key)
+	return nil
+}
+
+// endQuarantine gives out a device again that has come home although its plugin's DEL still fails.
+func (e *Executor) endQuarantine(leftover Leftover) error {
+	record := leftover.Step()
+	if home := e.owners.passedOn(record) || e.bringHome(&leftover.Attachment, record) == nil; leftover.Home || !home {
+		return nil
+	}
+	leftover.Home = true
+	if err := e.Journal.SaveLeftover(leftover); err != nil {
+		return err
+	}
+	e.leftovers.put(leftover)
 	return nil
 }

@@ -250,7 +250,7 @@ func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bo
 // findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the pod
 // since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*Link, error) {
-	if record.Link != nil || record.Foreign {
+	if record.Link != nil {
 		return nil, nil
 	}
 	links, err := e.Host.Links(attachment.Pin)
@@ -291,6 +291,9 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	}
 	if where == nowhere || link != nil {
 		return where == nowhere || !couldBe(link, device)
+	}
+	if device.MAC == "" && record.Link == nil {
+		return false // nothing tells where it is while the namespace lives
 	}
 	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil

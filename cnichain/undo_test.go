@@ -390,3 +390,31 @@ func TestCheckSaysWhatChanged(t *testing.T) {
 		})
 	}
 }
+
+// A device that has come home is given out again, also while its plugin's DEL goes on failing.
+func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", linkThenTune, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Lose()
+	w.node.Fail("host-device DEL", errors.New("its cache is gone"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	if err := w.executor.Quarantined(&hardware.Device); err == nil {
+		t.Fatal("it is not quarantined")
+	}
+	w.node.Find()
+	w.node.AddHostLink("up0")
+	wantError(t, w.executor.Retry(context.Background(), w.executor.Leftovers()[0].Key), "its cache is gone")
+	w.must(w.executor.Quarantined(&hardware.Device))
+	w.restart()
+	w.must(w.executor.Quarantined(&hardware.Device))
+	if len(w.executor.Leftovers()) != 1 {
+		t.Error("what the plugin keeps is forgotten")
+	}
+}

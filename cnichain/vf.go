@@ -10,25 +10,25 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
-// readVF reads what the physical function keeps of a virtual one.
+// readVF reads what the physical function keeps of a virtual one; nil where it keeps nothing, as with virtio.
 func readVF(handle *netlink.Handle, device *Device) (*VFConfig, error) {
-	pf, info, err := findVF(handle, device)
-	if err != nil {
+	_, info, err := findVF(handle, device)
+	if err != nil || info == nil {
 		return nil, err
-	}
-	if info == nil {
-		return nil, fmt.Errorf("device %s: PF %s does not say how its virtual functions are configured", device.Name, pf.Attrs().Name)
 	}
 	config := vfConfig(info)
 	return &config, nil
 }
 
+func silent(device *Device, pf netlink.Link) error {
+	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name, pf.Attrs().Name)
+}
+
 func vfConfig(info *netlink.VfInfo) VFConfig {
 	return VFConfig{
-		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, VLANProto: info.VlanProto, SpoofChk: info.Spoofchk,
+		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, SpoofChk: info.Spoofchk,
 		Trust:     info.Trust == 1, // all ones where the driver does not say
 		LinkState: info.LinkState, MinTxRate: info.MinTxRate, MaxTxRate: info.MaxTxRate,
 	}
@@ -42,14 +42,14 @@ func findVF(handle *netlink.Handle, device *Device) (netlink.Link, *netlink.VfIn
 	if err != nil {
 		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, "net"))
-	if err != nil || len(entries) == 0 {
+	names, err := linksOfFunction(device.PF)
+	if err != nil || len(names) == 0 {
 		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
 	}
 	var pf netlink.Link
-	for _, entry := range entries {
-		if pf, err = handle.LinkByName(entry.Name()); err != nil {
-			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, entry.Name(), err)
+	for _, name := range names {
+		if pf, err = handle.LinkByName(name); err != nil {
+			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, name, err)
 		}
 		for i := range pf.Attrs().Vfs {
 			if pf.Attrs().Vfs[i].ID == index {
@@ -82,7 +82,7 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 		return err
 	}
 	if info == nil {
-		return nil
+		return silent(device, pf) // it did
 	}
 	for _, change := range vfChanges(vfConfig(info), *device.VF) {
 		if err := change.apply(handle, pf, info.ID, device); err != nil {
@@ -90,8 +90,11 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 		}
 	}
 	_, info, err = findVF(handle, device)
-	if err != nil || info == nil {
+	if err != nil {
 		return err
+	}
+	if info == nil {
+		return silent(device, pf)
 	}
 	left := vfChanges(vfConfig(info), *device.VF)
 	if len(left) == 0 || len(left) == 1 && left[0].what == vfAddress && isZeroMAC(device.VF.MAC) && info.Mac.String() == device.MAC {
@@ -122,8 +125,8 @@ func vfChanges(is, want VFConfig) []vfChange {
 	change(is.SpoofChk != want.SpoofChk, "spoof check", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
 		return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
 	})
-	change(is.VLAN != want.VLAN || is.QoS != want.QoS || is.VLANProto != want.VLANProto, "VLAN", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
-		return h.LinkSetVfVlanQosProto(pf, vf, want.VLAN, want.QoS, vlanProto(want.VLANProto))
+	change(is.VLAN != want.VLAN || is.QoS != want.QoS, "VLAN", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
+		return h.LinkSetVfVlanQos(pf, vf, want.VLAN, want.QoS)
 	})
 	change(is.MinTxRate != want.MinTxRate || is.MaxTxRate != want.MaxTxRate, "rates", func(h *netlink.Handle, pf netlink.Link, vf int, _ *Device) error {
 		return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
@@ -153,11 +156,3 @@ func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *Devic
 }
 
 func isZeroMAC(mac string) bool { return mac == "" || mac == "00:00:00:00:00:00" }
-
-// vlanProto is 802.1Q where the kernel has not said.
-func vlanProto(proto int) int {
-	if proto == 0 {
-		return unix.ETH_P_8021Q
-	}
-	return proto
-}

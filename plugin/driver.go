@@ -289,7 +289,6 @@ func (d *Driver) retryLeftovers(ctx context.Context) error {
 				continue
 			}
 			klog.FromContext(ctx).Info("Undone at last", "leftover", leftover.Key)
-			d.publisher.trigger()
 		}
 		select {
 		case <-ctx.Done():

@@ -111,38 +111,43 @@ func TestRealNothingIsInherited(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	l := newRealLab(t, nil)
+	for name, mode := range map[string]int{"generic XDP": unix.XDP_FLAGS_SKB_MODE, "native XDP": unix.XDP_FLAGS_DRV_MODE} {
+		t.Run(name, func(t *testing.T) { inherit(newRealLab(t, nil), mode) })
+	}
+}
+
+func inherit(l *realLab, mode int) {
 	l.uplink("up0")
 	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
-	baseline := a.attachment.Steps[0].Step.Device.Baseline
+	device := a.attachment.Steps[0].Step.Device
 	a.add()
 	a.link("net1", func(h *netlink.Handle, link netlink.Link) error {
 		for _, err := range []error{
 			h.SetPromiscOn(link), h.LinkSetAllmulticastOn(link), h.LinkSetARPOff(link), h.LinkSetMulticastOff(link),
-			h.LinkSetTxQLen(link, 3), h.LinkSetGroup(link, 7),
+			h.LinkSetTxQLen(link, 3), h.LinkSetGroup(link, 7), h.LinkAddAltName(link, "up0"),
 		} {
 			l.must(err)
 		}
 		return nil
 	})
 	if program, err := dropAll(); err != nil {
-		t.Logf("without an XDP program: %v", err)
+		l.Logf("without an XDP program: %v", err)
 	} else {
 		_, err := inNamespace(a.path, func() (struct{}, error) {
 			link, err := netlink.LinkByName("net1")
 			if err != nil {
 				return struct{}{}, err
 			}
-			return struct{}{}, netlink.LinkSetXdpFdWithFlags(link, program, unix.XDP_FLAGS_SKB_MODE)
+			return struct{}{}, netlink.LinkSetXdpFdWithFlags(link, program, mode)
 		})
 		l.must(err)
 	}
 	a.del()
-	now, err := cnichain.LinuxHost{}.Snapshot(*a.attachment.Steps[0].Step.Device)
+	now, err := cnichain.LinuxHost{}.Snapshot(*device)
 	l.must(err)
-	now.Index = baseline.Index
-	if diff := cmp.Diff(baseline, now.Baseline); diff != "" {
-		t.Errorf("the next tenant inherits (-before +now):\n%s", diff)
+	now.Index = device.Index
+	if diff := cmp.Diff(device.Baseline, now.Baseline); diff != "" {
+		l.Errorf("the next tenant inherits (-before +now):\n%s", diff)
 	}
 }
 
@@ -184,6 +189,11 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	}
 	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function, Exclusive: true})
 	h.must(err)
+	// Links of virtio stand on a device between them and the function.
+	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
+	if home, err := (cnichain.LinuxHost{}).Home(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
+		t.Errorf("a link of virtio is home: %v, %v", home, err)
+	}
 	before := h.state()
 	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
 	if home, err := (cnichain.LinuxHost{}).Home(device); home || err != nil {
