@@ -237,7 +237,7 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 	if attrs.Name != device.IfName {
 		up = false // a link that gets a name is set down
 	}
-	if err := setNames(handle, link, device, device.IfName); err != nil {
+	if err := nameAsBefore(handle, link, device); err != nil {
 		return err
 	}
 	if err := setAddress(handle, link, device); err != nil {
@@ -305,6 +305,17 @@ func detachXDP(link netlink.Link) {
 	for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
 		_ = netlink.LinkSetXdpFdWithFlags(link, -1, mode)
 	}
+}
+
+// nameAsBefore leaves further names alone where the baseline is of a driver that did not note them.
+func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *Device) error {
+	if device.Kind != "" {
+		return setNames(handle, link, device, device.IfName)
+	}
+	if link.Attrs().Name == device.IfName {
+		return nil
+	}
+	return rename(handle, link, device.IfName)
 }
 
 // setNames gives a link a name, and the alternative names and label of the device's baseline and no others.
@@ -380,11 +391,11 @@ func differences(attrs *netlink.LinkAttrs, device *Device) []string {
 		differs("MTU", attrs.MTU, device.MTU)
 	}
 	differs("up", attrs.Flags&net.FlagUp != 0, device.Up)
-	if is := slices.Sorted(slices.Values(attrs.AltNames)); !slices.Equal(is, device.AltNames) {
-		differs("alternative names", strings.Join(is, " "), strings.Join(device.AltNames, " "))
-	}
-	differs("alias", attrs.Alias, device.Alias)
 	if device.Kind != "" {
+		if is := slices.Sorted(slices.Values(attrs.AltNames)); !slices.Equal(is, device.AltNames) {
+			differs("alternative names", strings.Join(is, " "), strings.Join(device.AltNames, " "))
+		}
+		differs("alias", attrs.Alias, device.Alias)
 		differs("flags", attrs.RawFlags&ownFlags, device.Flags)
 		differs("group", attrs.Group, device.Group)
 		differs("queue length", attrs.TxQLen, device.TxQLen)
@@ -431,7 +442,7 @@ func undress(handle *netlink.Handle, link netlink.Link, seen *Link, device *Devi
 		}
 	}
 	for _, alt := range attrs.AltNames {
-		if !slices.Contains(device.AltNames, alt) {
+		if device.Kind != "" && !slices.Contains(device.AltNames, alt) {
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}

@@ -38,6 +38,9 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	device := Device{Name: "up0", IfName: "up0", Baseline: Baseline{MTU: 1500, MAC: "02:00:00:00:00:0a", Up: true}}
+	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil { // the baseline, of an earlier driver, has no such names
+		t.Fatal(err)
+	}
 	if err := netlink.LinkSetMTU(veth, 1400); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if attrs := link.Attrs(); attrs.MTU != 1500 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
+	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
 		t.Errorf("device is %+v", attrs)
 	}
 	device.IfName = "gone"

@@ -35,9 +35,9 @@ type QuarantineError struct{ Leftover Leftover }
 
 // Error says since when, why and what helps.
 func (e *QuarantineError) Error() string {
-	held := e.Leftover.Quarantines()
-	return fmt.Sprintf("device %s (%s) is in quarantine since %s: pod %s is gone but the device could not be brought home in %d attempts; put that right and it is offered again: %s",
-		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Attachment.Pod, e.Leftover.Attempts, e.Leftover.Reason)
+	held := e.Leftover.Step().Step.Device
+	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be brought home in %d attempts; put that right and it is offered again: %s",
+		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Step().Claim, e.Leftover.Attempts, e.Leftover.Reason)
 }
 
 // Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.

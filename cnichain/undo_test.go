@@ -219,7 +219,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w.must(w.del(made))
 	w.expect("host [up1] pods [] leases []")
 	w.restart()
-	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine", "up0", "0000:01:00.0", "PCI error", "ns/p", "10 attempts")
+	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine", "up0", "0000:01:00.0", "PCI error", "claim ns/c", "10 attempts")
 	other := w.onOtherSandbox(plan)
 	wantError(t, w.add(other), "quarantine")
 

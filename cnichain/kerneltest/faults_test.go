@@ -188,15 +188,11 @@ func TestDoubleHangs(t *testing.T) {
 	b := newBench(t)
 	b.executor.StepTimeout = 300 * time.Millisecond
 	b.plugins["second"].follow(t, script{"ADD": hangs})
-	start := time.Now()
-	err := b.add(b.attachment(threeDoubles))
+	err := b.add(b.attachment(threeDoubles)) // does not return if it waits for the grandchild
 	if err == nil || !strings.Contains(err.Error(), "time limit") {
 		t.Errorf("error is %v", err)
 	}
 	b.expect("hang", b.before)
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("it took %s: somebody waited for the grandchild", took)
-	}
 	if left := processesOf(t, b.plugins["second"].path); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
