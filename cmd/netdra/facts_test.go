@@ -6,8 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -67,10 +69,7 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Scope: netlink.SCOPE_LINK, Dst: all}); err != nil {
 		t.Fatal(err)
 	}
-	here, err := readFacts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := settledFacts(t, "br0", "enx0242ac110002", "far0")
 	with, without := filepath.Join(t.TempDir(), "with"), filepath.Join(t.TempDir(), "a", "without")
 	if diff := cmp.Diff(here, factsAs(t, "--record", with, "--with-addresses")); diff != "" {
 		t.Errorf("facts while recording (-want +got):\n%s", diff)
@@ -84,6 +83,34 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	}
 	compareWithoutAddresses(t, here, shown)
 	checkNoAddresses(t, without, here)
+}
+
+// settledFacts reads the machine once the links are up: the kernel finds out some time after they were set up (linkwatch).
+func settledFacts(t *testing.T, links ...string) discovery.Facts {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		facts, err := readFacts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled := 0
+		for i := range facts.Devices {
+			if slices.Contains(links, string(facts.Devices[i].Interface)) && facts.Devices[i].OperState == "up" {
+				settled++
+			}
+		}
+		if settled == len(links) {
+			return facts
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("the links do not come up: %+v", facts.Devices)
+		}
+	}
 }
 
 // compareWithoutAddresses replaces the addresses of the machine by those that are shown, and compares.
