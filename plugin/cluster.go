@@ -40,6 +40,8 @@ type cluster struct {
 	node       cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
+	// informers are those that run.
+	informers []cache.SharedIndexInformer
 }
 
 func newCluster(config *rest.Config, client kubernetes.Interface, nodeName string) (*cluster, error) {
@@ -53,7 +55,7 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 	onNode := informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
 	})
-	return &cluster{
+	c := &cluster{
 		client:     client,
 		nodeName:   nodeName,
 		policies:   informer(typed[*policyapi.DeviceExposurePolicy, *policyapi.DeviceExposurePolicyList](custom, codec, "deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, &policyapi.DeviceExposurePolicyList{})),
@@ -62,7 +64,9 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		node:       informers.NewSharedInformerFactoryWithOptions(client, resync, byName).Core().V1().Nodes().Informer(),
 		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
-	}, nil
+	}
+	c.informers = []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
+	return c, nil
 }
 
 // customClient makes a client of our API group.
@@ -114,13 +118,9 @@ func informer(resource resourceOf) cache.SharedIndexInformer {
 		&cache.ListWatch{ListWithContextFunc: resource.list, WatchFuncWithContext: resource.watch}, resource.example, resync, cache.Indexers{})
 }
 
-func (c *cluster) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
-}
-
 // run runs the informers until ctx ends.
 func (c *cluster) run(ctx context.Context) error {
-	for _, one := range c.informers() {
+	for _, one := range c.informers {
 		go one.RunWithContext(ctx)
 	}
 	<-ctx.Done()
@@ -129,7 +129,7 @@ func (c *cluster) run(ctx context.Context) error {
 
 // synced waits until every cache is filled.
 func (c *cluster) synced(ctx context.Context) error {
-	for _, one := range c.informers() {
+	for _, one := range c.informers {
 		if !cache.WaitForCacheSync(ctx.Done(), one.HasSynced) {
 			return fmt.Errorf("cannot read from the API server: %w", ctx.Err())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -30,8 +31,10 @@ const scanPeriod = time.Minute
 type publisher struct {
 	cluster *cluster
 	claims  *claims
-	sources discovery.Sources
+	// read reads the devices of the node, which the cluster knows by the addresses.
+	read    func(context.Context, []netip.Addr) (discovery.Facts, error)
 	events  discovery.Events
+	period  time.Duration // of scans
 	cniDirs []string
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
@@ -49,8 +52,13 @@ type publisher struct {
 type entryKey struct{ pool, device string }
 
 func newPublisher(cluster *cluster, claims *claims, sources discovery.Sources, cniDirs []string) *publisher {
+	read := func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+		from := sources
+		from.NodeAddresses = addresses
+		return discovery.Read(ctx, from)
+	}
 	return &publisher{
-		cluster: cluster, claims: claims, sources: sources, events: discovery.KernelEvents(), cniDirs: cniDirs,
+		cluster: cluster, claims: claims, read: read, events: discovery.KernelEvents(), period: scanPeriod, cniDirs: cniDirs,
 		triggers: make(chan struct{}, 1),
 	}
 }
@@ -65,7 +73,7 @@ func (p *publisher) trigger() {
 
 // run publishes until ctx ends. The first computation has been made by refresh.
 func (p *publisher) run(ctx context.Context) error {
-	changes, err := discovery.Watch(ctx, p.events, scanPeriod)
+	changes, err := discovery.Watch(ctx, p.events, p.period)
 	if err != nil {
 		return err
 	}
@@ -95,9 +103,7 @@ func (p *publisher) refresh(ctx context.Context) error {
 	}
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
 	inUse, held := p.claims.inUse(), p.claims.held()
-	sources := p.sources
-	sources.NodeAddresses = addresses(node)
-	facts, err := discovery.Read(ctx, sources)
+	facts, err := p.read(ctx, addresses(node))
 	if err != nil {
 		return err
 	}

@@ -65,14 +65,62 @@ at the same paths as on the host.`,
 	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour, "how long the CNI log of a released claim stays")
 	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
 	flags.StringVar(&config.HTTPAddress, "http-address", "127.0.0.1:9680", "address of /healthz and /readyz; empty: none")
-	flags.IntVarP(&verbosity, "v", "v", 2, "log level: 0 problems only, 2 what happened, 4 why, 6 every call")
+	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
+	cmd.AddCommand(replayCommand())
 	return cmd
 }
 
-func run(ctx context.Context, config plugin.Config, kubeconfig string, verbosity int) error {
+const verbosityHelp = "log level: 0 problems only, 2 what happened, 4 why, 6 every call"
+
+func replayCommand() *cobra.Command {
+	config := plugin.ReplayConfig{}
+	var kubeconfig string
+	var verbosity int
+	cmd := &cobra.Command{
+		Use:   "publish --recording DIR --node-name NAME",
+		Short: "Publish the devices of a recorded machine, to try policies and schedulers without it",
+		Long: `publish offers the devices of a recorded machine in the cluster, as the driver of that machine would, until it is ended.
+The ResourceSlices stay; they go with the Node object. Pods are scheduled, but a pod that gets one of these devices never
+starts: nothing is attached.
+
+The recording is what "netdra facts --record DIR" writes. It is read again every second: change it, and the slices change.`,
+		Example: `  # on the machine with the hardware
+  netdra facts --record /tmp/worker-7
+
+  # anywhere: offer its devices as those of the node "worker-7", which must exist
+  mkdir /tmp/cni && touch /tmp/cni/sriov /tmp/cni/macvlan && chmod +x /tmp/cni/*
+  dra-network-driver publish --recording=/tmp/worker-7 --node-name=worker-7 --cni-bin-dir=/tmp/cni --kubeconfig=$HOME/.kube/config`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := logging(cmd.Context(), verbosity)
+			if config.NodeName == "" || config.Recording == "" {
+				return fmt.Errorf("which machine, and as which node? Give --recording and --node-name")
+			}
+			var err error
+			if config.RestConfig, err = restConfig(kubeconfig); err != nil {
+				return err
+			}
+			return plugin.Replay(ctx, config)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.Recording, "recording", "", "directory of the recording")
+	flags.StringVar(&config.NodeName, "node-name", "", "name of the Node object that gets the devices")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
+	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "directories of CNI plugins; devices are offered for those only")
+	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
+	return cmd
+}
+
+// logging sets up logs as text on stderr.
+func logging(ctx context.Context, verbosity int) context.Context {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
 	klog.SetLogger(logger) // for libraries that have no context
-	ctx = klog.NewContext(ctx, logger)
+	return klog.NewContext(ctx, logger)
+}
+
+func run(ctx context.Context, config plugin.Config, kubeconfig string, verbosity int) error {
+	ctx = logging(ctx, verbosity)
 	if config.NodeName == "" {
 		return fmt.Errorf("the name of this node is not known: give --node-name or set NODE_NAME")
 	}
@@ -84,7 +132,7 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string, verbosity
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "node", config.NodeName, "v", strconv.Itoa(verbosity))
+	klog.FromContext(ctx).Info("Starting", "node", config.NodeName, "v", strconv.Itoa(verbosity))
 	return driver.Run(ctx)
 }
 
