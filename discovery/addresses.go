@@ -38,6 +38,12 @@ func (r Recording) WithoutAddresses() Recording {
 			l.AltNames[j] = names.Replace(l.AltNames[j])
 		}
 		slices.Sort(l.AltNames)
+		l.VFs = slices.Clone(l.VFs)
+		for j := range l.VFs {
+			if fake, ok := fakes[l.VFs[j].MAC]; ok {
+				l.VFs[j].MAC = fake
+			}
+		}
 	}
 	return changed
 }
@@ -47,6 +53,9 @@ func (r Recording) fakeAddresses() map[string]string {
 	var found []string
 	for _, l := range r.Netlink.Links {
 		found = append(found, l.MAC, l.permanentMAC)
+		for _, vf := range l.VFs {
+			found = append(found, vf.MAC)
+		}
 	}
 	for _, dir := range r.Sys.Dirs {
 		found = append(found, guidIn(dir))

@@ -12,27 +12,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // BenchmarkRead reads machines with so many virtual functions, all with interfaces: from files as sysfs has them, with a
 // system call for each step, and from memory, which is the work of this package alone.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
-		h := manyFunctions(max(1, count/128), min(count, 128))
+		h := discoverytest.Machine(max(1, count/128), min(count, 128))
 		for _, kind := range []struct {
 			name    string
 			sources func() discovery.Sources
 		}{
-			{"files", func() discovery.Sources { return discovery.Sources{Sys: onDisk(b, h), Links: h} }},
-			{"memory", h.quickSources},
+			{"files", func() discovery.Sources { return onSys(h.Sources(), onDisk(b, h.Sys)) }},
+			{"memory", h.Sources},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", kind.name, count), func(b *testing.B) {
 				sources := kind.sources()
 				b.ReportAllocs()
 				for b.Loop() {
 					facts, err := discovery.Read(b.Context(), sources)
-					if err != nil || len(facts.Devices) != len(h.links) {
-						b.Fatalf("%d devices of %d: %v", len(facts.Devices), len(h.links), err)
+					if err != nil || len(facts.Devices) != len(h.Netlink.Links) {
+						b.Fatalf("%d devices of %d: %v", len(facts.Devices), len(h.Netlink.Links), err)
 					}
 				}
 			})
@@ -40,15 +41,17 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// onDisk writes the machine's sysfs to files.
-func onDisk(b testing.TB, h *host) fs.ReadLinkFS {
+// onDisk writes a sysfs to files.
+func onDisk(b testing.TB, tree discovery.Tree) fs.ReadLinkFS {
 	b.Helper()
 	root := b.TempDir()
-	for name, file := range h.sys {
+	for name, file := range mapFS(tree) {
 		path := filepath.Join(root, name)
 		err := os.MkdirAll(filepath.Dir(path), 0o755)
 		switch {
 		case err != nil:
+		case file.Mode.IsDir():
+			err = os.MkdirAll(path, 0o755)
 		case file.Mode.Type() == fs.ModeSymlink:
 			err = os.Symlink(string(file.Data), path)
 		default:
@@ -58,18 +61,14 @@ func onDisk(b testing.TB, h *host) fs.ReadLinkFS {
 			b.Fatal(err)
 		}
 	}
-	sys, err := discovery.OpenSysfs(root)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return sys
+	return openSysfs(b, root)
 }
 
 // The quick way to read files of sysfs has the same results as that of package os, errors included.
 func TestFilesAreReadAsByPackageOS(t *testing.T) {
-	h := sriovHost()
-	h.files("some", "long="+strings.Repeat("x", 5000), "half="+strings.Repeat("x", 511), "empty=")
-	quick := onDisk(t, h)
+	h := discoverytest.SRIOV()
+	h.WriteFiles("some", "long="+strings.Repeat("x", 5000), "half="+strings.Repeat("x", 511), "empty=")
+	quick := onDisk(t, h.Sys)
 	root := t.TempDir()
 	if err := os.CopyFS(root, quick); err != nil {
 		t.Fatal(err)
@@ -82,7 +81,7 @@ func TestFilesAreReadAsByPackageOS(t *testing.T) {
 			t.Errorf("%q: %d bytes, want %d; error %v, want %v", name, len(got), len(want), gotErr, wantErr)
 		}
 	}
-	facts, err := discovery.Read(t.Context(), discovery.Sources{Sys: quick, Links: h})
+	facts, err := discovery.Read(t.Context(), onSys(h.Sources(), quick))
 	if err != nil {
 		t.Fatal(err)
 	}

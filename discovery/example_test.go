@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // Read the devices of a machine with a physical function, two virtual functions and a bridge. On a real machine the
 // sources come from discovery.Host.
 func Example() {
-	facts, err := discovery.Read(context.Background(), sriovHost().sources())
+	facts, err := discovery.Read(context.Background(), discoverytest.SRIOV().Sources())
 	if err != nil {
 		fmt.Println(err)
 		return

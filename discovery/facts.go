@@ -25,12 +25,25 @@ const (
 // None is the value of a number that a device does not have: NUMANode, VFIndex and VLANID.
 const None = -1
 
+// Modes of the switch in a physical function. In switchdev mode each virtual function has a representor.
+const (
+	EswitchLegacy    = "legacy"
+	EswitchSwitchdev = "switchdev"
+)
+
+// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one.
+const (
+	RDMAShared    = "shared"
+	RDMAExclusive = "exclusive"
+)
+
 // Facts is everything that is known of the network devices of a node at one moment.
 type Facts struct {
 	// Devices are sorted by name; names are unique.
 	Devices []Device `json:"devices"`
 	// Orphans are virtual functions without a name, because the interface of their physical function is not in this
-	// network namespace. With names them when it is given a snapshot of that function.
+	// network namespace, or because that function does not know their index (VFIndex is None; there is a problem). With
+	// names the former when it is given a snapshot of that function.
 	Orphans []Device `json:"orphans,omitempty"`
 	// Problems are things that could not be read or that make no sense, sorted. What they speak of is as if it were not
 	// there: mostly one fact of a device, the whole device only where the problem says so.
@@ -77,6 +90,9 @@ type Device struct {
 	RDMA   bool   `json:"rdma"`
 	// RDMADevices are the names of the function's RDMA devices, for example mlx5_0, sorted.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
+	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all of a
+	// node. Empty where the kernel does not say.
+	RDMANetns string `json:"rdmaNetns,omitempty"`
 
 	// PortName is the name of the link's port in hardware (phys_port_name): p0, pf0vf1... Empty for most drivers.
 	PortName string `json:"portName,omitempty"`
@@ -90,11 +106,17 @@ type Device struct {
 	SRIOVCapable bool `json:"sriovCapable"`
 	TotalVFs     int  `json:"totalVFs"`
 	NumVFs       int  `json:"numVFs"`
+	// EswitchMode is the mode of the switch in a physical function: EswitchLegacy or EswitchSwitchdev. Empty without such a
+	// switch, without devlink, and without the privilege to ask (CAP_NET_ADMIN).
+	EswitchMode string `json:"eswitchMode,omitempty"`
 	// PFName and PFAddress are set on virtual functions only.
 	PFName    IfName     `json:"pfName"`
 	PFAddress PCIAddress `json:"pfAddress"`
 	// VFIndex is None on everything but virtual functions.
 	VFIndex int `json:"vfIndex"`
+	// Settings are what is set for a virtual function through the interface of its physical function. Nil where that is not
+	// on the node, or its driver does not say.
+	Settings *VFSettings `json:"settings,omitempty"`
 
 	// BridgeName, BridgeType ("linux" or "ovs") and VLANFiltering are set on bridges only. Open vSwitch's internal ports
 	// count as bridges: the kernel has one kind for both, and only the database of Open vSwitch tells them apart.
@@ -111,6 +133,25 @@ type Device struct {
 	// DefaultRoute says that the device carries a default route of the main table or an address of the node, or
 	// stands below such a device as its bridge port, bond member or parent.
 	DefaultRoute bool `json:"defaultRoute"`
+}
+
+// VFSettings are what is set for a virtual function through its physical function, as with "ip link set PF vf INDEX". Whoever
+// has the virtual function cannot change it.
+type VFSettings struct {
+	// MAC is empty if none was set.
+	MAC string `json:"mac,omitempty"`
+	// VLAN is what the function's traffic is tagged with, with the priority QoS; 0 if it is not.
+	VLAN int `json:"vlan"`
+	QoS  int `json:"qos"`
+	// Trust allows the function to change its address and to receive what is not for it.
+	Trust bool `json:"trust"`
+	// SpoofCheck says that frames from other addresses than the function's are dropped. True where a driver does not say.
+	SpoofCheck bool `json:"spoofCheck"`
+	// LinkState is auto (as that of the physical function), enable or disable.
+	LinkState string `json:"linkState"`
+	// MinTxRate and MaxTxRate are in Mbit/s; 0 if there is no limit.
+	MinTxRate int `json:"minTxRate"`
+	MaxTxRate int `json:"maxTxRate"`
 }
 
 // Problem is something that could not be read.
@@ -222,11 +263,12 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	}
 }
 
-// adopt names the virtual functions whose physical function is among the devices.
+// adopt names the virtual functions that have an index and whose physical function is among the devices.
 func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
+	named = make([]Device, 0, len(orphans))
 	for _, vf := range orphans {
 		pf, ok := devices[Device{PCIAddress: vf.PFAddress}.identity()]
-		if !ok {
+		if !ok || vf.VFIndex == None {
 			left = append(left, vf)
 			continue
 		}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/vishvananda/netlink"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
@@ -99,12 +99,16 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 	if strings.Contains(summary(want), "enx") { // names change with the addresses in them
 		return
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(discovery.Device{}, "MAC", "SwitchID")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(discovery.Device{}, "MAC", "SwitchID"),
+		cmpopts.IgnoreFields(discovery.VFSettings{}, "MAC")); diff != "" {
 		t.Errorf("facts of the recording without addresses (-want +got):\n%s", diff)
 	}
 	for i := range want.Devices {
 		if have := want.Devices[i].MAC; have != "" && have == got.Devices[i].MAC {
 			t.Errorf("%s still has its address %s", want.Devices[i].Name, have)
+		}
+		if set := want.Devices[i].Settings; set != nil && set.MAC != "" && set.MAC == got.Devices[i].Settings.MAC {
+			t.Errorf("%s still has the address that was set, %s", want.Devices[i].Name, set.MAC)
 		}
 	}
 	again, err := discovery.Record(t.Context(), sources)
@@ -116,41 +120,39 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 	}
 }
 
-func files(t *testing.T, recording discovery.Recording) map[string][]byte {
+func files(t *testing.T, recording discovery.Recording) map[string]string {
 	t.Helper()
 	written, err := recording.Files()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return written
+	texts := map[string]string{}
+	for name, content := range written {
+		texts[name] = string(content)
+	}
+	return texts
 }
 
 // reopened is the recording written and opened again.
 func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range files(t, recording) {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := recording.Write(dir); err != nil {
+		t.Fatal(err)
 	}
 	return open(t, dir)
 }
 
 // Nothing of an address is left, also not in names; what was equal is equal, and what is nobody's address stays.
 func TestWithoutAddresses(t *testing.T) {
-	h := withoutPCI()
-	same := attrs(4, "bond0")
-	same.HardwareAddr, same.AltNames = h.links[0].Attrs().HardwareAddr, []string{"alt0242ac110002", "another"}
-	h.virtual(&netlink.Bond{LinkAttrs: same})
-	zero := attrs(5, "tun0")
-	zero.HardwareAddr = make([]byte, 6)
-	h.virtual(&netlink.Dummy{LinkAttrs: zero})
-	tunnel := attrs(6, "ipip0")
-	tunnel.HardwareAddr = []byte{192, 0, 2, 7}
-	h.virtual(&netlink.Dummy{LinkAttrs: tunnel})
-	h.links[1].Attrs().PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // so that no link may be given this one
-	recording, err := discovery.Record(t.Context(), h.quickSources())
+	h := discoverytest.WithoutPCI()
+	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond", MAC: h.Link("enx0242ac110002").MAC,
+		AltNames: []string{"alt0242ac110002", "another"}})
+	h.Virtual(discovery.RecordedLink{Name: "tun0", Kind: "dummy", MAC: "00:00:00:00:00:00"})
+	h.Virtual(discovery.RecordedLink{Name: "ipip0", Kind: "dummy", MAC: "c0:00:02:07"})
+	sources := h.Sources()
+	rawLink(sources, "end0").PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // so that no link may be given this one
+	recording, err := discovery.Record(t.Context(), sources)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +169,7 @@ func TestWithoutAddresses(t *testing.T) {
 	}
 	for name, content := range files(t, recording.WithoutAddresses()) {
 		for _, secret := range []string{"0242ac110002", "02:42:ac", "192.0.2.7", "c0:00:02:07"} {
-			if strings.Contains(string(content), secret) {
+			if strings.Contains(content, secret) {
 				t.Errorf("%s has %s", name, secret)
 			}
 		}
@@ -179,14 +181,14 @@ func TestWithoutAddresses(t *testing.T) {
 
 // RDMA devices may be named after the card's GUID, which is made of its address; ids of switches often are, too.
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
-	h := switchdev()
-	h.files(h.real("0000:05:00.0")+"/infiniband/rocex0c42a1fffe4be5f4", "node_type=1: CA")
-	recording, err := discovery.Record(t.Context(), h.quickSources())
+	h := discoverytest.Switchdev()
+	h.RDMA("0000:05:00.0", "rocex0c42a1fffe4be5f4")
+	recording, err := discovery.Record(t.Context(), h.Sources())
 	if err != nil {
 		t.Fatal(err)
 	}
 	pf := byName(t, readRecording(t, recording.WithoutAddresses()), "enp5s0f0np0")
-	if diff := cmp.Diff([]string{"rocex0200000000000008"}, pf.RDMADevices); diff != "" || pf.SwitchID != "0000000000000001" {
+	if diff := cmp.Diff([]string{"rocex0200000000000009"}, pf.RDMADevices); diff != "" || pf.SwitchID != "0000000000000001" {
 		t.Errorf("switch %q, RDMA devices (-want +got):\n%s", pf.SwitchID, diff)
 	}
 }

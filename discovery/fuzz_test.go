@@ -2,40 +2,41 @@ package discovery_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // FuzzSysfs puts any text into any file or link of a sysfs, also such as did not exist. Whatever it is, reading ends without
 // a panic, what is read makes sense, and a recording of it has the same facts.
 func FuzzSysfs(f *testing.F) {
-	names := slices.Sorted(func(yield func(string) bool) {
-		for name := range switchdev().sys {
-			if !yield(name) {
-				return
-			}
-		}
-	})
+	machine := discoverytest.Switchdev()
+	names := slices.Sorted(maps.Keys(machine.Sys.Files))
+	names = append(names, slices.Sorted(maps.Keys(machine.Sys.Links))...)
 	for i, text := range []string{"", "-1", "4294967295", "1e9", "0x15b3", "../0000:05:00.0", "../../../..", "/", "pf0vf1", "\x00", "0x02"} {
 		f.Add(uint16(i*len(names)/11), text, "")
 		f.Add(uint16(i), text, "virtfn0")
 		f.Add(uint16(i), text, "sriov_totalvfs")
 	}
 	f.Fuzz(func(t *testing.T, which uint16, text, other string) {
-		h := switchdev()
+		h := discoverytest.Switchdev()
 		name := names[int(which)%len(names)]
-		mode := h.sys[name].Mode
+		_, isFile := h.Sys.Files[name]
 		if other != "" && !strings.Contains(other, "/") {
 			name = pathOf(name, other)
 		}
-		h.sys[name] = &fstest.MapFile{Data: []byte(text), Mode: mode}
-		sources := h.quickSources()
+		if isFile {
+			h.Sys.Files[name] = text
+		} else {
+			h.Sys.Links[name] = text
+		}
+		sources := h.Sources()
 		facts, err := discovery.Read(t.Context(), sources)
 		if err != nil {
 			return // the reading as a whole may fail, not half of it
@@ -66,8 +67,13 @@ func checkSense(t *testing.T, facts discovery.Facts) {
 		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 || d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
 			t.Errorf("impossible numbers: %+v", d)
 		}
-		if (d.Type == discovery.TypeVF) != (d.VFIndex >= 0) || (d.PFAddress != "") != (d.VFIndex >= 0) {
+		if isVF := d.Type == discovery.TypeVF; isVF != (d.PFAddress != "") || !isVF && d.VFIndex >= 0 {
 			t.Errorf("not quite a virtual function: %+v", d)
+		}
+	}
+	for _, d := range facts.Devices {
+		if d.Name == "" || d.Type == discovery.TypeVF && d.VFIndex < 0 {
+			t.Errorf("it has no name: %+v", d)
 		}
 	}
 	text, err := json.Marshal(facts)

@@ -5,19 +5,21 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// inNewNamespace moves the test's thread into network and mount namespaces of its own and returns a sysfs that was
-// mounted there. The thread is never unlocked, so it ends with the test.
-func inNewNamespace(t *testing.T) fs.ReadLinkFS {
+// inNewNamespace moves the test's thread into network and mount namespaces of its own and returns where a
+// sysfs is mounted there. The thread is never unlocked, so it ends with the test.
+func inNewNamespace(t *testing.T) (sysfs string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make a network namespace")
@@ -38,7 +40,18 @@ func inNewNamespace(t *testing.T) fs.ReadLinkFS {
 			t.Error(err)
 		}
 	})
-	return os.DirFS(dir).(fs.ReadLinkFS)
+	return dir
+}
+
+// openSysfs opens a sysfs, or a directory in its place, as Host does.
+func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
+	t.Helper()
+	sys, err := discovery.OpenSysfs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sys.Close)
+	return sys
 }
 
 // must skips the test if the kernel has no such link kind, and fails it on other errors.
@@ -52,11 +65,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestKernel(t *testing.T) {
-	sys := inNewNamespace(t)
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	must(t, err)
-	defer handle.Close()
+// subscribed subscribes to the kernel's events and returns a function that waits for one.
+func subscribed(t *testing.T) (wait func(of string)) {
+	t.Helper()
 	changes := make(chan struct{}, 1)
 	broken, err := discovery.KernelEvents().Subscribe(t.Context(), func() {
 		select {
@@ -65,6 +76,34 @@ func TestKernel(t *testing.T) {
 		}
 	})
 	must(t, err)
+	return func(of string) {
+		t.Helper()
+		select {
+		case <-changes:
+		case err := <-broken:
+			t.Fatal(err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("no notification of " + of)
+		}
+	}
+}
+
+// A uevent without any change of links, as when a function gets another driver.
+func TestKernelUevents(t *testing.T) {
+	sysfs := inNewNamespace(t)
+	wait := subscribed(t)
+	if err := os.WriteFile(filepath.Join(sysfs, "class/net/lo/uevent"), []byte("change"), 0o200); err != nil {
+		t.Skipf("cannot make the kernel send a uevent here: %v", err)
+	}
+	wait("a uevent")
+}
+
+func TestKernel(t *testing.T) {
+	sys := openSysfs(t, inNewNamespace(t))
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	must(t, err)
+	defer handle.Close()
+	wait := subscribed(t)
 
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	must(t, handle.LinkAdd(bridge))
@@ -77,13 +116,7 @@ func TestKernel(t *testing.T) {
 	must(t, err)
 	must(t, handle.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Scope: netlink.SCOPE_LINK, Dst: all}))
 
-	select {
-	case <-changes:
-	case err := <-broken:
-		t.Fatal(err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("no notification of the new links")
-	}
+	wait("new links")
 	facts, err := discovery.Read(t.Context(), discovery.Sources{Sys: sys, Links: handle})
 	must(t, err)
 	check(t, facts, `
@@ -95,10 +128,7 @@ right veth
 
 // A sysfs of another namespace does not know the links of this one.
 func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
-	hostSys, ok := os.DirFS("/sys").(fs.ReadLinkFS)
-	if !ok {
-		t.Fatal("os.DirFS reads no symbolic links")
-	}
+	hostSys := openSysfs(t, "/sys")
 	inNewNamespace(t)
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	must(t, err)
@@ -106,5 +136,39 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	must(t, handle.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "only-here"}}))
 	if _, err := discovery.Read(t.Context(), discovery.Sources{Sys: hostSys, Links: handle}); err == nil {
 		t.Error("links were read without their sysfs")
+	}
+}
+
+// The list of links is that of the library but for what it does not ask for. Links without virtual functions, and functions
+// that do not exist, have none of the facts of hardware, and asking for them is no error.
+func TestKernelHardware(t *testing.T) {
+	inNewNamespace(t)
+	kernel, err := discovery.OpenKernel()
+	must(t, err)
+	defer kernel.Close()
+	must(t, kernel.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	must(t, kernel.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left"}, PeerName: "right"}))
+	left, err := kernel.LinkByName("left")
+	must(t, err)
+	must(t, kernel.LinkAddAltName(left, "another"))
+	want, err := kernel.Handle.LinkList()
+	must(t, err)
+	got, err := kernel.LinkList()
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" || len(got) != 4 {
+		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
+	}
+	settings, err := kernel.VFs(left.Attrs().Index)
+	if err != nil || len(settings) > 0 {
+		t.Errorf("virtual functions of a veth: %v, %v", settings, err)
+	}
+	if _, err := kernel.VFs(4711); err == nil {
+		t.Error("a link that does not exist has virtual functions")
+	}
+	if mode := kernel.EswitchMode("0000:7f:00.0"); mode != "" {
+		t.Errorf("a function that does not exist has the eswitch mode %q", mode)
+	}
+	if mode := kernel.RDMANetns(); mode != "" && mode != discovery.RDMAShared && mode != discovery.RDMAExclusive {
+		t.Errorf("RDMA devices are %q", mode)
 	}
 }

@@ -50,7 +50,7 @@ func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, 
 	if err != nil {
 		return nil, nil, err
 	}
-	var links []link
+	links := make([]link, 0, len(list))
 	var problems []Problem
 	for _, l := range list {
 		attrs := l.Attrs()
@@ -248,20 +248,20 @@ func defaultRouteLinks(r netlink.Route) []int {
 	return indexes
 }
 
-// owners returns, for every PCI function with links, the name of the link that stands for it. Functions with several
+// uplinks returns, for every PCI function with links, the index of the link that stands for it. Functions with several
 // ports, and those whose virtual functions have representors, have more than one link.
-func owners(links []link) map[PCIAddress]IfName {
+func uplinks(links []link) map[PCIAddress]int {
 	sorted := slices.Clone(links)
 	slices.SortFunc(sorted, func(a, b link) int {
 		return cmp.Or(a.port.compare(b.port), cmp.Compare(a.index, b.index))
 	})
-	owned := map[PCIAddress]IfName{}
+	indexes := map[PCIAddress]int{}
 	for _, l := range sorted {
-		if _, taken := owned[l.function]; l.function != "" && !taken && !l.port.representor {
-			owned[l.function] = l.Name
+		if _, taken := indexes[l.function]; l.function != "" && !taken && !l.port.representor {
+			indexes[l.function] = l.index
 		}
 	}
-	return owned
+	return indexes
 }
 
 // compare orders uplinks before representors, then by port number.

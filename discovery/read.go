@@ -58,24 +58,25 @@ func readOnce(from Sources) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	for i := range links {
-		if err := sys.addLink(&links[i], functions); err != nil {
-			return Facts{}, err
-		}
+	if err := sys.each(len(links), func(own *sysfs, i int) error {
+		return own.addLink(&links[i], functions)
+	}); err != nil {
+		return Facts{}, err
 	}
 	sys.addPorts(links, functions)
-	return assemble(links, functions, sys.problems), nil
+	of := uplinks(links)
+	problems = append(sys.problems, addHardware(from.Hardware, functions, of)...)
+	return assemble(links, functions, of, problems), nil
 }
 
 // assemble joins links and PCI functions. It uses the map of functions up.
-func assemble(links []link, byAddress map[PCIAddress]Device, problems []Problem) Facts {
+func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
-	devices := map[string]Device{}
-	owned := owners(links)
-	var vfs []Device
+	devices := make(map[string]Device, len(links)+len(byAddress))
+	vfs := make([]Device, 0, len(byAddress))
 	for _, l := range links {
 		d := l.Device
-		if f, ok := byAddress[l.function]; ok && owned[l.function] == d.Name {
+		if f, ok := byAddress[l.function]; ok && uplinks[l.function] == l.index {
 			d = d.on(f)
 			delete(byAddress, l.function)
 		}
@@ -108,10 +109,11 @@ func assemble(links []link, byAddress map[PCIAddress]Device, problems []Problem)
 func (d Device) on(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
 	d.Vendor, d.Product = f.Vendor, f.Product
-	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
+	d.RDMA, d.RDMADevices, d.RDMANetns = f.RDMA, f.RDMADevices, f.RDMANetns
 	d.Driver = cmp.Or(d.Driver, f.Driver) // the driver of a virtio link is that of the virtio device
 	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
-	d.PFAddress, d.VFIndex = f.PFAddress, f.VFIndex
+	d.EswitchMode = f.EswitchMode
+	d.PFAddress, d.VFIndex, d.Settings = f.PFAddress, f.VFIndex, f.Settings
 	return d
 }
 

@@ -12,11 +12,17 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-func read(t *testing.T, h *host) discovery.Facts {
+func read(t *testing.T, h *discoverytest.Host) discovery.Facts {
 	t.Helper()
-	facts, err := discovery.Read(t.Context(), h.sources())
+	return readFrom(t, h.Sources())
+}
+
+func readFrom(t *testing.T, sources discovery.Sources) discovery.Facts {
+	t.Helper()
+	facts, err := discovery.Read(t.Context(), sources)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +62,7 @@ func check(t *testing.T, facts discovery.Facts, want string) {
 }
 
 func TestReadSRIOV(t *testing.T) {
-	facts := read(t, sriovHost())
+	facts := read(t, discoverytest.SRIOV())
 	check(t, facts, `
 br-data bridge
 enp3s0f0 pf pci=0000:03:00.0
@@ -74,6 +80,7 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	vf := discovery.Device{
 		Name: "enp3s0f0v1", Type: "vf", PCIAddress: "0000:03:00.3", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
 		Driver: "mlx5_core", PFName: "enp3s0f0", PFAddress: "0000:03:00.0", VFIndex: 1, VLANID: -1,
+		Settings: &discovery.VFSettings{SpoofCheck: true, LinkState: "auto"},
 	}
 	if diff := cmp.Diff(vf, facts.Devices[3]); diff != "" {
 		t.Errorf("virtual function without interface (-want +got):\n%s", diff)
@@ -89,7 +96,7 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 }
 
 func TestFactsSurviveJSON(t *testing.T) {
-	facts := read(t, sriovHost())
+	facts := read(t, discoverytest.SRIOV())
 	text, err := json.Marshal(facts)
 	if err != nil {
 		t.Fatal(err)
@@ -104,26 +111,23 @@ func TestFactsSurviveJSON(t *testing.T) {
 }
 
 func TestReadTypes(t *testing.T) {
-	h := newHost()
-	h.function("0000:04:00.0")
-	h.nic(2, "eno1", "0000:04:00.0")
-	h.virtual(&netlink.Bond{LinkAttrs: attrs(3, "bond0")})
-	vlan := attrs(4, "bond0.100")
-	vlan.ParentIndex = 3
-	h.virtual(&netlink.Vlan{LinkAttrs: vlan, VlanId: 100})
-	veth := attrs(5, "veth0")
-	veth.ParentIndex = 2 // the index of its peer in another namespace, which here is that of eno1
-	veth.NetNsID = 0
-	h.virtual(&netlink.Veth{LinkAttrs: veth})
-	macvlan := attrs(6, "mv0")
-	macvlan.ParentIndex = 2
-	h.virtual(&netlink.Macvlan{LinkAttrs: macvlan})
-	facts := read(t, h)
+	h := discoverytest.NewHost()
+	h.Function("0000:04:00.0")
+	h.NIC("eno1", "0000:04:00.0")
+	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
+	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
+	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index}) // it is that of its peer
+	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
+	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
+	sources := h.Sources()
+	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with the index in another namespace
+	facts := readFrom(t, sources)
 	check(t, facts, `
 bond0 bond
 bond0.100 vlan parent=bond0
 eno1 nic pci=0000:04:00.0
 mv0 macvlan parent=eno1
+mv1 macvlan
 veth0 veth
 `)
 	if facts.Devices[1].VLANID != 100 {
@@ -134,14 +138,14 @@ veth0 veth
 // A representor and the second port of a card stand on the same PCI function as the uplink, which is what the function's
 // address means.
 func TestReadSeveralLinksOfOneFunction(t *testing.T) {
-	h := newHost()
-	h.function("0000:05:00.0")
-	h.nic(9, "uplink", "0000:05:00.0")
-	h.files(h.real("0000:05:00.0")+"/net/uplink", "phys_port_name=p0")
-	h.nic(2, "eth0", "0000:05:00.0")
-	h.files(h.real("0000:05:00.0")+"/net/eth0", "phys_port_name=pf0vf0")
-	h.nic(3, "port1", "0000:05:00.0")
-	h.files(h.real("0000:05:00.0")+"/net/port1", "dev_port=1")
+	h := discoverytest.NewHost()
+	h.Function("0000:05:00.0")
+	h.NIC("eth0", "0000:05:00.0")
+	h.WriteFiles(h.Dir("0000:05:00.0")+"/net/eth0", "phys_port_name=pf0vf0")
+	h.NIC("port1", "0000:05:00.0")
+	h.WriteFiles(h.Dir("0000:05:00.0")+"/net/port1", "dev_port=1")
+	h.NIC("uplink", "0000:05:00.0")
+	h.WriteFiles(h.Dir("0000:05:00.0")+"/net/uplink", "phys_port_name=p0")
 	check(t, read(t, h), `
 eth0 nic
 port1 nic
@@ -150,27 +154,22 @@ uplink nic pci=0000:05:00.0
 }
 
 func TestReadInfrastructure(t *testing.T) {
-	h := newHost()
-	h.function("0000:04:00.0")
-	h.sriov("0000:04:00.0", "0000:04:00.2")
-	h.nic(2, "eno1", "0000:04:00.0")
-	h.links[0].Attrs().MasterIndex = 3
-	h.virtual(&netlink.Bond{LinkAttrs: attrs(3, "bond0")})
-	vlan := attrs(4, "bond0.100")
-	vlan.ParentIndex, vlan.MasterIndex = 3, 5
-	h.virtual(&netlink.Vlan{LinkAttrs: vlan, VlanId: 100})
-	h.virtual(&netlink.Bridge{LinkAttrs: attrs(5, "breth0")})
-	h.virtual(&netlink.Dummy{LinkAttrs: attrs(6, "other")})
-	h.virtual(&netlink.Dummy{LinkAttrs: attrs(7, "kubelet-ip")})
-	h.defaultRoute(5)
-	h.addresses = []netlink.Addr{{LinkIndex: 7, IPNet: &net.IPNet{IP: net.ParseIP("192.0.2.7"), Mask: net.CIDRMask(24, 32)}}}
-	sources := h.sources()
-	sources.NodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
-	facts, err := discovery.Read(t.Context(), sources)
-	if err != nil {
-		t.Fatal(err)
+	h := discoverytest.NewHost()
+	h.Function("0000:04:00.0")
+	h.VirtualFunctions("0000:04:00.0", "0000:04:00.2")
+	h.NIC("eno1", "0000:04:00.0")
+	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
+	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
+	for _, l := range []discovery.RecordedLink{{Name: "breth0", Kind: "bridge"}, {Name: "other", Kind: "dummy"}, {Name: "kubelet-ip", Kind: "dummy"}} {
+		h.Virtual(l)
 	}
-	check(t, facts, `
+	h.Enslave("eno1", "bond0")
+	h.Enslave("bond0.100", "breth0")
+	h.DefaultRoute("breth0")
+	sources := h.Sources()
+	sources.Links = addressed{sources.Links, map[string]int{"192.0.2.6": h.Link("other").Index, "192.0.2.7": h.Link("kubelet-ip").Index}}
+	sources.NodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	check(t, readFrom(t, sources), `
 bond0 bond infrastructure
 bond0.100 vlan master=breth0 parent=bond0 infrastructure
 breth0 bridge infrastructure
@@ -181,36 +180,51 @@ other dummy
 `)
 }
 
+// addressed has links with addresses.
+type addressed struct {
+	discovery.LinkLister
+	indexes map[string]int
+}
+
+func (a addressed) AddrList(netlink.Link, int) ([]netlink.Addr, error) {
+	var addresses []netlink.Addr
+	for text, index := range a.indexes {
+		addresses = append(addresses, netlink.Addr{LinkIndex: index, IPNet: &net.IPNet{IP: net.ParseIP(text), Mask: net.CIDRMask(24, 32)}})
+	}
+	return addresses, nil
+}
+
 func TestReadRetriesInterruptedDumps(t *testing.T) {
-	h := sriovHost()
-	h.interrupted = 2
-	if facts := read(t, h); len(facts.Devices) != 4 {
+	sources := discoverytest.SRIOV().Sources()
+	dumps := &interrupted{sources.Links, 2}
+	sources.Links = dumps
+	if facts := readFrom(t, sources); len(facts.Devices) != 4 {
 		t.Errorf("%d devices, want 4", len(facts.Devices))
 	}
-	h.interrupted = 1000
-	facts, err := discovery.Read(t.Context(), h.sources())
+	dumps.left = 1000
+	facts, err := discovery.Read(t.Context(), sources)
 	if err == nil || len(facts.Devices) != 0 {
 		t.Errorf("a partial dump was taken for the truth: %v, %v", facts, err)
 	}
 }
 
 func TestReadNeedsTheSysfsOfTheSameNamespace(t *testing.T) {
-	h := sriovHost()
-	delete(h.sys, "class/net/br-data")
-	_, err := discovery.Read(t.Context(), h.sources())
+	h := discoverytest.SRIOV()
+	delete(h.Sys.Links, "class/net/br-data")
+	_, err := discovery.Read(t.Context(), h.Sources())
 	if err == nil || !strings.Contains(err.Error(), "another network namespace") {
 		t.Errorf("error = %v", err)
 	}
 }
 
 func TestWith(t *testing.T) {
-	h := sriovHost()
+	h := discoverytest.SRIOV()
 	before := read(t, h)
 	inPod := before.Devices[2]
 	if inPod.Name != "enp3s0f0v0" {
 		t.Fatalf("unexpected device %s", inPod.Name)
 	}
-	h.links = append(h.links[:2], h.links[3:]...) // eth7 moves into a pod
+	h.Remove("eth7") // into a pod
 	facts := read(t, h)
 	if facts.Devices[2].Interface != "" {
 		t.Fatal("the interface is still there")
@@ -230,9 +244,9 @@ veth9 veth
 
 // While a physical function is inside a pod its virtual functions have no name, until the snapshot of it gives them one.
 func TestWithNamesOrphans(t *testing.T) {
-	h := sriovHost()
+	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
-	h.links = append(h.links[:1], h.links[2:]...)
+	h.Remove("enp3s0f0")
 	facts := read(t, h)
 	check(t, facts, `
 br-data bridge
@@ -248,8 +262,8 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 }
 
 func TestNamesAreUnique(t *testing.T) {
-	h := sriovHost()
-	h.virtual(&netlink.Dummy{LinkAttrs: attrs(9, "enp3s0f0v0")})
+	h := discoverytest.SRIOV()
+	h.Virtual(discovery.RecordedLink{Name: "enp3s0f0v0", Kind: "dummy"})
 	facts := read(t, h)
 	if len(facts.Devices) != 4 || facts.Devices[2].Type != discovery.TypeVF {
 		t.Errorf("devices:\n%s", summary(facts))

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -30,6 +32,10 @@ type RecordedNetlink struct {
 	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
 	// NodeAddresses are the indexes of links that have addresses by which the cluster knows the node, sorted.
 	NodeAddresses []int `json:"nodeAddresses,omitempty"`
+	// EswitchModes are those of the physical functions with such a switch.
+	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
+	// RDMANetns is Device.RDMANetns.
+	RDMANetns string `json:"rdmaNetns,omitempty"`
 }
 
 // RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there too.
@@ -48,6 +54,8 @@ type RecordedLink struct {
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
+	// VFs are what is set for the link's virtual functions, in the order of their indexes.
+	VFs []VFSettings `json:"vfs,omitempty"`
 
 	// permanentMAC is that of the hardware. Interfaces are named after it, so it has to be found in names.
 	permanentMAC string
@@ -61,7 +69,12 @@ func Record(ctx context.Context, from Sources) (Recording, error) {
 func recordOnce(from Sources) (Recording, error) {
 	dump := &dumps{LinkLister: from.Links}
 	sys := newRecorder(from.Sys)
-	if _, err := readOnce(Sources{Sys: sys, Links: dump, NodeAddresses: from.NodeAddresses}); err != nil {
+	hardware := &recordedHardware{from: from.Hardware, vfs: map[int][]VFSettings{}, eswitchModes: map[PCIAddress]string{}}
+	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: from.NodeAddresses}
+	if from.Hardware != nil {
+		recorded.Hardware = hardware
+	}
+	if _, err := readOnce(recorded); err != nil {
 		return Recording{}, err
 	}
 	routes, err := defaultRoutes(dump)
@@ -74,10 +87,13 @@ func recordOnce(from Sources) (Recording, error) {
 	}
 	recording := Recording{Sys: sys.pruned(), Netlink: RecordedNetlink{
 		DefaultRoutes: sortedIndexes(routes), NodeAddresses: sortedIndexes(addresses),
+		EswitchModes: hardware.eswitchModes, RDMANetns: hardware.rdmaNetns,
 	}}
 	for _, l := range dump.links {
 		if l.Attrs().Flags&net.FlagLoopback == 0 {
-			recording.Netlink.Links = append(recording.Netlink.Links, recordedLink(l))
+			recorded := recordedLink(l)
+			recorded.VFs = hardware.vfs[recorded.Index]
+			recording.Netlink.Links = append(recording.Netlink.Links, recorded)
 		}
 	}
 	slices.SortFunc(recording.Netlink.Links, func(a, b RecordedLink) int { return a.Index - b.Index })
@@ -125,6 +141,38 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 		d.addresses, err = d.LinkLister.AddrList(nil, unix.AF_UNSPEC)
 	}
 	return d.addresses, err
+}
+
+// recordedHardware keeps what hardware said.
+type recordedHardware struct {
+	from         Hardware
+	vfs          map[int][]VFSettings
+	eswitchModes map[PCIAddress]string
+	rdmaNetns    string
+}
+
+// VFs implements Hardware.
+func (r *recordedHardware) VFs(link int) ([]VFSettings, error) {
+	settings, err := r.from.VFs(link)
+	if err == nil && len(settings) > 0 {
+		r.vfs[link] = settings
+	}
+	return settings, err
+}
+
+// EswitchMode implements Hardware.
+func (r *recordedHardware) EswitchMode(function PCIAddress) string {
+	mode := r.from.EswitchMode(function)
+	if mode != "" {
+		r.eswitchModes[function] = mode
+	}
+	return mode
+}
+
+// RDMANetns implements Hardware.
+func (r *recordedHardware) RDMANetns() string {
+	r.rdmaNetns = r.from.RDMANetns()
+	return r.rdmaNetns
 }
 
 func recordedLink(l netlink.Link) RecordedLink {
@@ -189,7 +237,7 @@ func (r Recording) Sources() (Sources, error) {
 		}
 		replay.links = append(replay.links, link)
 	}
-	sources := Sources{Sys: r.Sys.FS(), Links: replay}
+	sources := Sources{Sys: r.Sys.FS(), Links: replay, Hardware: replay}
 	if len(r.Netlink.NodeAddresses) > 0 {
 		sources.NodeAddresses = []netip.Addr{replayedAddress()}
 	}
@@ -230,6 +278,22 @@ func (r *replayed) AddrList(netlink.Link, int) ([]netlink.Addr, error) {
 	return addresses, nil
 }
 
+// VFs implements Hardware.
+func (r *replayed) VFs(link int) ([]VFSettings, error) {
+	for _, l := range r.recorded.Links {
+		if l.Index == link {
+			return l.VFs, nil
+		}
+	}
+	return nil, nil
+}
+
+// EswitchMode implements Hardware.
+func (r *replayed) EswitchMode(function PCIAddress) string { return r.recorded.EswitchModes[function] }
+
+// RDMANetns implements Hardware.
+func (r *replayed) RDMANetns() string { return r.recorded.RDMANetns }
+
 // The files of a recording.
 const (
 	sysFile     = "sysfs.json"
@@ -247,6 +311,28 @@ func (r Recording) Files() (map[string][]byte, error) {
 		files[name] = append(content, '\n')
 	}
 	return files, nil
+}
+
+// Write writes the files of the recording to a directory that has none of them. The directory is made if it does not exist.
+func (r Recording) Write(dir string) error {
+	files, err := r.Files()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("cannot make a directory for the recording: %w", err)
+	}
+	for name := range files {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("cannot write the recording: there is a %s in %s already: give another directory", name, dir)
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return fmt.Errorf("cannot write the recording: %w", err)
+		}
+	}
+	return nil
 }
 
 // OpenRecording reads a recording from the directory that has its files.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // spoiled is a sysfs in which reading some files and links fails.
@@ -46,9 +46,9 @@ const (
 
 // What cannot be read is a problem, and the device is there without it.
 func TestUnreadableFiles(t *testing.T) {
-	h := sriovHost()
-	sources := h.sources()
-	sources.Sys = spoiled{h.sys, map[string]error{
+	h := discoverytest.SRIOV()
+	sources := h.Sources()
+	sources.Sys = spoiled{sources.Sys, map[string]error{
 		pfDir + "/vendor":                syscall.EIO,
 		pfDir + "/infiniband":            syscall.EACCES,
 		pfDir + "/driver":                syscall.EACCES,
@@ -76,19 +76,20 @@ problem enp3s0f0: cannot read dev_port: input/output error
 
 // Drivers that say nonsense are not believed, and the device is there.
 func TestLyingDrivers(t *testing.T) {
-	h := sriovHost()
-	h.files(pfDir, "numa_node=-7", "vendor=Intel", "sriov_numvfs=99", "device=0xzzzz")
-	h.files(vfDir, "numa_node=99999999999999999999999999", "sriov_totalvfs=-1")
-	h.files(pfDir+"/net/enp3s0f0", "speed=4294967295", "dev_port=70000", "phys_port_name=\x00\xffpf")
-	h.files(vfDir+"/net/eth7", "speed=0x10\x1b[31m")
-	h.link(pfDir+"/virtfn9999999999999999999999", vfDir)
-	h.link(pfDir+"/virtfn-1", vfDir)
+	h := discoverytest.SRIOV()
+	h.WriteFiles(pfDir, "numa_node=-7", "vendor=Intel", "sriov_numvfs=99", "device=0xzzzz")
+	h.WriteFiles(vfDir, "numa_node=99999999999999999999999999", "sriov_totalvfs=-1")
+	h.WriteFiles(pfDir+"/net/enp3s0f0", "speed=4294967295", "dev_port=70000", "phys_port_name=\x00\xffpf")
+	h.WriteFiles(vfDir+"/net/eth7", "speed=0x10\x1b[31m")
+	h.Symlink(pfDir+"/virtfn9999999999999999999999", vfDir)
+	h.Symlink(pfDir+"/virtfn-1", vfDir)
 	facts := read(t, h)
 	check(t, facts, `
 br-data bridge
 enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
 enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
+problem 0000:03:00.0: cannot know what is set for the virtual functions (vlan, trust...): there are 8, and the kernel lists 2
 problem 0000:03:00.0: cannot use device: it says "0xzzzz", which is no PCI id
 problem 0000:03:00.0: cannot use numa_node: it says "-7", which is no number from -1 to 1023
 problem 0000:03:00.0: cannot use vendor: it says "Intel", which is no PCI id
@@ -106,13 +107,13 @@ problem eth7: cannot use speed: it says "0x10\x1b[31m", which is no number from 
 
 // Links of sysfs that lead nowhere: the device is there without what they lead to.
 func TestDanglingLinks(t *testing.T) {
-	h := sriovHost()
-	h.link("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
-	h.link("bus/pci/devices/whatever", "devices/pci0000:00/whatever")              // no address
-	h.link("class/net/dummy0", "devices/pci0000:00/0000:0a:00.0/net/dummy0")       // its files are gone
-	h.link("devices/virtual/net/br-data/device", "../../../../../../../../../etc") // leads out
-	h.link(pfDir+"/virtfn7", "devices/pci0000:00/0000:00:01.0/0000:03:01.7")       // no such function
-	h.links = append(h.links, &netlink.Dummy{LinkAttrs: attrs(9, "dummy0")})
+	h := discoverytest.SRIOV()
+	h.Symlink("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
+	h.Symlink("bus/pci/devices/whatever", "devices/pci0000:00/whatever")              // no address
+	h.Symlink("class/net/dummy0", "devices/pci0000:00/0000:0a:00.0/net/dummy0")       // its files are gone
+	h.Symlink("devices/virtual/net/br-data/device", "../../../../../../../../../etc") // leads out
+	h.Symlink(pfDir+"/virtfn7", "devices/pci0000:00/0000:00:01.0/0000:03:01.7")       // no such function
+	h.Netlink.Links = append(h.Netlink.Links, discovery.RecordedLink{Index: 9, Name: "dummy0", Kind: "dummy", OperState: "up"})
 	facts := read(t, h)
 	check(t, facts, `
 br-data bridge
@@ -121,34 +122,40 @@ enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
 enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 `)
-	roundTrip(t, h.quickSources())
+	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not know keeps its link, and says so.
+// A virtual function that its physical function does not know has no name, and says so. It must not pass for a card of its
+// own: a pod with it would not keep another one from the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
-	h := sriovHost()
-	delete(h.sys, pfDir+"/virtfn0")
+	h := discoverytest.SRIOV()
+	delete(h.Sys.Links, pfDir+"/virtfn0")
 	facts := read(t, h)
-	check(t, facts, `
+	const want = `
 br-data bridge
 enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
-eth7 nic
-problem 0000:03:00.2: cannot find the index of the virtual function, which is left out: 0000:03:00.0 has no virtfn link to it
-`)
+orphan 0000:03:00.2 of 0000:03:00.0
+problem 0000:03:00.2: cannot find the index of the virtual function, which cannot be used without one: 0000:03:00.0 has no virtfn link to it
+`
+	check(t, facts, want)
+	if orphan := facts.Orphans[0]; orphan.Interface != "eth7" || orphan.VFIndex != discovery.None {
+		t.Errorf("orphan: %+v", orphan)
+	}
+	check(t, facts.With(byName(t, facts, "enp3s0f0")), want)
+	roundTrip(t, h.Sources())
 }
 
 // A dump that has a link twice is not of one moment; names that lead out of sysfs are no names.
 func TestImpossibleDumps(t *testing.T) {
-	h := sriovHost()
-	twice := h.links[len(h.links)-1]
-	h.links = append(h.links, twice)
-	if facts, err := discovery.Read(t.Context(), h.sources()); err == nil || len(facts.Devices) > 0 {
+	h := discoverytest.SRIOV()
+	h.Netlink.Links = append(h.Netlink.Links, *h.Link("br-data"))
+	if facts, err := discovery.Read(t.Context(), h.Sources()); err == nil || len(facts.Devices) > 0 {
 		t.Errorf("a link that comes twice was taken for the truth: %v, %v", facts, err)
 	}
-	h = sriovHost()
+	h = discoverytest.SRIOV()
 	for i, name := range []string{"", ".", "..", "../../etc", "a/b"} {
-		h.links = append(h.links, &netlink.Dummy{LinkAttrs: attrs(20+i, name)})
+		h.Netlink.Links = append(h.Netlink.Links, discovery.RecordedLink{Index: 20 + i, Name: name, Kind: "dummy", OperState: "up"})
 	}
 	facts := read(t, h)
 	if len(facts.Devices) != 4 || len(facts.Problems) != 5 {
@@ -158,18 +165,19 @@ func TestImpossibleDumps(t *testing.T) {
 
 // Recording is repeated like reading, and fails like it.
 func TestRecordRetriesInterruptedDumps(t *testing.T) {
-	h := sriovHost()
-	want := read(t, h)
-	h.interrupted = 2
-	recording, err := discovery.Record(t.Context(), h.sources())
+	sources := discoverytest.SRIOV().Sources()
+	want := readFrom(t, sources)
+	dumps := &interrupted{sources.Links, 2}
+	sources.Links = dumps
+	recording, err := discovery.Record(t.Context(), sources)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, readRecording(t, recording)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	h.interrupted = 1000
-	if _, err := discovery.Record(t.Context(), h.sources()); err == nil {
+	dumps.left = 1000
+	if _, err := discovery.Record(t.Context(), sources); err == nil {
 		t.Error("a partial dump was recorded")
 	}
 }

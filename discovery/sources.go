@@ -1,23 +1,21 @@
 package discovery
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Sources is where facts come from. It is safe for use by one goroutine at a time.
 type Sources struct {
 	// Sys is a sysfs. It must have been mounted in the network namespace that Links belongs to: a sysfs shows the
-	// devices of the namespace in which it was mounted, not those of its reader.
+	// devices of the namespace in which it was mounted, not those of its reader. Several goroutines read it at a time.
 	Sys fs.ReadLinkFS
 	// Links is the kernel's list of links, routes and addresses.
 	Links LinkLister
+	// Hardware is what else the kernel says of network cards. Nil if nothing of that is to be known.
+	Hardware Hardware
 	// NodeAddresses are the addresses by which the cluster knows the node. A link that has one is infrastructure in the
 	// same way as a link with a default route. May be empty.
 	NodeAddresses []netip.Addr
@@ -37,67 +35,19 @@ func Host() (Sources, error) {
 	if err != nil {
 		return Sources{}, err
 	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	kernel, err := openKernel()
 	if err != nil {
-		return Sources{}, fmt.Errorf("cannot open a netlink socket: %w", err)
+		sys.Close()
+		return Sources{}, err
 	}
-	return Sources{Sys: sys, Links: handle}, nil
+	return Sources{Sys: sys, Links: kernel, Hardware: kernel}, nil
 }
 
 // Close releases what Host opened. Sources that were put together by hand need no Close.
 func (s Sources) Close() {
-	if handle, ok := s.Links.(*netlink.Handle); ok {
-		handle.Close()
-	}
-}
-
-// directory is a directory of the machine whose files are small and complete in one read, as those of sysfs are: a show
-// function of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which on
-// machines with thousands of functions is most of the time that a reading takes.
-type directory struct {
-	fs.ReadLinkFS
-	root string
-}
-
-// openSysfs returns the sysfs that is mounted at root.
-func openSysfs(root string) (fs.ReadLinkFS, error) {
-	links, ok := os.DirFS(root).(fs.ReadLinkFS)
-	if !ok {
-		return nil, errors.New("cannot read symbolic links of sysfs: built with a Go release before 1.25")
-	}
-	return directory{links, root}, nil
-}
-
-// ReadFile implements fs.ReadFileFS.
-func (d directory) ReadFile(name string) ([]byte, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	file, err := retried(func() (int, error) {
-		return unix.Open(d.root+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer func() { _ = unix.Close(file) }() // nothing was written
-	buffer := make([]byte, 512)
-	for filled := 0; ; {
-		count, err := retried(func() (int, error) { return unix.Read(file, buffer[filled:]) })
-		if err != nil {
-			return nil, &fs.PathError{Op: "read", Path: name, Err: err}
-		}
-		if filled += count; filled < len(buffer) {
-			return buffer[:filled], nil
-		}
-		buffer = append(buffer, make([]byte, len(buffer))...)
-	}
-}
-
-// retried repeats a system call while signals interrupt it; the Go runtime sends some to its own threads.
-func retried(call func() (int, error)) (int, error) {
-	for {
-		if result, err := call(); !errors.Is(err, unix.EINTR) {
-			return result, err
+	for _, source := range []any{s.Sys, s.Links} {
+		if opened, ok := source.(interface{ Close() }); ok {
+			opened.Close()
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
@@ -100,22 +101,44 @@ func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list PCI functions: %w", err)
 	}
-	functions, indexes := map[PCIAddress]Device{}, map[PCIAddress]int{}
-	for _, entry := range entries {
-		at, ok := s.functionPlace(entry.Name())
-		if !ok {
-			continue
-		}
-		f := at.function()
-		functions[f.PCIAddress] = f
-		if f.SRIOVCapable {
-			if err := at.addVFIndexes(indexes); err != nil {
-				return nil, err
-			}
+	read := make([]*function, len(entries))
+	if err := s.each(len(entries), func(own *sysfs, i int) (err error) {
+		read[i], err = own.function(entries[i].Name())
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	functions, indexes := make(map[PCIAddress]Device, len(read)), map[PCIAddress]int{}
+	for _, f := range read {
+		if f != nil {
+			functions[f.PCIAddress] = f.Device
+			maps.Copy(indexes, f.vfIndexes)
 		}
 	}
 	s.setIndexes(functions, indexes)
 	return functions, nil
+}
+
+// function is a PCI network function.
+type function struct {
+	Device
+	// vfIndexes are the indexes of its virtual functions.
+	vfIndexes map[PCIAddress]int
+}
+
+// function reads the PCI function with the name; nil if it is no network function.
+func (s *sysfs) function(name string) (*function, error) {
+	at, ok := s.functionPlace(name)
+	if !ok {
+		return nil, nil
+	}
+	f := &function{Device: at.function()}
+	if !f.SRIOVCapable {
+		return f, nil
+	}
+	var err error
+	f.vfIndexes, err = at.vfIndexes()
+	return f, err
 }
 
 // functionPlace returns the directory of a PCI function, if it is a network function: by its class, or, where that cannot
@@ -168,12 +191,13 @@ func (p place) function() Device {
 	return d
 }
 
-// addVFIndexes reads the virtfn links of a physical function.
-func (p place) addVFIndexes(indexes map[PCIAddress]int) error {
+// vfIndexes reads the virtfn links of a physical function.
+func (p place) vfIndexes() (map[PCIAddress]int, error) {
 	entries, err := fs.ReadDir(p.fsys, p.dir)
 	if err != nil {
-		return fmt.Errorf("%w: cannot list virtual functions: %w", errChanged, err)
+		return nil, fmt.Errorf("%w: cannot list virtual functions: %w", errChanged, err)
 	}
+	indexes := map[PCIAddress]int{}
 	for _, entry := range entries {
 		digits, ok := strings.CutPrefix(entry.Name(), "virtfn")
 		index, err := strconv.Atoi(digits)
@@ -184,10 +208,10 @@ func (p place) addVFIndexes(indexes map[PCIAddress]int) error {
 			indexes[vf] = index
 		}
 	}
-	return nil
+	return indexes, nil
 }
 
-// setIndexes sets the indexes of virtual functions. One without is left out: nothing could be called by its name.
+// setIndexes sets the indexes of virtual functions. One without has no name and can't be offered.
 func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddress]int) {
 	for address, f := range functions {
 		if f.PFAddress == "" {
@@ -196,8 +220,7 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 		index, ok := indexes[address]
 		if !ok {
 			place{s, "", string(address)}.problem(
-				"cannot find the index of the virtual function, which is left out: %s has no virtfn link to it", f.PFAddress)
-			delete(functions, address)
+				"cannot find the index of the virtual function, which cannot be used without one: %s has no virtfn link to it", f.PFAddress)
 			continue
 		}
 		f.VFIndex = index

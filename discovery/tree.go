@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -201,19 +202,23 @@ func errnoOf(name string) syscall.Errno {
 	return syscall.EIO
 }
 
-// recorder is a file system that keeps what was read through it.
+// recorder is a file system that keeps what was read through it. Several goroutines may read at a time.
 type recorder struct {
 	fs.ReadLinkFS
+
+	mu   sync.Mutex // guards tree
 	tree Tree
 }
 
 func newRecorder(fsys fs.ReadLinkFS) *recorder {
-	return &recorder{fsys, Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}
+	return &recorder{ReadLinkFS: fsys, tree: Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}
 }
 
 // ReadFile implements fs.ReadFileFS.
 func (r *recorder) ReadFile(name string) ([]byte, error) {
 	content, err := fs.ReadFile(r.ReadLinkFS, name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.failed(name, err) {
 		return nil, err
 	}
@@ -224,6 +229,8 @@ func (r *recorder) ReadFile(name string) ([]byte, error) {
 // ReadLink implements fs.ReadLinkFS.
 func (r *recorder) ReadLink(name string) (string, error) {
 	target, err := r.ReadLinkFS.ReadLink(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.failed(name, err) {
 		return "", err
 	}
@@ -235,6 +242,8 @@ func (r *recorder) ReadLink(name string) (string, error) {
 // what nobody reads; but for RDMA devices, of which the names are all that is read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.failed(name, err) {
 		return nil, err
 	}
@@ -247,7 +256,8 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// failed records an error. That there is nothing is not recorded: there is nothing in the recording either.
+// failed records an error. That there is nothing is not recorded: there is nothing in the recording either. The
+// lock is held.
 func (r *recorder) failed(name string, err error) bool {
 	if err != nil && !isAbsent(err) {
 		r.tree.Errors[name] = errnoName(err)

@@ -2,11 +2,8 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/vishvananda/netlink"
 )
 
 const (
@@ -17,8 +14,6 @@ const (
 	// The waits between attempts to subscribe again.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
-	// receiveBuffer holds the notifications of a few thousand links.
-	receiveBuffer = 1 << 20
 )
 
 // Events is a source of change notifications.
@@ -29,7 +24,7 @@ type Events interface {
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel that says "read again": after changes of the kernel's links and routes, whenever the
+// Watch returns a channel that says "read again": after changes that the events tell of, whenever the
 // subscription had to be renewed (changes may have been missed meanwhile), and every period. A burst of changes is one
 // trigger. The channel holds one trigger; more are dropped while it waits, since one reading serves them all. It is
 // never closed. Watch fails if the first subscription does; it works until the context ends.
@@ -38,7 +33,7 @@ func Watch(ctx context.Context, events Events, period time.Duration) (<-chan str
 	changed := func() { signal(raw) }
 	broken, err := events.Subscribe(ctx, changed)
 	if err != nil {
-		return nil, fmt.Errorf("cannot subscribe to changes of links and routes: %w", err)
+		return nil, fmt.Errorf("cannot subscribe to changes of network devices: %w", err)
 	}
 	triggers := make(chan struct{}, 1)
 	go renew(ctx, events, changed, broken)
@@ -101,42 +96,20 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// KernelEvents returns the notifications of rtnetlink for the network namespace of the thread that subscribes, which
-// in a process that never changes it is the namespace of the process.
-func KernelEvents() Events {
-	return rtnetlink{}
-}
-
-type rtnetlink struct{}
-
-// Subscribe implements Events.
-func (rtnetlink) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	failed := func(err error) { cancel(err) }
-	links, routes := make(chan netlink.LinkUpdate), make(chan netlink.RouteUpdate)
-	err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{
-		ErrorCallback: failed, ReceiveBufferSize: receiveBuffer})
-	if err != nil {
-		cancel(err)
-		return nil, fmt.Errorf("links: %w", err)
+// Settled waits until no trigger has come for as long as quiet, but no longer than limit: after boot, links appear for some
+// seconds, and what is published too early is published twice. The triggers are those of Watch; whoever calls reads the
+// devices afterwards, so none is lost. It fails if the context ends before.
+func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
+	tooLate := time.After(limit)
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stopped while the node's network devices were appearing: %w", context.Cause(ctx))
+		case <-tooLate:
+			return nil
+		case <-time.After(quiet):
+			return nil
+		case <-triggers:
+		}
 	}
-	go drain(links, changed, cancel)
-	err = netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{
-		ErrorCallback: failed, ReceiveBufferSize: receiveBuffer})
-	if err != nil {
-		cancel(err)
-		return nil, fmt.Errorf("routes: %w", err)
-	}
-	go drain(routes, changed, cancel)
-	broken := make(chan error, 1)
-	context.AfterFunc(ctx, func() { broken <- context.Cause(ctx) })
-	return broken, nil
-}
-
-// drain reports every update and cancels when the updates end.
-func drain[T any](updates <-chan T, changed func(), cancel context.CancelCauseFunc) {
-	for range updates {
-		changed()
-	}
-	cancel(errors.New("the netlink socket was closed"))
 }

@@ -3,6 +3,8 @@ package discovery_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,5 +124,81 @@ func TestWatchTriggersEveryPeriod(t *testing.T) {
 func TestWatchFailsWhenItCannotSubscribe(t *testing.T) {
 	if _, err := discovery.Watch(t.Context(), &fakeEvents{refuse: 1}, time.Hour); err == nil {
 		t.Error("no error")
+	}
+}
+
+func TestSettled(t *testing.T) {
+	for name, test := range map[string]struct {
+		triggers []time.Duration // before each
+		want     time.Duration
+	}{
+		"nothing happens":  {nil, 2 * time.Second},
+		"links appear":     {[]time.Duration{time.Second, 1900 * time.Millisecond, time.Second}, 5900 * time.Millisecond},
+		"after a silence":  {[]time.Duration{time.Second, 2100 * time.Millisecond}, 3 * time.Second},
+		"without an end":   {slices.Repeat([]time.Duration{time.Second}, 60), 20 * time.Second},
+		"one at the limit": {append(slices.Repeat([]time.Duration{time.Second}, 19), 500*time.Millisecond), 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				triggers := make(chan struct{}, 60)
+				go func() {
+					for _, pause := range test.triggers {
+						select {
+						case <-t.Context().Done():
+							return
+						case <-time.After(pause):
+							triggers <- struct{}{}
+						}
+					}
+				}()
+				start := time.Now()
+				if err := discovery.Settled(t.Context(), triggers, 2*time.Second, 20*time.Second); err != nil {
+					t.Error(err)
+				}
+				if got := time.Since(start); got != test.want {
+					t.Errorf("settled after %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestSettledEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to stop")
+	cancel(cause)
+	if err := discovery.Settled(ctx, nil, time.Hour, time.Hour); !errors.Is(err, cause) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// messages are what a socket gives, one for each Read.
+type messages []string
+
+func (m *messages) Read(into []byte) (int, error) {
+	if len(*m) == 0 {
+		return 0, errors.New("no buffer space")
+	}
+	length := copy(into, (*m)[0])
+	*m = (*m)[1:]
+	return length, nil
+}
+
+func TestUevents(t *testing.T) {
+	const bind = "bind@/devices/pci0000:00/0000:03:00.2\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:03:00.2\x00"
+	for message, want := range map[string]int{
+		bind + "SUBSYSTEM=pci\x00DRIVER=vfio-pci\x00":                                       1,
+		"add@/devices/virtual/net/br0\x00SUBSYSTEM=net\x00SEQNUM=7\x00":                     1,
+		"add@/devices/pci0000:00/infiniband/mlx5_0\x00SUBSYSTEM=infiniband":                 1,
+		"add@/devices/virtual/net/br0/queues/rx-0\x00SUBSYSTEM=queues\x00":                  0,
+		"change@/devices/virtual/block/SUBSYSTEM=net\x00SUBSYSTEM=block\x00X=SUBSYSTEM=net": 0,
+		"": 0,
+		strings.Repeat("x", 10000) + "\x00SUBSYSTEM=net": 0, // cut off
+	} {
+		changes := 0
+		err := discovery.ReadUevents(&messages{message}, func() { changes++ })
+		if changes != want || err == nil || !strings.Contains(err.Error(), "no buffer space") {
+			t.Errorf("%.60q: %d changes, want %d; error %v", message, changes, want, err)
+		}
 	}
 }

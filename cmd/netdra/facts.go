@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -78,8 +75,8 @@ func (f *factsFlags) run(ctx context.Context, to console) error {
 		return err
 	}
 	if f.record != "" {
-		if err := writeRecording(f.record, recording); err != nil {
-			return err
+		if err := recording.Write(f.record); err != nil {
+			return fmt.Errorf("--record: %w", err)
 		}
 		newPrinter(to.err).good("recorded in %s", f.record)
 	}
@@ -105,28 +102,6 @@ func (f *factsFlags) recording(ctx context.Context) (discovery.Recording, error)
 		return recording, err
 	}
 	return recording.WithoutAddresses(), nil
-}
-
-// writeRecording writes the files of a recording to a directory that has none of them.
-func writeRecording(dir string, recording discovery.Recording) error {
-	files, err := recording.Files()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("--record: %w", err)
-	}
-	for name := range files {
-		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("--record %s: there is a %s already: give another directory", dir, name)
-		}
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return fmt.Errorf("--record: %w", err)
-		}
-	}
-	return nil
 }
 
 // printFacts writes facts for people.

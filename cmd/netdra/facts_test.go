@@ -178,7 +178,7 @@ func recorded(t *testing.T) string {
 			{Index: 4, Name: "eth0.5", Kind: "vlan", OperState: "down", Parent: 2, VLANID: 5},
 		}},
 	}
-	if err := writeRecording(dir, recording); err != nil {
+	if err := recording.Write(dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir

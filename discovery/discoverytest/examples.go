@@ -1,0 +1,123 @@
+package discoverytest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// ReferenceNode is the node of section 6 of the published design: two ports of a card with RDMA, with 8 and 4 virtual
+// functions, a bridge for data, a card for the node itself, and Open vSwitch for the cluster's network.
+func ReferenceNode() *Host {
+	h := NewHost()
+	h.card(firstPort(), 8)
+	h.card(secondPort(), 4)
+	h.cluster()
+	h.dataBridge("br-data")
+	h.Netlink.RDMANetns = discovery.RDMAShared
+	return h
+}
+
+// Examples are the nodes of the examples of the published design by the names of their golden files in slices/testdata:
+// example1 to example9, and reference-node. What is published of their facts is what those files say.
+func Examples() map[string]*Host {
+	examples := map[string]*Host{
+		"example1": withCard(firstPort(), 2), "example2": withCard(firstPort(), 2),
+		"example3": withCard(secondPort(), 0), "example4": withCard(secondPort(), 0),
+		"example5": withCard(firstPort(), 0), "example6": withCard(firstPort(), 8),
+		"example7": withCard(firstPort(), 2), "example8": NewHost(), "example9": withCard(accelerated(), 2),
+		"reference-node": ReferenceNode(),
+	}
+	h := examples["example7"]
+	h.dataBridge("br-sriov-data")
+	h.Enslave("enp3s0f0v1", "br-sriov-data")
+
+	h = examples["example8"]
+	h.cluster()
+	h.openVSwitch("breth0")
+	h.Function("0000:03:00.0")
+	h.NIC("eno2", "0000:03:00.0")
+	h.Speed("eno2", 1000)
+	h.Link("eno2").MAC = "02:00:00:00:00:01"
+
+	examples["example9"].card(localnet(), 0)
+	return examples
+}
+
+// port is a port of a network card of the published design's nodes.
+type port struct {
+	name, address string
+	// bus is where the virtual functions are; the first has this number on it.
+	bus, first int
+	// speed is in Mbit/s.
+	speed, numaNode int
+	// mac is empty where the design has none.
+	mac string
+}
+
+// The ports of the published design. The virtual functions of the second one of a card stand behind the eight of the first.
+
+func firstPort() port {
+	return port{"enp3s0f0", "0000:03:00.0", 0x03, 2, 100000, 0, "04:3f:72:b0:d4:60"}
+}
+
+func secondPort() port {
+	return port{"enp3s0f1", "0000:03:00.1", 0x03, 10, 25000, 0, "04:3f:72:b0:d4:61"}
+}
+
+func accelerated() port { return port{"enp4s0f0", "0000:04:00.0", 0x04, 2, 100000, 0, ""} }
+
+func localnet() port { return port{"enp6s0f0", "0000:06:00.0", 0x06, 2, 25000, 1, ""} }
+
+// withCard is a machine with one port of a card.
+func withCard(p port, vfs int) *Host {
+	h := NewHost()
+	h.card(p, vfs)
+	return h
+}
+
+// card adds a port of a ConnectX card with RDMA and so many virtual functions. They have interfaces and RDMA devices, too,
+// but no address: the design's have none.
+func (h *Host) card(p port, vfs int) {
+	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
+	addresses := addressesFrom(p.bus, p.first, vfs)
+	h.VirtualFunctions(p.address, addresses...)
+	names := []string{p.name}
+	for i := range vfs {
+		names = append(names, fmt.Sprintf("%sv%d", p.name, i))
+	}
+	for i, address := range append([]string{p.address}, addresses...) {
+		h.NIC(names[i], address)
+		h.Speed(names[i], p.speed)
+		h.RDMA(address, fmt.Sprintf("mlx5_%d", h.rdmaDevices()))
+		h.Link(names[i]).MAC = ""
+	}
+	h.Link(p.name).MAC = p.mac
+	h.Link(p.name).VFs = slices.Repeat([]discovery.VFSettings{{SpoofCheck: true, LinkState: "auto"}}, vfs)
+}
+
+// rdmaDevices is how many RDMA devices the machine has.
+func (h *Host) rdmaDevices() int {
+	return len(h.Sys.Dirs) / 2 // each comes with the directory that it is in
+}
+
+// cluster adds the card with the node's address and the cluster's network of Open vSwitch.
+func (h *Host) cluster() {
+	h.Function("0000:01:00.0", "vendor=0x8086", "device=0x1521")
+	h.NIC("eno1", "0000:01:00.0")
+	h.Speed("eno1", 1000)
+	h.DefaultRoute("eno1")
+	h.openVSwitch("br-int")
+	h.openVSwitch("ovn-k8s-mp0")
+}
+
+// openVSwitch adds a bridge or an internal port of Open vSwitch.
+func (h *Host) openVSwitch(name string) {
+	h.Virtual(discovery.RecordedLink{Name: name, Kind: kindOpenVSwitch})
+}
+
+// dataBridge adds a bridge that somebody has made for pods, with an address of its own.
+func (h *Host) dataBridge(name string) {
+	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02", VLANFiltering: true})
+}

@@ -1,0 +1,156 @@
+package discoverytest
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// Host is a machine under test: the recording of it, and what adds hardware and links to that. A test that needs what the
+// methods do not make changes the recording itself.
+type Host struct {
+	discovery.Recording
+}
+
+// NewHost returns a machine without network devices.
+func NewHost() *Host {
+	return &Host{discovery.Recording{Sys: discovery.Tree{
+		Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}}
+}
+
+// Sources returns the sources from which discovery.Read reads the machine as it is now.
+func (h *Host) Sources() discovery.Sources {
+	sources, err := h.Recording.Sources()
+	if err != nil {
+		panic(fmt.Sprintf("discoverytest: the test made an impossible machine: %v", err))
+	}
+	return sources
+}
+
+// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are name=content.
+func (h *Host) Function(address string, files ...string) {
+	h.FunctionBelow("devices/pci0000:00/0000:00:01.0", address, files...)
+}
+
+// FunctionBelow adds a PCI network function below the directory of a bridge.
+func (h *Host) FunctionBelow(bridge, address string, files ...string) {
+	dir := bridge + "/" + address
+	h.Symlink("bus/pci/devices/"+address, dir)
+	h.WriteFiles(dir, "class=0x020000", "vendor=0x15b3", "device=0x101d", "numa_node=0")
+	h.WriteFiles(dir, files...)
+	h.Symlink(dir+"/driver", "bus/pci/drivers/mlx5_core")
+}
+
+// VirtualFunctions gives the PCI function pf, which can have 8 or as many as that, virtual functions at the addresses.
+func (h *Host) VirtualFunctions(pf string, addresses ...string) {
+	dir := h.Dir(pf)
+	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))), fmt.Sprintf("sriov_numvfs=%d", len(addresses)))
+	for i, address := range addresses {
+		h.FunctionBelow(path.Dir(dir), address, "device=0x101e", "numa_node="+h.Sys.Files[dir+"/numa_node"])
+		h.Symlink(h.Dir(address)+"/physfn", dir)
+		h.Symlink(fmt.Sprintf("%s/virtfn%d", dir, i), h.Dir(address))
+	}
+}
+
+// RDMA adds an RDMA device to a PCI function.
+func (h *Host) RDMA(function, name string) {
+	dir := h.Dir(function) + "/infiniband"
+	h.Sys.Dirs = append(h.Sys.Dirs, dir, dir+"/"+name)
+}
+
+// NIC adds a link with a speed of 100 Gbit/s on a PCI function.
+func (h *Host) NIC(name, function string) {
+	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, h.Dir(function)+"/net/"+name)
+	h.Symlink(h.Dir(function)+"/net/"+name+"/device", h.Dir(function))
+	h.Speed(name, 100000)
+}
+
+// NICOn adds a link on a device that is no PCI function, such as one on USB. Driver is a directory of sysfs.
+func (h *Host) NICOn(name, device, driver string) {
+	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, device+"/net/"+name)
+	h.Symlink(device+"/net/"+name+"/device", device)
+	h.Symlink(device+"/driver", driver)
+}
+
+// Virtual adds a link without hardware. What is not set is as with other links.
+func (h *Host) Virtual(l discovery.RecordedLink) {
+	h.add(l, "devices/virtual/net/"+l.Name)
+}
+
+// add adds a link, which is up, with the next index and an address of its own unless it says otherwise.
+func (h *Host) add(l discovery.RecordedLink, dir string) {
+	if l.Index == 0 {
+		l.Index = len(h.Netlink.Links) + 2 // the loopback has 1
+	}
+	if l.MTU == 0 {
+		l.MTU = 1500
+	}
+	if l.MAC == "" {
+		l.MAC = net.HardwareAddr{2, 0, 0, 0, byte(l.Index >> 8), byte(l.Index)}.String()
+	}
+	if l.OperState == "" {
+		l.OperState, l.AdminUp, l.Carrier = "up", true, true
+	}
+	h.Netlink.Links = append(h.Netlink.Links, l)
+	h.Symlink("class/net/"+l.Name, dir)
+}
+
+// Link returns the link with the name, to be changed at once: it is invalid when another one was added.
+func (h *Host) Link(name string) *discovery.RecordedLink {
+	i := slices.IndexFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
+	if i < 0 {
+		panic("discoverytest: the machine has no link " + name)
+	}
+	return &h.Netlink.Links[i]
+}
+
+// Remove takes a link out of the host's network namespace, as when it moves into a pod.
+func (h *Host) Remove(name string) {
+	h.Netlink.Links = slices.DeleteFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
+	delete(h.Sys.Links, "class/net/"+name)
+}
+
+// Enslave makes a link a port of another one.
+func (h *Host) Enslave(name, master string) {
+	h.Link(name).Master = h.Link(master).Index
+}
+
+// DefaultRoute adds a default route over a link.
+func (h *Host) DefaultRoute(name string) {
+	h.Netlink.DefaultRoutes = append(h.Netlink.DefaultRoutes, h.Link(name).Index)
+}
+
+// Speed sets the speed of a link in Mbit/s.
+func (h *Host) Speed(name string, mbits int) {
+	h.WriteFiles(h.follow("class/net/"+name), fmt.Sprintf("speed=%d", mbits))
+}
+
+// Dir is the directory of a PCI function.
+func (h *Host) Dir(function string) string {
+	return h.follow("bus/pci/devices/" + function)
+}
+
+func (h *Host) follow(link string) string {
+	target, ok := h.Sys.Links[link]
+	if !ok {
+		panic("discoverytest: the machine has no " + link)
+	}
+	return path.Join(path.Dir(link), target)
+}
+
+// WriteFiles sets the content of files, which are name=content, in a directory of sysfs.
+func (h *Host) WriteFiles(dir string, files ...string) {
+	for _, f := range files {
+		name, content, _ := strings.Cut(f, "=")
+		h.Sys.Files[dir+"/"+name] = content
+	}
+}
+
+// Symlink adds a relative symbolic link to sysfs, as the kernel makes them.
+func (h *Host) Symlink(name, target string) {
+	h.Sys.Links[name] = strings.Repeat("../", strings.Count(name, "/")) + target
+}

@@ -1,0 +1,128 @@
+package discoverytest
+
+import (
+	"fmt"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// Machine is a machine with so many physical functions, ens0 and on, on two NUMA nodes, with so many virtual functions
+// each, all with interfaces. There is room for 15 physical functions with 1,024 virtual ones.
+func Machine(pfs, vfsPerPF int) *Host {
+	h := NewHost()
+	for i := range pfs {
+		bus := 0x10*i + 3
+		pf := fmt.Sprintf("0000:%02x:00.0", bus)
+		h.FunctionBelow(fmt.Sprintf("devices/pci0000:%02x/0000:%02x:01.0", bus-3, bus-3), pf, fmt.Sprintf("numa_node=%d", i%2))
+		addresses := addressesFrom(bus, 8, vfsPerPF)
+		h.VirtualFunctions(pf, addresses...)
+		name := fmt.Sprintf("ens%d", i)
+		h.NIC(name, pf)
+		for j, address := range addresses {
+			h.NIC(fmt.Sprintf("%sv%d", name, j), address)
+		}
+	}
+	return h
+}
+
+// addressesFrom returns PCI addresses that follow each other, from the function with the number on a bus: a bus has 32
+// devices with 8 functions.
+func addressesFrom(bus, first, count int) []string {
+	addresses := make([]string, 0, count)
+	for n := first; n < first+count; n++ {
+		addresses = append(addresses, fmt.Sprintf("0000:%02x:%02x.%d", bus+n/256, n%256/8, n%8))
+	}
+	return addresses
+}
+
+// SRIOV is a machine with a physical function with two virtual functions, the second of them without an interface, and a
+// bridge. The first has a VLAN and an address that were set through the physical function.
+func SRIOV() *Host {
+	h := NewHost()
+	h.Function("0000:03:00.0")
+	h.VirtualFunctions("0000:03:00.0", "0000:03:00.2", "0000:03:00.3")
+	h.NIC("enp3s0f0", "0000:03:00.0")
+	h.NIC("eth7", "0000:03:00.2")
+	h.Link("enp3s0f0").VFs = []discovery.VFSettings{
+		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000},
+		{SpoofCheck: true, LinkState: "auto"},
+	}
+	h.Virtual(discovery.RecordedLink{Name: "br-data", Kind: "bridge", MTU: 9000, VLANFiltering: true})
+	return h
+}
+
+// EnslavedFunction has a virtual function that is a port of a bridge.
+func EnslavedFunction() *Host {
+	h := NewHost()
+	h.Function("0000:03:00.0")
+	h.VirtualFunctions("0000:03:00.0", "0000:03:00.2")
+	h.NIC("eth0", "0000:03:00.0")
+	h.NIC("eth1", "0000:03:00.2")
+	h.Virtual(discovery.RecordedLink{Name: "br0", Kind: "bridge"})
+	h.Enslave("eth1", "br0")
+	return h
+}
+
+// Switchdev has a physical function in switchdev mode, with the representors of itself towards the host, a virtual
+// function and a subfunction. Their indexes are lower than that of the uplink.
+func Switchdev() *Host {
+	h := NewHost()
+	h.Function("0000:05:00.0")
+	h.VirtualFunctions("0000:05:00.0", "0000:05:00.2")
+	for _, port := range [][2]string{{"eth0", "c1pf0"}, {"eth1", "pf0vf0"}, {"eth2", "pf0sf88"}, {"enp5s0f0np0", "p0"}} {
+		h.NIC(port[0], "0000:05:00.0")
+		h.WriteFiles(h.Dir("0000:05:00.0")+"/net/"+port[0], "phys_port_name="+port[1], "phys_switch_id=c2a9030042ab1e0c")
+	}
+	h.Netlink.EswitchModes = map[discovery.PCIAddress]string{"0000:05:00.0": discovery.EswitchSwitchdev}
+	return h
+}
+
+// OpenVSwitch has the node's address on a bridge of Open vSwitch, and the network card eno1 as its port.
+func OpenVSwitch() *Host {
+	h := NewHost()
+	h.Function("0000:01:00.0")
+	h.Function("0000:02:00.0")
+	h.NIC("eno1", "0000:01:00.0")
+	h.NIC("eno2", "0000:02:00.0")
+	h.Virtual(discovery.RecordedLink{Name: "ovs-system", Kind: kindOpenVSwitch})
+	h.Virtual(discovery.RecordedLink{Name: "br-ex", Kind: kindOpenVSwitch})
+	h.Enslave("eno1", "ovs-system")
+	h.DefaultRoute("br-ex")
+	return h
+}
+
+// kindOpenVSwitch is the link kind of Open vSwitch's bridges and internal ports.
+const kindOpenVSwitch = "openvswitch"
+
+// OddNames has names that neither Kubernetes nor sorting by numbers would like.
+func OddNames() *Host {
+	h := NewHost()
+	h.Function("0000:03:00.0")
+	h.VirtualFunctions("0000:03:00.0", "0000:03:00.2")
+	h.NIC("Eth0", "0000:03:00.0")
+	h.NIC("Eth0_vf.0", "0000:03:00.2")
+	h.Virtual(discovery.RecordedLink{Name: "BOND_1", Kind: "bond"})
+	h.Virtual(discovery.RecordedLink{Name: "Eth0.4094", Kind: "vlan", Parent: h.Link("Eth0").Index, VLANID: 4094})
+	h.Virtual(discovery.RecordedLink{Name: "br_data.1", Kind: "bridge"})
+	h.Enslave("Eth0", "BOND_1")
+	return h
+}
+
+// Virtio has a virtio network card with a virtual function: between the function and its link is the virtio device.
+func Virtio() *Host {
+	h := NewHost()
+	h.FunctionBelow("devices/pci0000:00", "0000:00:04.0", "vendor=0x1af4", "device=0x1041", "numa_node=-1")
+	h.VirtualFunctions("0000:00:04.0", "0000:00:04.1")
+	h.NICOn("ens4", h.Dir("0000:00:04.0")+"/virtio0", "bus/virtio/drivers/virtio_net")
+	h.NICOn("ens4v0", h.Dir("0000:00:04.1")+"/virtio1", "bus/virtio/drivers/virtio_net")
+	return h
+}
+
+// WithoutPCI has a card on USB, which is named after its address, and one that the device tree describes.
+func WithoutPCI() *Host {
+	h := NewHost()
+	h.NICOn("enx0242ac110002", "devices/pci0000:00/0000:00:14.0/usb1/1-4/1-4:1.0", "bus/usb/drivers/cdc_ether")
+	h.NICOn("end0", "devices/platform/soc/1e100000.ethernet", "bus/platform/drivers/dwmac")
+	h.Link("enx0242ac110002").MAC = "02:42:ac:11:00:02"
+	return h
+}

@@ -1,0 +1,123 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// receiveBuffer holds the notifications of a few thousand links.
+const receiveBuffer = 1 << 20
+
+// KernelEvents returns the kernel's notifications of links and routes, and of devices: a function that gets another driver,
+// such as vfio-pci, may have had no link. They are those of the network namespace of the thread that subscribes, which in
+// a process that never changes it is the namespace of the process.
+func KernelEvents() Events {
+	return kernelEvents{}
+}
+
+type kernelEvents struct{}
+
+// Subscribe implements Events.
+func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	err := errors.Join(
+		subscribeLinks(ctx, changed, cancel), subscribeRoutes(ctx, changed, cancel), subscribeUevents(ctx, changed, cancel))
+	if err != nil {
+		cancel(err)
+		return nil, err
+	}
+	broken := make(chan error, 1)
+	context.AfterFunc(ctx, func() { broken <- context.Cause(ctx) })
+	return broken, nil
+}
+
+func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
+	updates := make(chan netlink.LinkUpdate)
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
+		ErrorCallback: failed, ReceiveBufferSize: receiveBuffer})
+	if err != nil {
+		return fmt.Errorf("links: %w", err)
+	}
+	go drain(updates, changed, failed)
+	return nil
+}
+
+func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
+	updates := make(chan netlink.RouteUpdate)
+	err := netlink.RouteSubscribeWithOptions(updates, ctx.Done(), netlink.RouteSubscribeOptions{
+		ErrorCallback: failed, ReceiveBufferSize: receiveBuffer})
+	if err != nil {
+		return fmt.Errorf("routes: %w", err)
+	}
+	go drain(updates, changed, failed)
+	return nil
+}
+
+// drain reports every update, and when the updates end.
+func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFunc) {
+	for range updates {
+		changed()
+	}
+	failed(errors.New("the netlink socket was closed"))
+}
+
+func subscribeUevents(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
+	socket, err := openUevents()
+	if err != nil {
+		return fmt.Errorf("uevents: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = socket.Close() }) // it is only read
+	go func() { failed(readUevents(socket, changed)) }()
+	return nil
+}
+
+// openUevents opens a socket for the messages that the kernel sends to udev.
+func openUevents() (*os.File, error) {
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return nil, err
+	}
+	const kernelGroup = 1 // udev sends to another one
+	err = unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup})
+	if err == nil {
+		err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	if err != nil {
+		_ = unix.Close(socket)
+		return nil, err
+	}
+	return os.NewFile(uintptr(socket), "uevents"), nil
+}
+
+// readUevents reports messages about network devices until they end, and returns why.
+func readUevents(from io.Reader, changed func()) error {
+	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, with a path in front
+	for {
+		length, err := from.Read(message)
+		if err != nil {
+			return fmt.Errorf("cannot read uevents: %w", err)
+		}
+		if isAboutNetwork(message[:length]) {
+			changed()
+		}
+	}
+}
+
+// isAboutNetwork says whether a uevent is one of a subsystem that facts come from. A uevent is ACTION@PATH and variables, each
+// with a zero byte after it.
+func isAboutNetwork(message []byte) bool {
+	for variable := range bytes.SplitSeq(message, []byte{0}) {
+		switch string(variable) {
+		case "SUBSYSTEM=net", "SUBSYSTEM=pci", "SUBSYSTEM=infiniband":
+			return true
+		}
+	}
+	return false
+}

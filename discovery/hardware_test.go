@@ -1,0 +1,166 @@
+package discovery_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// fakeHardware says what it is told to. It prints what it was asked.
+type fakeHardware struct {
+	settings []discovery.VFSettings
+	err      error
+	asked    []string
+}
+
+func (f *fakeHardware) VFs(link int) ([]discovery.VFSettings, error) {
+	f.asked = append(f.asked, fmt.Sprintf("vfs of %d", link))
+	return f.settings, f.err
+}
+
+func (f *fakeHardware) EswitchMode(function discovery.PCIAddress) string {
+	f.asked = append(f.asked, fmt.Sprintf("eswitch of %s", function))
+	return discovery.EswitchLegacy
+}
+
+func (f *fakeHardware) RDMANetns() string {
+	f.asked = append(f.asked, "rdma")
+	return discovery.RDMAExclusive
+}
+
+func TestHardware(t *testing.T) {
+	facts := read(t, discoverytest.SRIOV())
+	want := &discovery.VFSettings{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000}
+	if diff := cmp.Diff(want, byName(t, facts, "enp3s0f0v0").Settings); diff != "" {
+		t.Errorf("settings of a virtual function with an interface (-want +got):\n%s", diff)
+	}
+	if pf := byName(t, facts, "enp3s0f0"); pf.Settings != nil || pf.EswitchMode != "" {
+		t.Errorf("physical function: %+v", pf)
+	}
+	if pf := byName(t, read(t, discoverytest.Switchdev()), "enp5s0f0np0"); pf.EswitchMode != discovery.EswitchSwitchdev {
+		t.Errorf("eswitch mode %q", pf.EswitchMode)
+	}
+	reference := read(t, discoverytest.ReferenceNode())
+	for name, want := range map[discovery.IfName]string{"enp3s0f1v3": discovery.RDMAShared, "enp3s0f0": discovery.RDMAShared, "eno1": "", "br-data": ""} {
+		if got := byName(t, reference, name).RDMANetns; got != want {
+			t.Errorf("%s: RDMA devices are %q, want %q", name, got, want)
+		}
+	}
+}
+
+// What cannot be known is not there, and only what can be known is asked for.
+func TestHardwareThatDoesNotSay(t *testing.T) {
+	two := []discovery.VFSettings{{VLAN: 1}, {VLAN: 2}}
+	for name, test := range map[string]struct {
+		hardware *fakeHardware
+		change   func(h *discoverytest.Host)
+		vlan     int // of the first virtual function; -1 without settings
+		problem  string
+		asked    []string
+	}{
+		"all":          {&fakeHardware{settings: two}, nil, 1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"unsupported":  {&fakeHardware{}, nil, -1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"failing":      {&fakeHardware{err: errors.New("no buffer space")}, nil, -1, "no buffer space", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"one left out": {&fakeHardware{settings: two[:1]}, nil, -1, "there are 2, and the kernel lists 1", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"too many": {&fakeHardware{settings: two}, func(h *discoverytest.Host) {
+			h.WriteFiles(pfDir, "sriov_totalvfs=256", "sriov_numvfs=181")
+		}, -1, "there are 181, and the kernel can list no more than 180", []string{"eswitch of 0000:03:00.0"}},
+		"in a pod": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.Remove("enp3s0f0") }, -1, "", []string{"eswitch of 0000:03:00.0"}},
+		"with rdma": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.RDMA("0000:03:00.3", "mlx5_1") }, 1, "",
+			[]string{"eswitch of 0000:03:00.0", "vfs of 2", "rdma"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := discoverytest.SRIOV()
+			if test.change != nil {
+				test.change(h)
+			}
+			sources := h.Sources()
+			sources.Hardware = test.hardware
+			facts := readFrom(t, sources)
+			if diff := cmp.Diff(test.asked, test.hardware.asked); diff != "" {
+				t.Errorf("asked for (-want +got):\n%s", diff)
+			}
+			vlan := -1
+			for _, d := range slices.Concat(facts.Devices, facts.Orphans) {
+				if d.PCIAddress == "0000:03:00.2" && d.Settings != nil {
+					vlan = d.Settings.VLAN
+				}
+			}
+			if vlan != test.vlan {
+				t.Errorf("VLAN %d, want %d", vlan, test.vlan)
+			}
+			problem := ""
+			if len(facts.Problems) > 0 {
+				problem = facts.Problems[0].String()
+			}
+			if want := test.problem; want != "" {
+				want = "0000:03:00.0: cannot know what is set for the virtual functions (vlan, trust...): " + want
+				if problem != want {
+					t.Errorf("problem %q, want %q", problem, want)
+				}
+			} else if problem != "" {
+				t.Errorf("problem %q", problem)
+			}
+		})
+	}
+}
+
+func TestReadWithoutHardware(t *testing.T) {
+	sources := discoverytest.SRIOV().Sources()
+	sources.Hardware = nil
+	if facts := readFrom(t, sources); len(facts.Devices) != 4 || facts.Devices[2].Settings != nil {
+		t.Errorf("%s", summary(facts))
+	}
+	roundTrip(t, sources)
+}
+
+// The message is one as the kernel's rtnl_fill_vfinfo makes it.
+func TestSettingsInAMessage(t *testing.T) {
+	vf := func(list *nl.RtAttr, mac string, vlan, qos, spoofCheck, trust, state, minimum, maximum uint32) {
+		info := list.AddRtAttr(nl.IFLA_VF_INFO, nil)
+		info.AddRtAttr(nl.IFLA_VF_MAC, append(words(7), append([]byte(mac), make([]byte, 32-len(mac))...)...))
+		info.AddRtAttr(nl.IFLA_VF_VLAN, words(7, vlan, qos))
+		info.AddRtAttr(nl.IFLA_VF_RATE, words(7, minimum, maximum))
+		info.AddRtAttr(nl.IFLA_VF_SPOOFCHK, words(7, spoofCheck))
+		info.AddRtAttr(nl.IFLA_VF_LINK_STATE, words(7, state))
+		info.AddRtAttr(nl.IFLA_VF_TRUST, words(7, trust))
+	}
+	list := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nil)
+	vf(list, "\x02\x00\x00\x00\x03\x02", 100, 3, 0, 1, 1, 100, 1000)
+	vf(list, "\x00\x00\x00\x00\x00\x00", 0, 0, 1, 1<<32-1, 2, 0, 0) // the driver does not know of trust
+	vf(list, "\x00\x00\x00\x00\x00\x00", 0, 0, 0, 0, 9, 0, 1<<32-1)
+	message := slices.Concat(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(),
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("enp3s0f0")).Serialize(), list.Serialize())
+	got, err := discovery.SettingsIn(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []discovery.VFSettings{
+		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000},
+		{SpoofCheck: true, LinkState: "disable"},
+		{MaxTxRate: 1<<32 - 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := discovery.SettingsIn(append(message, 200, 0, 1, 0)); err == nil {
+		t.Error("an attribute that is cut off was understood")
+	}
+}
+
+// words are numbers as the kernel's structures have them.
+func words(numbers ...uint32) []byte {
+	var bytes []byte
+	for _, n := range numbers {
+		bytes = append(bytes, nl.Uint32Attr(n)...)
+	}
+	return bytes
+}

@@ -1,0 +1,141 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// What a question about links is to be answered with: RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS of the kernel's
+// include/uapi/linux/rtnetlink.h.
+const (
+	filterVF        = 1 << 0
+	filterSkipStats = 1 << 3
+)
+
+// kernel is the netlink of one network namespace.
+type kernel struct {
+	*netlink.Handle
+	links nl.SocketHandle
+}
+
+// openKernel opens the netlink of the calling thread's network namespace.
+func openKernel() (*kernel, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
+	socket, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
+	return &kernel{Handle: handle, links: nl.SocketHandle{Socket: socket}}, nil
+}
+
+// Close closes the sockets.
+func (k *kernel) Close() {
+	k.Handle.Close()
+	k.links.Close()
+}
+
+// LinkList implements LinkLister. Unlike that of the Handle it does not ask for virtual functions, whose statistics some
+// drivers have to ask their firmware for, one by one, and which may not fit; see maxListedVFs.
+func (k *kernel) LinkList() ([]netlink.Link, error) {
+	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
+	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
+		return nil, dumpErr
+	}
+	links := make([]netlink.Link, 0, len(messages))
+	for _, message := range messages {
+		link, err := netlink.LinkDeserialize(nil, message)
+		if err != nil {
+			return nil, fmt.Errorf("cannot understand the kernel's list of links: %w", err)
+		}
+		links = append(links, link)
+	}
+	return links, dumpErr
+}
+
+// VFs implements Hardware.
+func (k *kernel) VFs(link int) ([]VFSettings, error) {
+	messages, err := k.get(unix.NLM_F_ACK, link, filterVF|filterSkipStats)
+	if err != nil {
+		return nil, err
+	}
+	if len(messages) != 1 {
+		return nil, fmt.Errorf("the kernel answered with %d links", len(messages))
+	}
+	return settingsIn(messages[0])
+}
+
+// get asks for one link, or for all of them.
+func (k *kernel) get(flags, link int, filter uint32) ([][]byte, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, flags)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: &k.links}
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = int32(link)
+	request.AddData(header)
+	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))
+	return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+}
+
+// settingsIn returns what a message about a link says of virtual functions.
+func settingsIn(message []byte) ([]VFSettings, error) {
+	link, err := netlink.LinkDeserialize(nil, message)
+	if err != nil {
+		return nil, fmt.Errorf("cannot understand what the kernel says of them: %w", err)
+	}
+	var list []VFSettings
+	for _, vf := range link.Attrs().Vfs {
+		settings := VFSettings{VLAN: vf.Vlan, QoS: vf.Qos, Trust: vf.Trust == 1, SpoofCheck: vf.Spoofchk,
+			LinkState: vfLinkState(vf.LinkState), MinTxRate: int(vf.MinTxRate), MaxTxRate: int(vf.MaxTxRate)}
+		if len(vf.Mac) > 0 && !isSpecial(vf.Mac) {
+			settings.MAC = vf.Mac.String()
+		}
+		list = append(list, settings)
+	}
+	return list, nil
+}
+
+// vfLinkState returns the name, as ip(8) has it, of a value of IFLA_VF_LINK_STATE.
+func vfLinkState(state uint32) string {
+	switch state {
+	case unix.IFLA_VF_LINK_STATE_AUTO:
+		return "auto"
+	case unix.IFLA_VF_LINK_STATE_ENABLE:
+		return "enable"
+	case unix.IFLA_VF_LINK_STATE_DISABLE:
+		return "disable"
+	}
+	return ""
+}
+
+// EswitchMode implements Hardware. Nearly all machines have no such switch, and some no devlink.
+func (k *kernel) EswitchMode(function PCIAddress) string {
+	device, err := k.DevLinkGetDeviceByName("pci", string(function))
+	if err != nil {
+		return ""
+	}
+	if mode := device.Attrs.Eswitch.Mode; mode == EswitchLegacy || mode == EswitchSwitchdev {
+		return mode
+	}
+	return ""
+}
+
+// RDMANetns implements Hardware. The mode is one of the whole machine, so any namespace may be asked.
+func (k *kernel) RDMANetns() string {
+	handle, err := netlink.NewHandle(unix.NETLINK_RDMA)
+	if err != nil {
+		return ""
+	}
+	defer handle.Close()
+	if mode, err := handle.RdmaSystemGetNetnsMode(); err == nil && (mode == RDMAShared || mode == RDMAExclusive) {
+		return mode
+	}
+	return ""
+}

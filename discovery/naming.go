@@ -1,0 +1,29 @@
+package discovery
+
+import "slices"
+
+// Named returns the facts with other names for PCI functions: physical functions and NICs get theirs, virtual functions
+// follow their physical function. It keeps the names under which devices are known when interfaces are renamed. Names of
+// functions that are not in the facts are ignored. The receiver is not changed.
+func (f Facts) Named(names map[PCIAddress]IfName) Facts {
+	devices := make(map[string]Device, len(f.Devices))
+	renamed := map[PCIAddress]IfName{}
+	for _, d := range f.Devices {
+		if name, ok := names[d.PCIAddress]; ok && d.PFAddress == "" && name != d.Name {
+			d.Name = name
+			renamed[d.PCIAddress] = name
+		}
+		devices[d.identity()] = d
+	}
+	if len(renamed) == 0 {
+		return f
+	}
+	for id, d := range devices {
+		if name, ok := renamed[d.PFAddress]; ok {
+			devices[id] = d.of(name)
+		}
+	}
+	named := Facts{Orphans: f.Orphans, Problems: slices.Clone(f.Problems)}
+	named.add(devices, nil)
+	return named
+}
