@@ -15,7 +15,9 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -35,11 +37,12 @@ const (
 func TestPoliciesAreAccepted(t *testing.T) {
 	for _, file := range []string{"policies.yaml", samplePolicies} {
 		for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, file)) {
-			for _, problem := range policyapi.Validate(p) {
+			problems, remarks := policy.Check(p)
+			for _, problem := range problems {
 				t.Errorf("%s, %s: %v", file, p.Name, problem)
 			}
-			if err := policy.CheckSelector(p.Spec.Selector.CEL); err != nil {
-				t.Errorf("%s, %s: %v", file, p.Name, err)
+			for _, remark := range remarks {
+				t.Errorf("%s, %s: %s", file, p.Name, remark)
 			}
 		}
 	}
@@ -94,63 +97,43 @@ func TestDefinitionsAreTaken(t *testing.T) {
 
 // TestCustomResourcesPassTheirDefinitions runs what the API server runs: defaults, the schema, the CEL rules.
 func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
-	definitions := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	definitions := map[string]definition{}
 	for _, file := range files(t, "crds/*.yaml") {
 		crd := find[*apiextensionsv1.CustomResourceDefinition](t, file)
-		definitions[crd.Spec.Names.Kind] = crd
+		definitions[crd.Spec.Names.Kind] = newDefinition(t, crd)
 	}
 	for _, file := range []string{"policies.yaml", samplePolicies, sampleTopologies} {
 		for _, document := range documents(t, file) {
-			var object map[string]any
-			if err := yaml.UnmarshalStrict(document, &object); err != nil {
-				t.Fatal(err)
-			}
+			object := decode(t, document)
 			kind := object["kind"].(string)
-			if definitions[kind] == nil {
+			judge, defined := definitions[kind]
+			if !defined {
 				t.Fatalf("%s: there is no definition of %s", file, kind)
 			}
-			for _, problem := range admit(t, definitions[kind], object) {
+			for _, problem := range judge.admit(t, object) {
 				t.Errorf("%s, %s: %v", file, object["metadata"], problem)
 			}
 		}
 	}
 }
 
-// TestDefinitionsJudgeByTheirRules: rules must also hold where optional fields are left out.
-func TestDefinitionsJudgeByTheirRules(t *testing.T) {
-	const policyCRD, topologyCRD = "crds/networking.dra.io_deviceexposurepolicies.yaml", "crds/networking.dra.io_networktopologies.yaml"
+// TestDefinitionOfTopologiesJudges: for that of policies there is a corpus.
+func TestDefinitionOfTopologiesJudges(t *testing.T) {
+	topologies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, "crds/networking.dra.io_networktopologies.yaml"))
 	tests := map[string]struct {
-		definition string
-		spec       string
-		want       string // is contained in the only problem; empty: there is none
+		spec string
+		want string // is contained in the only problem; empty: there is none
 	}{
-		"exclusive by one word": {policyCRD,
-			`{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`, ""},
-		"shared by one word": {policyCRD,
-			`{selector: {cel: "true"}, exposure: {allowMultipleAllocations: true, supportedCNIPlugins: [{name: macvlan}]}}`, ""},
-		"neither word": {policyCRD,
-			`{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: macvlan}]}}`, ""},
-		"shared by exclusive plugins": {policyCRD,
-			`{selector: {cel: "true"}, exposure: {allowMultipleAllocations: true, supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`,
-			"every plugin is exclusive"},
-		"mixed without capacity": {policyCRD,
-			`{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: macvlan}]}}`,
-			"need allowMultipleAllocations: true and a capacity"},
-		"steps in order": {topologyCRD,
+		"steps in order": {
 			`{steps: [{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a]}]}`, ""},
-		"steps out of order": {topologyCRD,
+		"steps out of order": {
 			`{steps: [{name: b, type: tuning, dependOn: [a]}, {name: a, type: macvlan, selector: {cel: "true"}}]}`, "must stand after"},
-		"a step after itself": {topologyCRD, `{steps: [{name: b, type: tuning, dependOn: [b]}]}`, "must stand after"},
+		"a step after itself": {`{steps: [{name: b, type: tuning, dependOn: [b]}]}`, "must stand after"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			crd := find[*apiextensionsv1.CustomResourceDefinition](t, test.definition)
-			var spec map[string]any
-			if err := yaml.UnmarshalStrict([]byte(test.spec), &spec); err != nil {
-				t.Fatal(err)
-			}
-			problems := admit(t, crd, map[string]any{
-				"apiVersion": topologyapi.GroupVersion().String(), "kind": crd.Spec.Names.Kind, "metadata": map[string]any{"name": "x"}, "spec": spec,
+			problems := topologies.admit(t, map[string]any{
+				"apiVersion": topologyapi.GroupVersion().String(), "kind": "NetworkTopology", "metadata": map[string]any{"name": "x"}, "spec": decode(t, []byte(test.spec)),
 			})
 			got := fmt.Sprint(problems)
 			if test.want == "" && len(problems) > 0 || test.want != "" && (len(problems) != 1 || !strings.Contains(got, test.want)) {
@@ -160,7 +143,28 @@ func TestDefinitionsJudgeByTheirRules(t *testing.T) {
 	}
 }
 
-func admit(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, object map[string]any) field.ErrorList {
+// decode reads YAML as the API server does: numbers are integers where they can be.
+func decode(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// definition is the definition of a resource as the API server holds it.
+type definition struct {
+	structural *schema.Structural
+	validator  validation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func newDefinition(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) definition {
 	t.Helper()
 	var internal apiextensions.CustomResourceValidation
 	err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(crd.Spec.Versions[0].Schema, &internal, nil)
@@ -175,11 +179,17 @@ func admit(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, object m
 	if err != nil {
 		t.Fatal(err)
 	}
-	defaulting.Default(object, structural)
-	problems := validation.ValidateCustomResource(nil, object, validator)
-	rules, _ := cel.NewValidator(structural, true, celconfig.PerCallLimit).
-		Validate(t.Context(), nil, structural, object, nil, celconfig.RuntimeCELCostBudget)
-	return append(problems, rules...)
+	return definition{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
+}
+
+// admit gives an object its defaults and runs the schema and the CEL rules.
+func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
+	t.Helper()
+	defaulting.Default(object, d.structural)
+	problems := validation.ValidateCustomResource(nil, object, d.validator)
+	problems = append(problems, listtype.ValidateListSetsAndMaps(nil, d.structural, object)...)
+	broken, _ := d.rules.Validate(t.Context(), nil, d.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	return append(problems, broken...)
 }
 
 // TestSamplesFitTogether: every class that a pod asks for is one of a topology, every root step has a template, its device

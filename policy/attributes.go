@@ -1,6 +1,11 @@
 package policy
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
@@ -11,56 +16,188 @@ import (
 const (
 	// LegacyPCIeRoot is published beside the standard resource.kubernetes.io/pcieRoot, with the same value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// SupportedCNIs is the attribute that lists the CNI plugins for people, with a comma before and after each. Classes
-	// use the booleans in v1alpha1.CNIDomain.
+	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a string for people, with a comma before
+	// and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list attributes it is a
+	// list, for classes too, and there are no booleans.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
 )
+
+// own begins the names of the driver's own attributes.
+const own resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/"
 
 // MaxString is the greatest length of a string attribute, in bytes.
 const MaxString = resourceapi.DeviceAttributeMaxValueLength
 
+// attribute is an attribute of a device.
+type attribute struct {
+	name resourceapi.QualifiedName
+	// value is a string, an int64 or a bool.
+	value     any
+	published publication
+}
+
+// forAPI returns the value as the API has it.
+func (a attribute) forAPI() resourceapi.DeviceAttribute {
+	switch value := a.value.(type) {
+	case string:
+		return resourceapi.DeviceAttribute{StringValue: &value}
+	case int64:
+		return resourceapi.DeviceAttribute{IntValue: &value}
+	case bool:
+		return resourceapi.DeviceAttribute{BoolValue: &value}
+	}
+	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.value)) // impossible: text, list, number and boolean make values
+}
+
+// publication says whether an attribute is published.
+type publication int
+
+const (
+	// never is for attributes that only policies see.
+	never publication = iota
+	// sometimes is for attributes that are published where they are facts. An empty pcieRoot or a numaNode of a device
+	// without affinity would satisfy a claim's matchAttribute.
+	sometimes
+	always
+)
+
+// facts is sometimes if these are facts of the device, else never.
+func facts(these bool) publication {
+	if these {
+		return sometimes
+	}
+	return never
+}
+
+// vocabulary returns all attributes of a device. OperState is not published, nor what else goes with it: it changes whenever
+// a cable does, or a device comes back from a pod, and every change would be a write.
+func vocabulary(d *discovery.Device) []attribute {
+	vf := cmp.Or(d.Settings, &discovery.VFSettings{})
+	return []attribute{
+		{own + "type", text(d.Type), always},
+		{own + "kind", text(d.Kind), never},
+		{own + "ifName", text(d.Name), always},
+		{own + "interface", text(d.Interface), never},
+		{own + "altNames", list(d.AltNames), never},
+		{own + "mac", text(ownMAC(d)), always},
+		{own + "mtu", number(d.MTU), always},
+		{own + "linkSpeed", number(d.LinkSpeed), always},
+		{own + "operState", text(d.OperState), never},
+		{own + "adminUp", boolean(d.AdminUp), never},
+		{own + "carrier", boolean(d.Carrier), never},
+		{own + "defaultRoute", boolean(d.DefaultRoute), never},
+		{own + "masterBridge", text(d.Master), always},
+		{own + "masterKind", text(d.MasterKind), never},
+		{own + "parent", text(d.Parent), never},
+		{own + "vlanID", number(d.VLANID), never},
+		{own + "bridgeName", text(d.BridgeName), facts(d.Type == discovery.TypeBridge)},
+		{own + "bridgeType", text(d.BridgeType), facts(d.Type == discovery.TypeBridge)},
+		{own + "vlanFiltering", boolean(d.VLANFiltering), facts(d.Type == discovery.TypeBridge)},
+
+		{own + "pciAddress", text(d.PCIAddress), always},
+		{own + "numaNode", number(d.NUMANode), facts(d.NUMANode >= 0)},
+		{own + "vendor", text(d.Vendor), always},
+		{own + "product", text(d.Product), always},
+		{own + "driver", text(d.Driver), always},
+		{own + "rdma", boolean(d.RDMA), always},
+		{own + "rdmaDevices", list(d.RDMADevices), never},
+		{own + "rdmaNetns", text(d.RDMANetns), never},
+		{own + "portName", text(d.PortName), never},
+		{own + "switchID", text(d.SwitchID), never},
+		{own + "representor", boolean(d.Representor), never},
+
+		{own + "sriovCapable", boolean(d.SRIOVCapable), always},
+		{own + "totalVFs", number(d.TotalVFs), never},
+		{own + "numVFs", number(d.NumVFs), always},
+		{own + "eswitchMode", text(d.EswitchMode), never},
+		{own + "pfName", text(d.PFName), always},
+		{own + "pfAddress", text(d.PFAddress), never},
+		{own + "vfIndex", number(d.VFIndex), always},
+		{own + "vfMAC", text(vf.MAC), never},
+		{own + "vfVLAN", number(vf.VLAN), never},
+		{own + "vfQoS", number(vf.QoS), never},
+		{own + "vfTrust", boolean(vf.Trust), never},
+		{own + "vfSpoofCheck", boolean(vf.SpoofCheck), never},
+		{own + "vfLinkState", text(vf.LinkState), never},
+		{own + "vfMinTxRate", number(vf.MinTxRate), never},
+		{own + "vfMaxTxRate", number(vf.MaxTxRate), never},
+
+		{LegacyPCIeRoot, text(d.PCIeRoot), facts(d.PCIeRoot != "")},
+		{deviceattribute.StandardDeviceAttributePCIeRoot, text(d.PCIeRoot), facts(d.PCIeRoot != "")},
+		{deviceattribute.StandardDeviceAttributePCIBusID, text(d.PCIAddress), facts(d.PCIAddress != "")},
+		{deviceattribute.StandardDeviceAttributeNUMANode, number(d.NUMANode), facts(d.NUMANode >= 0)},
+	}
+}
+
 // Attributes returns the whole vocabulary for a device, as selectors of policies see it. Every name has a value on every
 // device: an absent string is "", an absent boolean false, vfIndex, numaNode and vlanID are -1 and other numbers 0.
+//
+// All devices, in the domain of the driver:
+//
+//	type           pf, vf, nic, bridge, vlan, bond, or else the kernel's link kind
+//	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
+//	ifName         the device's name: of a virtual function <pf>v<index>, else that of the interface
+//	interface      the present name of the interface; empty where there is none, as with userspace drivers
+//	altNames       its alternative names, with a comma before and after each: altNames.contains(",data0,")
+//	mac            its address, unless it has that of one of its ports
+//	mtu            in bytes
+//	linkSpeed      in Mbit/s; 0 if unknown, and of bridges
+//	operState      up, down, dormant, lowerlayerdown...
+//	adminUp        whether it was set up
+//	carrier        whether the medium works
+//	defaultRoute   whether the node's own traffic goes over it
+//	masterBridge   what it is a port of: a bridge, bond, vrf...
+//	masterKind     and the kind of that
+//	parent         what a VLAN, macvlan... stands on
+//	vlanID         of a VLAN
+//	bridgeName     the same as ifName, of bridges only
+//	bridgeType     linux or ovs
+//	vlanFiltering  whether a bridge tells VLANs apart
+//
+// Hardware:
+//
+//	pciAddress     0000:03:00.2; also resource.kubernetes.io/pciBusID
+//	numaNode       also resource.kubernetes.io/numaNode
+//	vendor         PCI id, 15b3
+//	product        PCI id, 101e
+//	driver         mlx5_core, vfio-pci...
+//	rdma           whether it has RDMA devices
+//	rdmaDevices    their names, as those of altNames: ",mlx5_0,"
+//	rdmaNetns      shared or exclusive, of devices with RDMA
+//	portName       name of the port of the card: p0, pf0vf1...
+//	switchID       the same for all ports of one switch in hardware
+//	representor    whether it is the switch's end of the connection to a function
+//
+// The PCI root complex is only in resource.kubernetes.io/pcieRoot and device.k8s.io/pcieRoot.
+//
+// Physical and virtual functions; vfMAC and on are what was set through the physical function, and as if absent where its
+// driver does not say:
+//
+//	sriovCapable   whether it can have virtual functions
+//	totalVFs       how many it can have
+//	numVFs         how many it has
+//	eswitchMode    legacy or switchdev
+//	pfName         of a virtual function, the ifName of its physical function
+//	pfAddress      and the PCI address of that
+//	vfIndex        of a virtual function
+//	vfMAC          address
+//	vfVLAN         VLAN that its traffic is tagged with
+//	vfQoS          priority in that tag
+//	vfTrust        whether it may change its address and receive everything
+//	vfSpoofCheck   whether it can only send from its own address
+//	vfLinkState    auto, enable or disable
+//	vfMinTxRate    in Mbit/s
+//	vfMaxTxRate    in Mbit/s
 func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		name("type"):          text(d.Type),
-		name("ifName"):        text(d.Name),
-		name("mac"):           text(ownMAC(d)),
-		name("mtu"):           number(d.MTU),
-		name("linkSpeed"):     number(d.LinkSpeed),
-		name("operState"):     text(d.OperState),
-		name("adminUp"):       boolean(d.AdminUp),
-		name("carrier"):       boolean(d.Carrier),
-		name("kind"):          text(d.Kind),
-		name("pciAddress"):    text(d.PCIAddress),
-		name("numaNode"):      number(d.NUMANode),
-		name("vendor"):        text(d.Vendor),
-		name("product"):       text(d.Product),
-		name("driver"):        text(d.Driver),
-		name("rdma"):          boolean(d.RDMA),
-		name("sriovCapable"):  boolean(d.SRIOVCapable),
-		name("totalVFs"):      number(d.TotalVFs),
-		name("numVFs"):        number(d.NumVFs),
-		name("pfName"):        text(d.PFName),
-		name("vfIndex"):       number(d.VFIndex),
-		name("bridgeName"):    text(d.BridgeName),
-		name("bridgeType"):    text(d.BridgeType),
-		name("vlanFiltering"): boolean(d.VLANFiltering),
-		name("masterBridge"):  text(d.Master),
-		name("masterKind"):    text(d.MasterKind),
-		name("parent"):        text(d.Parent),
-		name("vlanID"):        number(d.VLANID),
-		name("defaultRoute"):  boolean(d.DefaultRoute),
+	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, a := range vocabulary(&d) {
+		attributes[a.name] = a.forAPI()
 	}
-	attributes[LegacyPCIeRoot] = text(d.PCIeRoot)
-	attributes[deviceattribute.StandardDeviceAttributePCIeRoot] = text(d.PCIeRoot)
-	attributes[deviceattribute.StandardDeviceAttributePCIBusID] = text(d.PCIAddress)
-	attributes[deviceattribute.StandardDeviceAttributeNUMANode] = number(d.NUMANode)
 	return attributes
 }
 
 // ownMAC is empty for an address that the device has from others.
-func ownMAC(d discovery.Device) string {
+func ownMAC(d *discovery.Device) string {
 	if d.InheritedMAC {
 		return ""
 	}
@@ -68,29 +205,12 @@ func ownMAC(d discovery.Device) string {
 }
 
 // Published returns the attributes with which a device is published: those of AlwaysPublished, and of the others those
-// that are facts of this device. An empty pcieRoot or a numaNode of a device without affinity would satisfy a claim's
-// matchAttribute, so they are not published. Nor is operState, which only policies see: it changes whenever a cable does, or
-// a device comes back from a pod, and every change would be a write.
+// that are facts of this device.
 func Published(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	all := Attributes(d)
-	published := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for _, n := range AlwaysPublished() {
-		published[n] = all[n]
-	}
-	bridge := d.Type == discovery.TypeBridge
-	for n, fact := range map[resourceapi.QualifiedName]bool{
-		name("numaNode"):      d.NUMANode >= 0,
-		name("bridgeName"):    bridge,
-		name("bridgeType"):    bridge,
-		name("vlanFiltering"): bridge,
-		LegacyPCIeRoot:        d.PCIeRoot != "",
-		deviceattribute.StandardDeviceAttributePCIeRoot: d.PCIeRoot != "",
-		deviceattribute.StandardDeviceAttributePCIBusID: d.PCIAddress != "",
-		deviceattribute.StandardDeviceAttributeNUMANode: d.NUMANode >= 0,
-	} {
-		if fact {
-			published[n] = all[n]
-		}
+	attributes := slices.DeleteFunc(vocabulary(&d), func(a attribute) bool { return a.published == never })
+	published := make(map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, len(attributes))
+	for _, a := range attributes {
+		published[a.name] = a.forAPI()
 	}
 	return published
 }
@@ -98,32 +218,34 @@ func Published(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.Dev
 // AlwaysPublished returns the names of the attributes that every published device has, if only as "" or 0. Selectors of
 // device classes may read these, and no others, without a guard.
 func AlwaysPublished() []resourceapi.QualifiedName {
-	return []resourceapi.QualifiedName{name("type"), name("ifName"), name("pfName"), name("vfIndex"), name("numVFs"),
-		name("driver"), name("vendor"), name("product"), name("pciAddress"), name("linkSpeed"), name("mtu"), name("mac"),
-		name("rdma"), name("sriovCapable"), name("masterBridge")}
-}
-
-// name returns the qualified name of one of the driver's own attributes.
-func name(id string) resourceapi.QualifiedName {
-	return resourceapi.QualifiedName(v1alpha1.QualifiedName(id))
-}
-
-// text returns a string attribute. A string that no attribute can hold counts as absent.
-func text[S ~string](s S) resourceapi.DeviceAttribute {
-	value := string(s)
-	if len(value) > MaxString {
-		value = ""
+	var names []resourceapi.QualifiedName
+	for _, a := range vocabulary(&discovery.Device{}) {
+		if a.published == always {
+			names = append(names, a.name)
+		}
 	}
-	return resourceapi.DeviceAttribute{StringValue: &value}
+	return names
 }
 
-// number returns an integer attribute.
-func number(n int) resourceapi.DeviceAttribute {
-	value := int64(n)
-	return resourceapi.DeviceAttribute{IntValue: &value}
+// text returns a string. One that no attribute can hold counts as absent.
+func text[S ~string](s S) any {
+	if len(s) > MaxString {
+		return ""
+	}
+	return string(s)
 }
 
-// boolean returns a boolean attribute.
-func boolean(b bool) resourceapi.DeviceAttribute {
-	return resourceapi.DeviceAttribute{BoolValue: &b}
+// list returns a string with names that contains() finds: with a comma before and after each. It may be longer than a
+// published one.
+func list(names []string) any {
+	if len(names) == 0 {
+		return ""
+	}
+	return "," + strings.Join(names, ",") + ","
 }
+
+// number returns an integer.
+func number(n int) any { return int64(n) }
+
+// boolean returns a boolean.
+func boolean(b bool) any { return b }

@@ -54,7 +54,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		if exclusive && e.AllowMultipleAllocations {
 			request = nil // it is for those that share; the exclusive plugins take all
 		}
-		entry.Capacity = append(entry.Capacity, Capacity{Name: counter, Value: c.Value.DeepCopy(), RequestPolicy: request})
+		entry.Capacity = append(entry.Capacity, Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
 	}
 	return entry
 }
@@ -63,10 +63,8 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for _, plugin := range plugins {
-		for counter, value := range plugin.ConsumePerAllocation {
-			if amount, err := v1alpha1.Amount(value); err == nil {
-				amounts[counter] = amount
-			}
+		for counter, amount := range plugin.ConsumePerAllocation {
+			amounts[counter] = amount.Quantity.DeepCopy()
 		}
 	}
 	return amounts
@@ -80,16 +78,26 @@ func requestPolicy(p *v1alpha1.RequestPolicy, consume map[string]resource.Quanti
 	}
 	var translated resourceapi.CapacityRequestPolicy
 	if p != nil {
-		q := p.DeepCopy()
-		translated.Default, translated.ValidValues = q.Default, q.ValidValues
-		if q.ValidRange != nil {
-			translated.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: q.ValidRange.Min, Max: q.ValidRange.Max, Step: q.ValidRange.Step}
+		translated.Default = quantity(p.Default)
+		for i := range p.ValidValues {
+			translated.ValidValues = append(translated.ValidValues, *quantity(&p.ValidValues[i]))
+		}
+		if r := p.ValidRange; r != nil {
+			translated.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: quantity(r.Min), Max: quantity(r.Max), Step: quantity(r.Step)}
 		}
 	}
 	if translated.Default == nil && consumed {
 		translated.Default = &amount
 	}
 	return &translated
+}
+
+// quantity returns a copy of an amount; nil for none.
+func quantity(a *v1alpha1.Amount) *resource.Quantity {
+	if a == nil {
+		return nil
+	}
+	return new(a.Quantity.DeepCopy())
 }
 
 // additionalAttributes translates the attributes that a policy adds.

@@ -3,7 +3,9 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,8 +33,8 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 	}
 	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 	devices := slices.SortedFunc(slices.Values(facts.Devices), func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
-	for _, d := range devices {
-		decision.Devices = append(decision.Devices, decide(d, rules))
+	for i, answers := range ask(devices, rules) {
+		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
 	for _, r := range rules {
 		decision.Problems = append(decision.Problems, r.problems...)
@@ -76,9 +78,8 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
 	case r.broken != nil:
 		r.problem("", "exposes nothing: %v", r.broken)
-	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations:
-		r.warnOfSharedPlugins()
-		if remark := v1alpha1.BandwidthRemark(p.Spec.Exposure); remark != "" {
+	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // on those that are shared, slices.Build remarks
+		for _, remark := range v1alpha1.Remarks(p) {
 			r.problem("", "%s", remark)
 		}
 	}
@@ -97,16 +98,6 @@ func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	return s.Matches(labels.Set(node.Labels)), nil
 }
 
-// warnOfSharedPlugins reports plugins that would share a device that is exclusive.
-func (r *rule) warnOfSharedPlugins() {
-	for _, p := range r.policy.Spec.Exposure.SupportedCNIPlugins {
-		if !p.Exclusive {
-			r.problem("", "plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: "+
-				"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name)
-		}
-	}
-}
-
 // excludes says whether the policy hides what it matches.
 func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
@@ -122,14 +113,47 @@ func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
 	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
 }
 
-// decide decides on one device. The rules are sorted by name.
-func decide(d discovery.Device, rules []*rule) DeviceDecision {
+// answer is what a policy's expression says of a device.
+type answer struct {
+	matches bool
+	err     error
+}
+
+// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of the work
+// of Resolve, so all processors share it.
+func ask(devices []discovery.Device, rules []*rule) [][]answer {
+	answers := make([][]answer, len(devices))
+	workers := runtime.GOMAXPROCS(0)
+	var group sync.WaitGroup
+	for worker := range workers {
+		group.Go(func() {
+			for i := worker; i < len(devices); i += workers {
+				device := variablesOf(&devices[i])
+				answers[i] = make([]answer, len(rules))
+				for j, r := range rules {
+					if r.asks() {
+						answers[i][j].matches, answers[i][j].err = r.selector.matches(device)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	return answers
+}
+
+// asks says whether the policy's expression is asked about devices.
+func (r *rule) asks() bool {
+	return !r.elsewhere && r.invalid == nil && r.broken == nil
+}
+
+// decide decides on one device. The rules are sorted by name, and the answers are theirs.
+func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
-	attributes := Attributes(d)
 	var candidates []int
 	hiddenBy := -1
 	for i, r := range rules {
-		matches, reason := r.judge(d, func() (bool, error) { return r.selector.matches(attributes) })
+		matches, reason := r.judge(d, answers[i])
 		decision.Reasons[i] = reason
 		switch {
 		case matches && r.excludes() && hiddenBy < 0:
@@ -166,7 +190,7 @@ func decide(d discovery.Device, rules []*rule) DeviceDecision {
 }
 
 // judge says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
-func (r *rule) judge(d discovery.Device, evaluate func() (bool, error)) (bool, Reason) {
+func (r *rule) judge(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:
 		return false, r.reason(OtherNodes, "nodeSelector does not match the node's labels")
@@ -175,15 +199,14 @@ func (r *rule) judge(d discovery.Device, evaluate func() (bool, error)) (bool, R
 	case r.broken != nil:
 		return r.excludes(), r.reason(Failed, "%v", r.broken)
 	}
-	matches, err := evaluate()
 	switch {
-	case err != nil:
+	case a.err != nil:
 		if !r.evaluationFailed {
 			r.evaluationFailed = true
-			r.problem(string(d.Name), "%v", err)
+			r.problem(string(d.Name), "%v", a.err)
 		}
-		return r.excludes(), r.reason(Failed, "%v", err)
-	case !matches:
+		return r.excludes(), r.reason(Failed, "%v", a.err)
+	case !a.matches:
 		return false, r.reason(NoMatch, "the expression is false")
 	case r.excludes():
 		return true, r.reason(Excludes, "the expression is true")

@@ -2,12 +2,12 @@ package policy
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/google/cel-go/common/types"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
@@ -33,16 +33,13 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return selector{result}, nil
 }
 
-// matches evaluates the expression on a device with the whole vocabulary.
-func (s selector) matches(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) (bool, error) {
-	match, _, err := s.result.DeviceMatches(context.Background(), dracel.Device{
-		Driver:     v1alpha1.AttributeDomain,
-		Attributes: attributes,
-	})
+// matches evaluates the expression on a device.
+func (s selector) matches(device variables) (bool, error) {
+	result, _, err := s.result.Program.Eval(map[string]any(device))
 	if err != nil {
 		return false, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
 	}
-	return match, nil
+	return result == types.True, nil
 }
 
 // CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, and read

@@ -125,8 +125,8 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 // held returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be its share
 // now. The scheduler counts it by what is published.
 func (b *builder) held(pool, name string) (int64, bool) {
-	amount, held := b.features.Held[EntryID{Pool: pool, Name: name}]
-	return amount, held
+	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
+	return holding.Bandwidth, held
 }
 
 // setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once and

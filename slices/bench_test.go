@@ -25,7 +25,7 @@ func big(n int) ([]discovery.Device, []string) {
 }
 
 func sizes(b *testing.B, run func(*testing.B, []discovery.Device, []v1alpha1.DeviceExposurePolicy, draslices.Result)) {
-	for _, n := range []int{16, 128, 512, 2048} {
+	for _, n := range []int{16, 128, 512, 1024, 2048} {
 		b.Run(fmt.Sprintf("vfs=%d", n), func(b *testing.B) {
 			devices, specs := big(n)
 			b.ReportAllocs()
@@ -65,33 +65,49 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function: on a free node, and if all are
-// in use but the last.
+// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function, which is published once or in
+// two tiers of bandwidth: on a free node, where it is in the first pool, and if all are in use but the last of the last pool.
 func BenchmarkAllocate(b *testing.B) {
-	for _, where := range []string{"first", "last"} {
-		b.Run(where, func(b *testing.B) {
-			sizes(b, func(b *testing.B, _ []discovery.Device, _ []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
-				s := newScheduler(b, result)
-				var functions []draslices.Entry
-				for _, e := range result.Entries {
-					if e.Device.PFName != "" {
-						functions = append(functions, e)
+	for _, kind := range []string{"whole", "tiers"} {
+		for _, where := range []string{"first", "last"} {
+			b.Run(kind+"/"+where, func(b *testing.B) {
+				sizes(b, func(b *testing.B, devices []discovery.Device, _ []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
+					wanted := wish{plugin: "sriov"}
+					if kind == "tiers" {
+						tiers := vf(`{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", requestPolicy: {default: "100", validValues: ["100", "190"]}}}}`)
+						result = build(b, devices, macvlanPolicy, ipvlanPolicy, passthroughPolicy, tiers)
+						wanted.stock, wanted.amount = "bandwidth", 190
 					}
-				}
-				if where == "last" {
-					for _, e := range functions[:len(functions)-1] {
-						s.claims[e.Name] = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-							Results: []resourceapi.DeviceRequestAllocationResult{{Driver: v1alpha1.AttributeDomain, Pool: e.Pool, Device: e.Name}}}}
-					}
-				}
-				for b.Loop() {
-					devices, keys := s.cycle(s.claim("sriov"))
-					if len(devices) != 1 || where == "last" && devices[0] != functions[len(functions)-1].Name {
-						b.Fatalf("got %v", devices)
-					}
-					s.release(keys...)
-				}
+					allocateOne(b, result, wanted, where == "last")
+				})
 			})
-		})
+		}
+	}
+}
+
+// allocateOne allocates one entry of a virtual function again and again.
+func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) {
+	s := newScheduler(b, result)
+	taken := map[discovery.IfName]draslices.Entry{} // the first entry of each function
+	var only draslices.Entry                        // the last entry of the last function
+	for _, e := range result.Entries {
+		if _, ok := taken[e.Device.Name]; !ok && e.Device.PFName != "" {
+			taken[e.Device.Name] = e
+		}
+		only = e
+	}
+	delete(taken, only.Device.Name)
+	if last {
+		for _, e := range taken {
+			s.claims[e.Name] = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: v1alpha1.AttributeDomain, Pool: e.Pool, Device: e.Name}}}}
+		}
+	}
+	for b.Loop() {
+		devices, keys := s.cycle(s.wishing(testClaim{1, []wish{wanted}}))
+		if len(devices) != 1 || last && devices[0] != only.Name {
+			b.Fatalf("got %v", devices)
+		}
+		s.release(keys...)
 	}
 }

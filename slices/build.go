@@ -20,9 +20,16 @@ type Features struct {
 	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a pod
 	// that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
-	// Held are the entries that claims hold, each with the Bandwidth that it was published with when its claim was prepared.
-	// They go on to take as much, so that nothing is recomputed under a running claim.
-	Held map[EntryID]int64
+	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for each:
+	// for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse the slices.
+	ListAttributes bool
+	// CompatibilityGroups keeps the entries of a device apart by compatibility groups, not by counters that mirror each
+	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an API
+	// server has not, it drops the groups, and then nothing keeps the entries apart.
+	CompatibilityGroups bool
+	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take as much
+	// and to exclude the same, so that nothing changes under a running claim.
+	Held map[EntryID]Holding
 }
 
 // EntryID is the pool and device name by which an allocation names an entry.
@@ -48,6 +55,8 @@ type Entry struct {
 	Persona policy.Persona
 	// Bandwidth is what the entry takes of the bandwidth of its physical function, in Mbit/s: 0 if that is not counted.
 	Bandwidth int64
+	// Withdrawn says that a claim holds the entry but no policy gives it any more. Nobody else should get it.
+	Withdrawn bool
 	// Spec is the device as it is published.
 	Spec resourceapi.Device
 }
@@ -70,6 +79,7 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	}
 	b := builder{features: features}
 	result := Result{Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
+	var all [][]Entry
 	for _, d := range domains(decision) {
 		name := node + "/" + label(string(d.name))
 		if len(name) > resourceapi.PoolNameMaxLength {
@@ -83,9 +93,10 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 		for i := range entries {
 			entries[i].Pool = name
 		}
-		result.Entries = append(result.Entries, entries...)
+		all = append(all, entries)
 		result.Resources.Pools[name] = pool(entries, counterSets)
 	}
+	result.Entries = stdslices.Concat(all...)
 	stdslices.SortStableFunc(result.Entries, func(a, b Entry) int { return cmp.Compare(a.Pool, b.Pool) })
 	result.Problems = b.sortedProblems()
 	return result, nil
@@ -159,30 +170,44 @@ func (b *builder) sortedProblems() []policy.Problem {
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
-		main = b.withoutDuplicates(b.entries(d.main.Device, inOrder(d.main.Personas)))
+		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, inOrder(d.main.Personas))))
 	}
 	link := d.link()
 	vfs := make([]function, 0, len(d.vfs))
 	for _, vf := range d.vfs {
-		vfs = append(vfs, function{device: vf.Device, entries: b.withoutDuplicates(b.functionEntries(pool, link, vf))})
+		entries := b.keep(pool, vf.Device, b.withoutDuplicates(b.functionEntries(pool, link, vf)))
+		vfs = append(vfs, function{device: vf.Device, entries: entries})
 	}
 	b.withinSet(vfs)
 	budget := b.budget(pool, link, vfs)
-	set, err := planMain(d, main, vfs, budget)
+	plan, err := b.plan(d, main, vfs, budget)
 	if err != nil {
 		b.problem("", d.name, "is not published: %v", err)
 		main = nil
-		set, _ = planMain(d, nil, vfs, budget)
+		plan, _ = planCounters(d, nil, vfs, budget)
 	}
-	if set == nil {
+	if plan == nil {
 		return main, nil
 	}
-	counterSets := append([]resourceapi.CounterSet{*set}, planFunctions(d, vfs, set.Name)...)
-	all := main
+	counterSets := append(plan.sets, planFunctions(d, vfs, plan)...)
+	all := [][]Entry{main}
 	for _, vf := range vfs {
-		all = append(all, vf.entries...)
+		all = append(all, vf.entries)
 	}
-	return all, counterSets
+	return stdslices.Concat(all...), counterSets
+}
+
+// plan keeps the entries of a domain apart: by compatibility groups where the cluster has them and they can say it, else by
+// counters.
+func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
+	if b.features.CompatibilityGroups {
+		plan, err := planGroups(d, main, vfs, budget)
+		if err == nil {
+			return plan, nil
+		}
+		b.problem("", d.name, "its entries are kept apart by counters, not by compatibility groups: %v", err)
+	}
+	return planCounters(d, main, vfs, budget)
 }
 
 // withoutDuplicates leaves out entries whose name is taken by one before them.
@@ -199,18 +224,15 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	})
 }
 
-// pool distributes counters and devices over slices.
+// pool distributes counters and devices over slices. A pool of several devices has counters, so that its slices are of the
+// smaller size, which is also that for list attributes.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
-	size := resourceapi.ResourceSliceMaxDevices
-	if len(counterSets) > 0 {
-		size = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
-	}
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {
 		p.Slices = append(p.Slices, resourceslice.Slice{SharedCounters: chunk})
 	}
-	for chunk := range stdslices.Chunk(entries, size) {
-		var slice resourceslice.Slice
+	for chunk := range stdslices.Chunk(entries, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {
+		slice := resourceslice.Slice{Devices: make([]resourceapi.Device, 0, len(chunk))}
 		for _, e := range chunk {
 			slice.Devices = append(slice.Devices, e.Spec)
 		}

@@ -106,9 +106,18 @@ func together(entries []Entry) int64 {
 	return max(shared, int64(min(exclusives(entries), 1)))
 }
 
-// planMain gives the entries of a domain's main device what they consume, and returns the domain's counter set; nil if
-// nothing in the domain conflicts. The budget is the counter of which virtual functions take their bandwidth, if any.
-func planMain(d conflictDomain, main []Entry, vfs []function, budget amounts) (*resourceapi.CounterSet, error) {
+// plan is how the entries of a domain are kept apart.
+type plan struct {
+	// sets are the domain's counter sets, but for those that are local to virtual functions.
+	sets []resourceapi.CounterSet
+	// function is what every entry of a virtual function consumes of them, besides bandwidth.
+	function resourceapi.DeviceCounterConsumption
+}
+
+// planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone. It
+// returns nil if nothing in the domain conflicts. The budget is the counter of which virtual functions take their bandwidth,
+// if any.
+func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
 	}
@@ -123,14 +132,20 @@ func planMain(d conflictDomain, main []Entry, vfs []function, budget amounts) (*
 		return nil, fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
 			len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 	}
-	set := &resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(all)}
+	set := d.set(all)
 	for i := range main {
 		main[i].consume(set.Name, each[i])
 	}
 	if taken > 0 { // exclusive entries go on to need the nominal value
 		set.Counters[exclusionSlots] = resourceapi.Counter{Value: quantity(nominal - taken)}
 	}
-	return set, nil
+	function := consumption(set.Name, amounts{exclusionSlots: quantity(1)})
+	return &plan{sets: []resourceapi.CounterSet{set}, function: function}, nil
+}
+
+// set returns the domain's counter set.
+func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
+	return resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(values)}
 }
 
 // slots returns the nominal number of exclusion slots, and how many of them are taken on the host by virtual functions
@@ -158,11 +173,15 @@ func slots(main []Entry, vfs []function) (nominal, taken int64) {
 }
 
 // consume adds a consumption to the entry.
-func (e *Entry) consume(set string, consumed amounts) {
+func (e *Entry) consume(set string, consumed amounts, groups ...string) {
 	if len(consumed) > 0 { // the API refuses one without counters
-		e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters,
-			resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed)})
+		e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumption(set, consumed, groups...))
 	}
+}
+
+// consumption returns what an entry consumes of a counter set, and its compatibility groups there.
+func consumption(set string, consumed amounts, groups ...string) resourceapi.DeviceCounterConsumption {
+	return resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed), CompatibilityGroups: groups}
 }
 
 // counters wraps quantities as counters.

@@ -117,6 +117,12 @@ func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourcea
 	for n, value := range p.AdditionalAttributes {
 		attributes[n] = *value.DeepCopy()
 	}
+	b.addPlugins(attributes, b.installed(p))
+	return attributes
+}
+
+// installed returns the plugins of a persona that are on the node, in the order of the policy.
+func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
@@ -124,23 +130,41 @@ func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourcea
 			continue
 		}
 		installed = append(installed, plugin)
+	}
+	return installed
+}
+
+// addPlugins adds the attributes by which classes know the plugins: a list where the cluster can read one, else a boolean
+// for each plugin, and for people a string if it is not too long.
+func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
+	if len(plugins) == 0 { // the API refuses empty lists
+		return
+	}
+	if b.features.ListAttributes {
+		attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{StringValues: plugins}
+		return
+	}
+	for _, plugin := range plugins {
 		attributes[resourceapi.QualifiedName(v1alpha1.CNIDomain+"/"+v1alpha1.CNIAttribute(plugin))] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
 	}
-	list := "," + strings.Join(installed, ",") + ","
-	if len(installed) > 0 && len(list) <= policy.MaxString {
-		attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{StringValue: &list}
+	if text := "," + strings.Join(plugins, ",") + ","; len(text) <= policy.MaxString {
+		attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{StringValue: &text}
 	}
-	return attributes
 }
 
 // withinBudget drops what classes can do without until the entry has no more attributes and capacities than the API
-// allows. If that is not enough it reports false: the entry cannot be published.
+// allows. If that is not enough it reports false: the entry cannot be published. The API's limit for the values of all
+// attributes, lists included, is then kept, too: a policy has at most 16 plugins.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
+	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot}
+	if b.features.ListAttributes { // classes read the list
+		dispensable = dispensable[1:]
+	}
 	count := func() int { return len(e.Spec.Attributes) + len(e.Spec.Capacity) }
-	for _, dispensable := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot} {
+	for _, name := range dispensable {
 		if count() > limit {
-			delete(e.Spec.Attributes, dispensable)
+			delete(e.Spec.Attributes, name)
 		}
 	}
 	if count() <= limit {

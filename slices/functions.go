@@ -41,10 +41,10 @@ func (b *builder) withinSet(vfs []function) {
 	}
 }
 
-// planFunctions gives the entries of virtual functions what they consume: of the domain's set a slot and their bandwidth,
-// and of one further set what is local to their function. It returns these sets: whole functions in the order of their
-// indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
-func planFunctions(d conflictDomain, vfs []function, main string) []resourceapi.CounterSet {
+// planFunctions gives the entries of virtual functions what they consume: what the plan of the domain says and their
+// bandwidth, and of one further set what is local to their function. It returns these sets: whole functions in the order of
+// their indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
+func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {
 		all, each := vf.local()
@@ -60,11 +60,11 @@ func planFunctions(d conflictDomain, vfs []function, main string) []resourceapi.
 		}
 		for i := range vf.entries {
 			e := &vf.entries[i]
-			consumed := amounts{exclusionSlots: quantity(1)}
+			consumed := *plan.function.DeepCopy()
 			if e.Bandwidth > 0 {
-				consumed[bandwidthCounter] = quantity(e.Bandwidth)
+				consumed.Counters[bandwidthCounter] = resourceapi.Counter{Value: quantity(e.Bandwidth)}
 			}
-			e.consume(main, consumed)
+			e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumed)
 			if len(each[i]) > 0 {
 				e.consume(blocks[len(blocks)-1].Name, each[i])
 			}

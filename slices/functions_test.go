@@ -209,7 +209,7 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 
 // Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers them.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
-	published := func(devices []discovery.Device, held map[draslices.EntryID]int64, specs ...string) draslices.Result {
+	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding, specs ...string) draslices.Result {
 		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...), policy.Node{Name: "worker-1"})
 		all := features()
 		all.Held = held
@@ -238,7 +238,7 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s is not published", test.entry)
 			}
-			result := published(test.after, map[draslices.EntryID]int64{{Pool: pool, Name: test.entry}: then.Bandwidth}, vf(test.spec))
+			result := published(test.after, map[draslices.EntryID]draslices.Holding{{Pool: pool, Name: test.entry}: heldAs(then)}, vf(test.spec))
 			now, _ := result.Find(pool, test.entry)
 			if diff := cmp.Diff(then, now); diff != "" {
 				t.Errorf("the entry changed (-then +now):\n%s", diff)

@@ -63,9 +63,9 @@ func (c *choices) persona(number int) policy.Persona {
 }
 
 // decision is a machine of some cards and bridges, perhaps with many virtual functions.
-func (c *choices) decision() (policy.Decision, map[draslices.EntryID]int64) {
+func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.Holding) {
 	var d policy.Decision
-	held := map[draslices.EntryID]int64{}
+	held := map[draslices.EntryID]draslices.Holding{}
 	seen := map[discovery.IfName]bool{}
 	number := 0
 	add := func(device discovery.Device, personas []policy.Persona) {
@@ -96,7 +96,14 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]int64) {
 			}
 			add(vf, all)
 			if c.pick(8) == 7 {
-				held[draslices.EntryID{Pool: "worker-1/" + name, Name: string(vf.Name)}] = int64(100 * c.pick(200))
+				holding := draslices.Holding{Device: vf.Name, Bandwidth: int64(100 * c.pick(200))}
+				if c.pick(2) == 1 {
+					number++
+					persona := c.persona(number)
+					persona.Suffix = ""
+					holding.Persona = &persona
+				}
+				held[draslices.EntryID{Pool: "worker-1/" + name, Name: string(vf.Name)}] = holding
 			}
 		}
 	}
@@ -107,7 +114,7 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]int64) {
 func FuzzBuild(f *testing.F) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		data := make([]byte, 64*(1+seed))
+		data := make([]byte, 64*(1+seed)+seed%4) // the length chooses the features
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}
@@ -117,6 +124,7 @@ func FuzzBuild(f *testing.F) {
 		decision, held := (&choices{data}).decision()
 		all := features()
 		all.Held = held
+		all.ListAttributes, all.CompatibilityGroups = len(data)%2 == 1, len(data)%4 > 1
 		result, err := draslices.Build("worker-1", decision, all)
 		if err != nil {
 			t.Fatal(err)

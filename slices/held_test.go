@@ -18,15 +18,35 @@ import (
 // them: what is held goes on to take the same, no counter ever falls below what is held, which would block the pool, and no
 // more bandwidth is given than the link has, or had when it was given.
 func TestMachinesChangeUnderClaims(t *testing.T) {
-	for seed := range uint64(rounds(160)) {
+	for cluster, features := range clusters() {
+		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
+	}
+}
+
+// TestPoliciesAndMachinesChangeUnderClaims also edits policies, by which groups may come and go.
+func TestPoliciesAndMachinesChangeUnderClaims(t *testing.T) {
+	for cluster, features := range clusters() {
+		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, true) })
+	}
+}
+
+func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
+	t.Parallel()
+	for seed := range uint64(rounds(60)) {
 		d := dice{rand.New(rand.NewPCG(seed, 5))}
 		m := anyMachine(d)
-		held := map[draslices.EntryID]int64{}
+		held := map[draslices.EntryID]draslices.Holding{}
 		claims := map[string]*resourceapi.AllocationResult{}
 		total := 0 // claims
+		var before draslices.Result
 		for range 6 {
-			result := publish(t, m, held)
+			features.Held = held
+			result := publish(t, features, m)
 			checkHeld(t, result, held)
+			if !edited {
+				checkSameGroups(t, before, result, held)
+			}
+			before = result
 			s := newScheduler(t, result)
 			s.claims = claims
 			for _, step := range d.steps(m) {
@@ -38,6 +58,7 @@ func TestMachinesChangeUnderClaims(t *testing.T) {
 					}
 				}
 			}
+			checkApart(t, result, claims)
 			for _, name := range stdslices.Sorted(maps.Keys(claims)) {
 				if d.chance(50) {
 					delete(claims, name)
@@ -45,17 +66,40 @@ func TestMachinesChangeUnderClaims(t *testing.T) {
 			}
 			held = holding(t, result, claims)
 			m = d.change(m, held)
+			if edited {
+				m = d.edit(m)
+			}
 		}
 	}
 }
 
-// publish builds for a machine on which entries are held.
-func publish(t *testing.T, m machine, held map[draslices.EntryID]int64) draslices.Result {
+// checkApart checks that no exclusive entry of a device is held beside another entry of it, nor a physical function as a whole
+// beside its virtual functions.
+func checkApart(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) {
+	t.Helper()
+	var held []draslices.Entry
+	for _, name := range stdslices.Sorted(maps.Keys(claims)) {
+		for _, r := range claims[name].Devices.Results {
+			if e, ok := result.Find(r.Pool, r.Device); ok {
+				held = append(held, e)
+			}
+		}
+	}
+	for i, one := range held {
+		for j, other := range held {
+			same, whole := one.Device.Name == other.Device.Name, one.Device.Name == other.Device.PFName
+			if i != j && one.Persona.Exclusive && (same || whole) {
+				t.Fatalf("%s and %s are held at once", one.Name, other.Name)
+			}
+		}
+	}
+}
+
+// publish builds for a machine.
+func publish(t *testing.T, features draslices.Features, m machine) draslices.Result {
 	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: m.devices()}, policies(t, m.policies()...), policy.Node{Name: "worker-1"})
-	all := features()
-	all.Held = held
-	result, err := draslices.Build("worker-1", decision, all)
+	result, err := draslices.Build("worker-1", decision, features)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,23 +108,23 @@ func publish(t *testing.T, m machine, held map[draslices.EntryID]int64) draslice
 }
 
 // holding is what the driver remembers of claims: the entries with the bandwidth with which they were published.
-func holding(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) map[draslices.EntryID]int64 {
+func holding(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) map[draslices.EntryID]draslices.Holding {
 	t.Helper()
-	held := map[draslices.EntryID]int64{}
+	held := map[draslices.EntryID]draslices.Holding{}
 	for _, allocation := range claims {
 		for _, r := range allocation.Devices.Results {
 			e, ok := result.Find(r.Pool, r.Device)
 			if !ok {
 				t.Fatalf("%s is held and not published", r.Device)
 			}
-			held[draslices.EntryID{Pool: r.Pool, Name: r.Device}] = e.Bandwidth
+			held[draslices.EntryID{Pool: r.Pool, Name: r.Device}] = heldAs(e)
 		}
 	}
 	return held
 }
 
 // checkHeld checks that held entries are what they were, and that no counter is overdrawn.
-func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID]int64) {
+func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	left := map[[3]string]int64{}
 	for name, pool := range result.Resources.Pools {
@@ -92,10 +136,10 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 			}
 		}
 	}
-	for id, bandwidth := range held {
+	for id, holding := range held {
 		e, ok := result.Find(id.Pool, id.Name)
-		if !ok || e.Bandwidth != bandwidth {
-			t.Fatalf("%s is published %t, with a bandwidth of %d; it is held with %d", id.Name, ok, e.Bandwidth, bandwidth)
+		if !ok || e.Bandwidth != holding.Bandwidth || e.Persona.Exclusive != holding.Persona.Exclusive {
+			t.Fatalf("%s is published %t, with a bandwidth of %d; it is held with %d", id.Name, ok, e.Bandwidth, holding.Bandwidth)
 		}
 		for _, c := range e.Spec.ConsumesCounters {
 			for counter, value := range c.Counters {
@@ -108,8 +152,26 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	}
 }
 
+// checkSameGroups checks that entries that are held have the groups that they had, in each counter set in which they had any.
+func checkSameGroups(t *testing.T, before, after draslices.Result, held map[draslices.EntryID]draslices.Holding) {
+	t.Helper()
+	for id := range held {
+		then, _ := before.Find(id.Pool, id.Name)
+		now, _ := after.Find(id.Pool, id.Name)
+		groups := map[string][]string{}
+		for _, c := range now.Spec.ConsumesCounters {
+			groups[c.CounterSet] = c.CompatibilityGroups
+		}
+		for _, c := range then.Spec.ConsumesCounters {
+			if len(c.CompatibilityGroups) > 0 && !stdslices.Equal(c.CompatibilityGroups, groups[c.CounterSet]) {
+				t.Fatalf("%s had the groups %q in %s and now has %q", id.Name, c.CompatibilityGroups, c.CounterSet, groups[c.CounterSet])
+			}
+		}
+	}
+}
+
 // change gives cards other speeds and other numbers of virtual functions. Those that are held stay.
-func (d dice) change(m machine, held map[draslices.EntryID]int64) machine {
+func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
 			if id.Name == name || strings.HasPrefix(id.Name, name+"-") {
@@ -131,11 +193,30 @@ func (d dice) change(m machine, held map[draslices.EntryID]int64) machine {
 			}
 			last = vf.index
 		}
-		if d.chance(40) {
+		if c.pf && d.chance(40) {
 			vfs = append(vfs, vfunc{index: last + 1, offers: d.offers(1+d.pick(3), true)})
 		}
 		c.vfs = vfs
 		changed.cards = append(changed.cards, c)
 	}
 	return changed
+}
+
+// edit changes policies, those of what is held, too.
+func (d dice) edit(m machine) machine {
+	var edited machine
+	for _, c := range m.cards {
+		if d.chance(40) {
+			c.offers = d.offers(d.pick(4), false)
+		}
+		vfs := stdslices.Clone(c.vfs)
+		for i := range vfs {
+			if d.chance(30) {
+				vfs[i].offers = d.offers(d.pick(3), true)
+			}
+		}
+		c.vfs = vfs
+		edited.cards = append(edited.cards, c)
+	}
+	return edited
 }

@@ -22,7 +22,9 @@ type (
 		offers []offer
 		// requests are what the policy of the first exclusive offer says of bandwidth.
 		requests []int64
-		vfs      []vfunc
+		// pf says that the card can have virtual functions.
+		pf  bool
+		vfs []vfunc
 	}
 	vfunc struct {
 		index int
@@ -54,7 +56,7 @@ func (m machine) devices() []discovery.Device {
 	var all []discovery.Device
 	for _, c := range m.cards {
 		devices := pf(c.name, len(c.vfs))
-		if len(c.vfs) == 0 {
+		if !c.pf && len(c.vfs) == 0 {
 			devices = []discovery.Device{nic(c.name)}
 		}
 		devices[0].LinkSpeed = int(c.speed)
@@ -197,6 +199,7 @@ func (d dice) machine() machine {
 			vf := vfunc{index: index, enslaved: d.chance(5), offers: d.offers(d.pick(4), true)}
 			c.vfs = append(c.vfs, vf)
 		}
+		c.pf = len(c.vfs) > 0 || d.chance(50)
 		m.cards = append(m.cards, c)
 	}
 	return m

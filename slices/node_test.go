@@ -97,16 +97,44 @@ func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 // build resolves and builds for the node worker-1 with every plugin that the tests name.
 func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.Result {
 	t.Helper()
+	return buildWith(t, features(), devices, specs...)
+}
+
+// buildWith does it with other features.
+func buildWith(t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string) draslices.Result {
+	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...), policy.Node{Name: "worker-1"})
 	for _, p := range decision.Problems {
 		t.Fatalf("unexpected problem: %s", p)
 	}
-	result, err := draslices.Build("worker-1", decision, features())
+	result, err := draslices.Build("worker-1", decision, features)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkValid(t, result)
 	return result
+}
+
+// clusters are the features of clusters without and with what is alpha in Kubernetes.
+func clusters() map[string]draslices.Features {
+	groups, all := features(), features()
+	groups.CompatibilityGroups = true
+	all.ListAttributes, all.CompatibilityGroups = true, true
+	return map[string]draslices.Features{"released features": features(), "compatibility groups": groups, "compatibility groups and lists": all}
+}
+
+// hasLists says whether what is published needs list attributes.
+func hasLists(result draslices.Result) bool {
+	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
+		return e.Spec.Attributes[policy.SupportedCNIs].StringValues != nil
+	})
+}
+
+// hasGroups says whether what is published needs compatibility groups.
+func hasGroups(result draslices.Result) bool {
+	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
+		return stdslices.ContainsFunc(e.Spec.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool { return c.CompatibilityGroups != nil })
+	})
 }
 
 func features() draslices.Features {
@@ -150,6 +178,9 @@ func device(d resourceapi.Device) string {
 	}
 	for _, c := range d.ConsumesCounters {
 		fmt.Fprintf(&out, " <- %s", counters(c.Counters))
+		if c.CompatibilityGroups != nil {
+			fmt.Fprintf(&out, " %v", c.CompatibilityGroups)
+		}
 	}
 	return out.String()
 }

@@ -18,23 +18,33 @@ import (
 // and asks after each whether an oracle, which knows the policies but nothing of counters, agrees: what was given may be had
 // at once, and what was refused could not have been given in any way.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
-	machines := rounds(1200)
-	sequences, decisions, refused := 0, 0, 0
-	for seed := range uint64(machines) {
-		d := dice{rand.New(rand.NewPCG(seed, 1))}
-		m := d.machine()
-		result := build(t, m.devices(), m.policies()...)
-		checkThings(t, m, result)
-		for range 10 {
-			run := run{t: t, machine: m, steps: d.steps(m)}
-			err := run.on(result)
-			sequences, decisions, refused = sequences+1, decisions+run.decisions, refused+run.refused
-			if err != nil {
-				t.Fatalf("seed %d:\n%s", seed, run.minimised())
+	for cluster, features := range clusters() {
+		t.Run(cluster, func(t *testing.T) {
+			t.Parallel()
+			machines := rounds(400)
+			sequences, decisions, refused, grouped := 0, 0, 0, 0
+			for seed := range uint64(machines) {
+				d := dice{rand.New(rand.NewPCG(seed, 1))}
+				m := d.machine()
+				result := buildWith(t, features, m.devices(), m.policies()...)
+				if checkThings(t, m, result); hasGroups(result) {
+					grouped++
+				}
+				for range 10 {
+					run := run{t: t, features: features, machine: m, steps: d.steps(m)}
+					err := run.on(result)
+					sequences, decisions, refused = sequences+1, decisions+run.decisions, refused+run.refused
+					if err != nil {
+						t.Fatalf("seed %d:\n%s", seed, run.minimised())
+					}
+				}
 			}
-		}
+			if features.CompatibilityGroups != (grouped > machines/3) {
+				t.Errorf("%d of %d machines have compatibility groups", grouped, machines)
+			}
+			t.Logf("%d sequences on %d machines, %d with compatibility groups: %d decisions, %d of them refusals", sequences, machines, grouped, decisions, refused)
+		})
 	}
-	t.Logf("%d sequences on %d machines, %d decisions, %d of them refusals", sequences, machines, decisions, refused)
 }
 
 // rounds is how often a random test runs that should run n times: less with -short, and with the race detector, which has
@@ -73,9 +83,10 @@ func (m machine) String() string {
 
 // run is a sequence on a machine.
 type run struct {
-	t       testing.TB
-	machine machine
-	steps   []step
+	t        testing.TB
+	features draslices.Features
+	machine  machine
+	steps    []step
 	// spoil changes what is published; nil to leave it as it is.
 	spoil func(draslices.Result, machine)
 
@@ -84,7 +95,7 @@ type run struct {
 
 // err returns the error of the sequence on what the driver publishes for the machine.
 func (r *run) err() error {
-	result := build(r.t, r.machine.devices(), r.machine.policies()...)
+	result := buildWith(r.t, r.features, r.machine.devices(), r.machine.policies()...)
 	if r.spoil != nil {
 		r.spoil(result, r.machine)
 	}
@@ -201,8 +212,11 @@ func (r run) minimised() string {
 // smaller are all runs with one thing less.
 func (r run) smaller() []run {
 	var all []run
-	steps := func(s []step) { all = append(all, run{t: r.t, machine: r.machine, steps: s, spoil: r.spoil}) }
-	cards := func(c []card) { all = append(all, run{t: r.t, machine: machine{c}, steps: r.steps, spoil: r.spoil}) }
+	add := func(m machine, s []step) {
+		all = append(all, run{t: r.t, features: r.features, machine: m, steps: s, spoil: r.spoil})
+	}
+	steps := func(s []step) { add(r.machine, s) }
+	cards := func(c []card) { add(machine{c}, r.steps) }
 	for i, s := range r.steps {
 		steps(without(r.steps, i))
 		for j, c := range s.claims {
@@ -275,26 +289,31 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		return func(dice) machine { return machine{[]card{c}} }
 	}
 	vf := offer{plugins: []string{"sriov", "host-device"}, exclusive: true}
+	groups := features()
+	groups.CompatibilityGroups = true
 	for name, test := range map[string]struct {
-		machine func(dice) machine
-		spoil   func(draslices.Result, machine)
+		machine  func(dice) machine
+		spoil    func(draslices.Result, machine)
+		features draslices.Features
 	}{
 		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
-		"Example 4": {one(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly},
-		"Example 5": {one(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly},
-		"Example 6": {one(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly},
+		"Example 4": {one(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
+		"Example 5": {one(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
+		"Example 6": {one(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly, features()},
 		"one slot for each virtual function though two entries may be held": {
-			one(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions},
-		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions},
-		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth")},
-		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock")},
-		"mirrors that are not taken":                         {anyMachine, withoutCounter("-capacity")},
+			one(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions, features()},
+		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions, features()},
+		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth"), features()},
+		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock"), features()},
+		"mirrors that are not taken":                         {anyMachine, withoutCounter("-capacity"), features()},
+		"groups that an API server has dropped":              {anyMachine, withGroups(func([]string) []string { return nil }), groups},
+		"one group for all":                                  {anyMachine, withGroups(func([]string) []string { return []string{"all"} }), groups},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(2000) {
 				d := dice{rand.New(rand.NewPCG(seed, 2))}
 				m := test.machine(d)
-				run := run{t: t, machine: m, steps: d.steps(m), spoil: test.spoil}
+				run := run{t: t, features: test.features, machine: m, steps: d.steps(m), spoil: test.spoil}
 				if run.err() != nil {
 					t.Logf("found by sequence %d:\n%s", seed+1, run.minimised())
 					return
@@ -325,6 +344,19 @@ func withoutCounter(suffix string) func(draslices.Result, machine) {
 					if strings.HasSuffix(name, suffix) {
 						delete(c.Counters, name)
 					}
+				}
+			}
+		})
+	}
+}
+
+// withGroups changes compatibility groups.
+func withGroups(change func([]string) []string) func(draslices.Result, machine) {
+	return func(result draslices.Result, _ machine) {
+		eachDevice(result, func(d *resourceapi.Device) {
+			for i := range d.ConsumesCounters {
+				if c := &d.ConsumesCounters[i]; c.CompatibilityGroups != nil {
+					c.CompatibilityGroups = change(c.CompatibilityGroups)
 				}
 			}
 		})

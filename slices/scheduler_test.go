@@ -28,10 +28,14 @@ type scheduler struct {
 	slices  []*resourceapi.ResourceSlice
 	claims  map[string]*resourceapi.AllocationResult
 	counter int
+	// lists and groups are feature gates of the cluster: those that the slices need.
+	lists, groups bool
+	// selector is the expression that a step of the topology adds to its class; empty for none.
+	selector string
 }
 
 func newScheduler(t testing.TB, result draslices.Result) *scheduler {
-	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}}
+	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}, lists: hasLists(result), groups: hasGroups(result)}
 	for pool, resources := range result.Resources.Pools {
 		for i, slice := range resources.Slices {
 			name := "worker-1"
@@ -55,11 +59,17 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
 
 func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
+	const isOurs = `device.driver == "dra.networking"`
+	supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin))
+	if s.lists {
+		supports = fmt.Sprintf(`has(device.attributes["dra.networking"].supportedCNIs) && device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin)
+	}
+	expressions := []string{isOurs, isOurs + " && " + supports}
+	if s.selector != "" {
+		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurs, s.selector))
+	}
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
-	for _, expression := range []string{
-		`device.driver == "dra.networking"`,
-		fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin)),
-	} {
+	for _, expression := range expressions {
 		class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
 	}
 	return class, nil
@@ -100,13 +110,21 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions are the compiled expressions of all classes, as in the scheduler.
-var expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
+// expressions are the compiled expressions of all classes, as in the scheduler; withLists with the feature of that name.
+var (
+	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
+	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
+)
 
 // allocate runs one scheduling cycle. There are no results if the claims do not fit.
 func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
-	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true}
-	allocator, err := structured.NewAllocator(s.t.Context(), features, s.state(), s, s.slices, expressions)
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true,
+		ListTypeAttributes: s.lists, CompatibilityGroups: s.groups}
+	compiled := expressions
+	if s.lists {
+		compiled = withLists
+	}
+	allocator, err := structured.NewAllocator(s.t.Context(), features, s.state(), s, s.slices, compiled)
 	if err != nil {
 		return nil, err
 	}
@@ -155,33 +173,37 @@ func TestExclusion(t *testing.T) {
 	vfOnly := strings.Replace(vfPolicy, ", {name: host-device, exclusive: true}", "", 1)
 	ungrouped := func(spec string) string { return strings.Replace(spec, "exclusionGroup: rx-handler", "", 1) }
 	cases := map[string]struct {
-		result draslices.Result
-		uses   []use
+		devices  []discovery.Device
+		policies []string
+		uses     []use
 		// together are the pairs that may be in use at once, in either order.
 		together [][2]use
 	}{
 		"macvlan and ipvlan of one card exclude each other": {
-			build(t, nics(), macvlanPolicy, ipvlanPolicy), []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}}},
+			nics(), []string{macvlanPolicy, ipvlanPolicy}, []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}}},
 		"macvlan and passthrough of one card exclude each other": {
-			build(t, nics(), macvlanPolicy, passthroughPolicy), []use{macvlan, passthrough}, [][2]use{{macvlan, macvlan}}},
+			nics(), []string{macvlanPolicy, passthroughPolicy}, []use{macvlan, passthrough}, [][2]use{{macvlan, macvlan}}},
 		"without a group macvlan and ipvlan coexist": {
-			build(t, nics(), ungrouped(macvlanPolicy), ungrouped(ipvlanPolicy), passthroughPolicy), []use{macvlan, ipvlan, passthrough},
+			nics(), []string{ungrouped(macvlanPolicy), ungrouped(ipvlanPolicy), passthroughPolicy}, []use{macvlan, ipvlan, passthrough},
 			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {macvlan, ipvlan}}},
 		"a physical function and its virtual functions": {
-			build(t, pf("enp3s0f0", 4), passthroughPolicy, vfOnly), []use{passthrough, vf}, [][2]use{{vf, vf}}},
+			pf("enp3s0f0", 4), []string{passthroughPolicy, vfOnly}, []use{passthrough, vf}, [][2]use{{vf, vf}}},
 		"everything on one physical function": {
-			build(t, pf("enp3s0f0", 4), macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfOnly), []use{macvlan, ipvlan, passthrough, vf},
+			pf("enp3s0f0", 4), []string{macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfOnly}, []use{macvlan, ipvlan, passthrough, vf},
 			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {vf, vf}, {vf, macvlan}, {vf, ipvlan}}},
 	}
 	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			for _, first := range test.uses {
-				for _, second := range test.uses {
-					allowed := stdslices.Contains(test.together, [2]use{first, second}) || stdslices.Contains(test.together, [2]use{second, first})
-					checkPair(t, test.result, first, second, allowed)
+		for cluster, features := range clusters() {
+			t.Run(name+", "+cluster, func(t *testing.T) {
+				result := buildWith(t, features, test.devices, test.policies...)
+				for _, first := range test.uses {
+					for _, second := range test.uses {
+						allowed := stdslices.Contains(test.together, [2]use{first, second}) || stdslices.Contains(test.together, [2]use{second, first})
+						checkPair(t, result, first, second, allowed)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

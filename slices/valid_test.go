@@ -1,6 +1,7 @@
 package slices_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -9,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -31,6 +34,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 			}
 		}
 		sets := map[string]resourceapi.CounterSet{}
+		groups := map[string]bool{}
 		for _, slice := range pool.Slices {
 			spec := sliceSpec(name, len(pool.Slices), slice)
 			for _, err := range resourceapi.Validate_ResourceSliceSpec(t.Context(), create, nil, &spec, nil) {
@@ -43,6 +47,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 					t.Errorf("two devices of pool %s are called %s", name, d.Name)
 				}
 				published[id] = d
+				checkGroups(t, d, groups)
 			}
 		}
 	}
@@ -76,7 +81,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 	limit := resourceapi.ResourceSliceMaxDevices
 	for _, d := range slice.Devices {
 		checkDevice(t, d, sets)
-		if len(d.ConsumesCounters) > 0 {
+		if len(d.ConsumesCounters) > 0 || d.Attributes[policy.SupportedCNIs].StringValues != nil {
 			limit = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 		}
 	}
@@ -113,13 +118,13 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 		t.Errorf("%s: a shared device has no default", where)
 		return
 	}
-	capacities := map[string]v1alpha1.Capacity{"x": {Value: c.Value, RequestPolicy: &v1alpha1.RequestPolicy{Default: p.Default, ValidValues: p.ValidValues}}}
-	if r := p.ValidRange; r != nil {
-		capacities["x"].RequestPolicy.ValidRange = &v1alpha1.ValidRange{Min: r.Min, Max: r.Max, Step: r.Step}
+	var capacity v1alpha1.Capacity
+	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
+		t.Errorf("%s: %v is no capacity of a policy: %v", where, c, err)
 	}
 	// The rules of the API are those of our own policies.
 	own := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
-		AllowMultipleAllocations: true, Capacity: capacities, SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
+		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity}, SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
 	for _, err := range v1alpha1.Validate(own) {
 		t.Errorf("%s: %v", where, err)
 	}
@@ -130,6 +135,20 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	checkLabel(t, d.Name)
 	if n := len(d.Attributes) + len(d.Capacity); n > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		t.Errorf("device %s has %d attributes and capacities", d.Name, n)
+	}
+	values := 0
+	for _, value := range d.Attributes {
+		if values += max(1, len(value.StringValues)); value.StringValues != nil && len(value.StringValues) == 0 {
+			t.Errorf("device %s has an empty list", d.Name)
+		}
+		for _, item := range value.StringValues {
+			if len(item) > resourceapi.DeviceAttributeMaxValueLength {
+				t.Errorf("device %s: %q is too long", d.Name, item)
+			}
+		}
+	}
+	if values > resourceapi.ResourceSliceMaxAttributeValuesPerDevice {
+		t.Errorf("device %s has %d values of attributes", d.Name, values)
 	}
 	for name, value := range d.Attributes {
 		domain, id, qualified := strings.Cut(string(name), "/")
@@ -160,6 +179,19 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 				t.Errorf("device %s: no counter %s in set %s before it", d.Name, counter, c.CounterSet)
 			}
 		}
+	}
+}
+
+// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups: else the
+// scheduler would find them incompatible.
+func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
+	t.Helper()
+	for _, c := range d.ConsumesCounters {
+		has := len(c.CompatibilityGroups) > 0
+		if before, known := groups[c.CounterSet]; known && before != has {
+			t.Errorf("some devices have compatibility groups in counter set %s, and others, such as %s, have none", c.CounterSet, d.Name)
+		}
+		groups[c.CounterSet] = has
 	}
 }
 

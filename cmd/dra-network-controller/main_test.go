@@ -18,6 +18,9 @@ func TestFlags(t *testing.T) {
 		"leader-elect-namespace":    "",
 		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless asked
 		"metrics-bind-address":      "0",
+		"webhook-cert-dir":          "",
+		"webhook-bind-address":      "127.0.0.1:9684",
+		"list-attributes":           "false",
 		"v":                         "0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -80,9 +80,11 @@ func rootCommand(on machine, to console) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
 		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
-		Long: `netdra shows what the DRA network driver discovers, and runs what it runs for pods, on any Linux machine and without
-Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks.`,
+		Long: `netdra shows what the DRA network driver discovers and would publish, and runs what it runs for pods, on any Linux machine
+and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks.`,
 		Example: `  netdra facts
+  netdra slices -f policies.yaml -o text
+  sudo netdra release
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
@@ -92,6 +94,6 @@ Kubernetes: the same discovery, the same engine, the same CNI plugins, the same 
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), releaseCommand(to))
 	return root
 }

@@ -22,10 +22,12 @@ const (
 // DiscoveredNames returns the names of the attributes that the driver discovers or computes in AttributeDomain. Policies
 // may not set them.
 func DiscoveredNames() []string {
-	return []string{"adminUp", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver", "ifName", "kind",
-		"linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs", "numaNode", "operState", "parent", "pciAddress",
-		"pfName", "product", "rdma", "sriovCapable", "supportedCNIs", "totalVFs", "type", "vendor", "vfIndex", "vlanFiltering",
-		"vlanID"}
+	return []string{"adminUp", "altNames", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver",
+		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",
+		"numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName", "portName", "product", "rdma",
+		"rdmaDevices", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type",
+		"vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
+		"vfVLAN", "vlanFiltering", "vlanID"}
 }
 
 // CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.

@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Action says what a policy does with the devices that it matches.
@@ -87,11 +86,13 @@ type DeviceSelector struct {
 // +kubebuilder:validation:XValidation:rule="!self.?allowMultipleAllocations.orValue(false) || self.supportedCNIPlugins.exists(p, !p.?exclusive.orValue(false))",message="allowMultipleAllocations is true but every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device"
 // +kubebuilder:validation:XValidation:rule="!(self.supportedCNIPlugins.exists(p, p.?exclusive.orValue(false)) && self.supportedCNIPlugins.exists(p, !p.?exclusive.orValue(false))) || (self.?allowMultipleAllocations.orValue(false) && has(self.capacity) && size(self.capacity) > 0)",message="exclusive and shared plugins in one policy need allowMultipleAllocations: true and a capacity"
 // +kubebuilder:validation:XValidation:rule="self.supportedCNIPlugins.all(p, !has(p.consumePerAllocation) || p.consumePerAllocation.all(c, has(self.capacity) && c in self.capacity))",message="consumePerAllocation names a counter that capacity does not have: add it to capacity or remove it"
+// +kubebuilder:validation:XValidation:rule="self.?allowMultipleAllocations.orValue(false) || !has(self.capacity) || self.capacity.all(c, c == 'bandwidth' || !has(self.capacity[c].requestPolicy))",message="a device that is not shared is taken as a whole, so only bandwidth has a requestPolicy: remove requestPolicy, or set allowMultipleAllocations to true"
+// +kubebuilder:validation:XValidation:rule="!has(self.capacity) || self.capacity.all(c, size(c) <= 32 && c.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",message="the name of a counter is letters, digits and '_', starts with a letter or '_', and has at most 32 characters"
 type Exposure struct {
 	// deviceNameSuffix is appended to the interface name to form the device name; policies with different suffixes
 	// give one device several entries.
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(-[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(-[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="a suffix is empty or '-' followed by lower-case letters, digits and '-', for example -macvlan"
 	// +optional
 	DeviceNameSuffix string `json:"deviceNameSuffix,omitempty"`
 	// allowMultipleAllocations lets several claims share the device, each taking some of its capacity.
@@ -110,7 +111,7 @@ type Exposure struct {
 	SupportedCNIPlugins []CNIPlugin `json:"supportedCNIPlugins"`
 	// exclusionGroup links policies that match one device and must not be used at once, for example macvlan and ipvlan.
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="an exclusion group is empty or lower-case letters, digits and '-', for example rx-handler"
 	// +optional
 	ExclusionGroup string `json:"exclusionGroup,omitempty"`
 	// additionalAttributes are published on the device beside the discovered ones. Bare names are in dra.networking.
@@ -119,10 +120,23 @@ type Exposure struct {
 	AdditionalAttributes map[string]AttributeValue `json:"additionalAttributes,omitempty"`
 }
 
+// Amount is a number or a quantity, at most 2^63-1: 64, "64", "10M", "2500m". Exponents are not for amounts: one that is large
+// enough takes longer to add up than a node lives.
+// +kubebuilder:validation:Type=""
+// +kubebuilder:validation:XIntOrString
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:XValidation:rule="string(self).matches('^[0-9]+([.][0-9]+)?([numkMGTPE]|[KMGTPE]i)?$')",message="an amount is a number without sign and exponent, with a suffix if need be: write it like 64, 10M or 2500m"
+type Amount struct {
+	resource.Quantity `json:"-"`
+}
+
 // Capacity is one counter of a device.
+// +kubebuilder:validation:XValidation:rule="string(self.value).matches('[1-9]')",message="a counter is greater than zero: raise value, or remove the counter"
+// +kubebuilder:validation:XValidation:rule="!has(self.requestPolicy) || !has(self.requestPolicy.default) || ![self.requestPolicy.default, self.value].all(a, string(a).matches('^[0-9.]+([a-zA-Z]i?)?$')) || quantity(string(self.requestPolicy.default)).compareTo(quantity(string(self.value))) <= 0",message="requestPolicy.default is greater than value, so no claim could be satisfied: lower it"
+// +kubebuilder:validation:XValidation:rule="!has(self.requestPolicy) || !has(self.requestPolicy.validRange) || !has(self.requestPolicy.validRange.max) || ![self.requestPolicy.validRange.max, self.value].all(a, string(a).matches('^[0-9.]+([a-zA-Z]i?)?$')) || quantity(string(self.requestPolicy.validRange.max)).compareTo(quantity(string(self.value))) <= 0",message="requestPolicy.validRange.max is greater than value: lower it, or remove it"
 type Capacity struct {
 	// value is the total, as a quantity.
-	Value resource.Quantity `json:"value"`
+	Value Amount `json:"value"`
 	// requestPolicy bounds what one claim may take.
 	// +optional
 	RequestPolicy *RequestPolicy `json:"requestPolicy,omitempty"`
@@ -131,10 +145,13 @@ type Capacity struct {
 // RequestPolicy bounds what one claim may take of a counter. validRange and validValues exclude each other.
 // +kubebuilder:validation:XValidation:rule="!(has(self.validRange) && has(self.validValues))",message="validRange and validValues exclude each other: keep one"
 // +kubebuilder:validation:XValidation:rule="!(has(self.validRange) || has(self.validValues)) || has(self.default)",message="a request policy with validRange or validValues needs a default"
+// +kubebuilder:validation:XValidation:rule="!has(self.validRange) || !has(self.default) || ![self.validRange.min, self.default].all(a, string(a).matches('^[0-9.]+([a-zA-Z]i?)?$')) || quantity(string(self.validRange.min)).compareTo(quantity(string(self.default))) <= 0",message="default is less than validRange.min: raise it, or lower min"
+// +kubebuilder:validation:XValidation:rule="!has(self.validRange) || !has(self.validRange.max) || !has(self.default) || ![self.default, self.validRange.max].all(a, string(a).matches('^[0-9.]+([a-zA-Z]i?)?$')) || quantity(string(self.default)).compareTo(quantity(string(self.validRange.max))) <= 0",message="default is greater than validRange.max: lower it, or raise max"
+// +kubebuilder:validation:XValidation:rule="!has(self.validValues) || !has(self.default) || !(self.validValues + [self.default]).all(a, string(a).matches('^[0-9.]+([a-zA-Z]i?)?$')) || self.validValues.exists(v, quantity(string(v)).compareTo(quantity(string(self.default))) == 0)",message="default is not one of validValues: add it there, or choose one of them"
 type RequestPolicy struct {
 	// default is taken by a claim that asks for nothing.
 	// +optional
-	Default *resource.Quantity `json:"default,omitempty"`
+	Default *Amount `json:"default,omitempty"`
 	// validRange allows amounts between min and max in steps.
 	// +optional
 	ValidRange *ValidRange `json:"validRange,omitempty"`
@@ -142,26 +159,27 @@ type RequestPolicy struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	// +optional
-	ValidValues []resource.Quantity `json:"validValues,omitempty"`
+	ValidValues []Amount `json:"validValues,omitempty"`
 }
 
 // ValidRange is a range of amounts.
+// +kubebuilder:validation:XValidation:rule="!has(self.step) || string(self.step).matches('[1-9]')",message="step is greater than zero: remove it where every amount will do"
 type ValidRange struct {
 	// min is the least amount.
-	Min *resource.Quantity `json:"min"`
+	Min *Amount `json:"min"`
 	// max is the greatest amount. Default: the counter's value.
 	// +optional
-	Max *resource.Quantity `json:"max,omitempty"`
+	Max *Amount `json:"max,omitempty"`
 	// step is what amounts are rounded up to, counted from min. It must be greater than zero.
 	// +optional
-	Step *resource.Quantity `json:"step,omitempty"`
+	Step *Amount `json:"step,omitempty"`
 }
 
 // CNIPlugin is a CNI plugin that may attach the device.
 type CNIPlugin struct {
 	// name is the file name of the plugin's binary.
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="a plugin is named by the bare file name of its binary, which starts with a letter and has letters, digits, '-', '_' and '.'"
 	Name string `json:"name"`
 	// exclusive means that the plugin takes the whole device.
 	// +optional
@@ -169,7 +187,7 @@ type CNIPlugin struct {
 	// consumePerAllocation is what one claim takes of each counter by default.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
-	ConsumePerAllocation map[string]intstr.IntOrString `json:"consumePerAllocation,omitempty"`
+	ConsumePerAllocation map[string]Amount `json:"consumePerAllocation,omitempty"`
 }
 
 // AttributeValue is a string, an integer or a boolean; exactly one field is set.

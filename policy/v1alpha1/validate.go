@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -37,7 +35,8 @@ func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	case strings.TrimSpace(spec.Selector.CEL) == "":
 		errs = append(errs, field.Required(cel, `an expression over one device, for example device.attributes["dra.networking"].type == "bridge"`))
 	case len(spec.Selector.CEL) > maxCELLength:
-		errs = append(errs, field.TooLong(cel, "", maxCELLength))
+		errs = append(errs, explained(field.TooLong(cel, "", maxCELLength), fmt.Sprintf(
+			"has %d bytes, the limit is %d: shorten it, or make two policies of it", len(spec.Selector.CEL), maxCELLength)))
 	}
 	return append(errs, validateAction(spec, path)...)
 }
@@ -68,15 +67,18 @@ func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("deviceNameSuffix"), e.DeviceNameSuffix,
 			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"`))
 	}
-	if e.ExclusionGroup != "" {
-		for _, reason := range validation.IsDNS1123Label(e.ExclusionGroup) {
-			errs = append(errs, field.Invalid(path.Child("exclusionGroup"), e.ExclusionGroup, reason))
-		}
+	if e.ExclusionGroup != "" && len(validation.IsDNS1123Label(e.ExclusionGroup)) > 0 {
+		errs = append(errs, field.Invalid(path.Child("exclusionGroup"), e.ExclusionGroup,
+			`must be empty or lower-case letters, digits and "-", at most 63 characters, for example "rx-handler"`))
 	}
 	errs = append(errs, validateSharing(e, path)...)
-	errs = append(errs, validateCapacities(e, path.Child("capacity"))...)
 	errs = append(errs, validatePlugins(e, path.Child("supportedCNIPlugins"))...)
-	errs = append(errs, validateConsumption(e, path.Child("supportedCNIPlugins"))...)
+	if outOfRange := validateAmounts(e, path); len(outOfRange) > 0 {
+		errs = append(errs, outOfRange...) // and no arithmetic with such amounts
+	} else {
+		errs = append(errs, validateCapacities(e, path.Child("capacity"))...)
+		errs = append(errs, validateConsumption(e, path.Child("supportedCNIPlugins"))...)
+	}
 	return append(errs, validateAttributes(e.AdditionalAttributes, path.Child("additionalAttributes"))...)
 }
 
@@ -127,7 +129,7 @@ func validatePlugins(e *Exposure, path *field.Path) field.ErrorList {
 		other, taken := attributes[attribute]
 		switch {
 		case taken && other == p.Name:
-			errs = append(errs, field.Duplicate(name, p.Name))
+			errs = append(errs, explained(field.Duplicate(name, p.Name), "name each plugin once"))
 		case taken:
 			errs = append(errs, field.Invalid(name, p.Name, fmt.Sprintf(
 				"cannot be told from %q, both are published as %s/%s: keep one of them", other, CNIDomain, attribute)))
@@ -150,15 +152,11 @@ func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
 	for i, p := range e.SupportedCNIPlugins {
 		consume := path.Index(i).Child("consumePerAllocation")
 		for _, counter := range slices.Sorted(maps.Keys(p.ConsumePerAllocation)) {
-			at := consume.Key(counter)
-			value := p.ConsumePerAllocation[counter]
-			amount, err := Amount(value)
+			at, amount := consume.Key(counter), p.ConsumePerAllocation[counter]
 			capacity, known := e.Capacity[counter]
 			switch {
-			case err != nil:
-				errs = append(errs, field.Invalid(at, value.String(), err.Error()))
 			case !known:
-				errs = append(errs, field.Invalid(at, value.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
+				errs = append(errs, field.Invalid(at, amount.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
 			case !p.Exclusive:
 				errs = append(errs, validateAmount(p.Name, amount, counter, capacity, first, at)...)
 			}
@@ -170,18 +168,18 @@ func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
 // amountOf is what a plugin consumes.
 type amountOf struct {
 	plugin string
-	amount resource.Quantity
+	amount Amount
 }
 
 // validateAmount checks what one shared plugin consumes of one counter. The scheduler charges one default for a device,
 // whatever plugin will attach it.
-func validateAmount(plugin string, amount resource.Quantity, counter string, capacity Capacity, first map[string]amountOf, at *field.Path) field.ErrorList {
-	if p := capacity.RequestPolicy; p != nil && p.Default != nil && p.Default.Cmp(amount) != 0 {
+func validateAmount(plugin string, amount Amount, counter string, capacity Capacity, first map[string]amountOf, at *field.Path) field.ErrorList {
+	if p := capacity.RequestPolicy; p != nil && p.Default != nil && p.Default.Cmp(amount.Quantity) != 0 {
 		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
 			"differs from the default %s of capacity[%s].requestPolicy, which is what the scheduler charges: write %s in both",
 			p.Default, counter, p.Default))}
 	}
-	if other, ok := first[counter]; ok && other.amount.Cmp(amount) != 0 {
+	if other, ok := first[counter]; ok && other.amount.Cmp(amount.Quantity) != 0 {
 		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
 			"plugin %q consumes %s, but the scheduler charges one amount for the device whatever plugin attaches it: write %s for both, or make a policy for each",
 			other.plugin, &other.amount, &other.amount))}
@@ -197,18 +195,6 @@ func validateAmount(plugin string, amount resource.Quantity, counter string, cap
 	return validateDefault(&policy, capacity.Value, at)
 }
 
-// Amount returns an amount of a counter as a quantity.
-func Amount(value intstr.IntOrString) (resource.Quantity, error) {
-	amount, err := resource.ParseQuantity(value.String())
-	if err != nil {
-		return resource.Quantity{}, fmt.Errorf(`must be a number or a quantity such as "10M": %w`, err)
-	}
-	if amount.Sign() < 0 {
-		return resource.Quantity{}, fmt.Errorf("must not be negative")
-	}
-	return amount, nil
-}
-
 // validateAttributes checks the attributes that the policy adds.
 func validateAttributes(attributes map[string]AttributeValue, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -221,13 +207,14 @@ func validateAttributes(attributes map[string]AttributeValue, path *field.Path) 
 			errs = append(errs, field.Invalid(at, name, reason))
 		}
 		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
-			errs = append(errs, field.Duplicate(at, QualifiedName(name)))
+			errs = append(errs, explained(field.Duplicate(at, QualifiedName(name)), "a bare name is in "+AttributeDomain+": keep one of the two"))
 		}
 		switch v := attributes[name]; {
 		case v.String == nil && v.Int == nil && v.Bool == nil:
-			errs = append(errs, field.Required(at, "a string, an integer or a boolean"))
+			errs = append(errs, field.Required(at, "write a string, an integer or a boolean, or remove the attribute"))
 		case v.String != nil && len(*v.String) > maxStringLength:
-			errs = append(errs, field.TooLong(at, "", maxStringLength))
+			errs = append(errs, explained(field.TooLong(at, "", maxStringLength), fmt.Sprintf(
+				"has %d bytes, the limit is %d: shorten it", len(*v.String), maxStringLength)))
 		}
 	}
 	return errs
@@ -260,4 +247,10 @@ func isSuffix(s string) bool {
 func isPluginName(s string) bool {
 	ok, err := regexp.MatchString(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, s)
 	return ok && err == nil
+}
+
+// explained returns the error with a reason and what to do in place of the library's words.
+func explained(err *field.Error, detail string) *field.Error {
+	err.Detail = detail
+	return err
 }

@@ -6,28 +6,56 @@ import (
 	"math"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Bandwidth is the counter that may have a request policy on exclusive devices. It is in Mbit/s.
 const Bandwidth = "bandwidth"
 
-// BandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can be
-// had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later releases.
-func BandwidthRemark(e *Exposure) string {
-	c, ok := e.Capacity[Bandwidth]
-	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {
-		return ""
+// validateAmounts checks that every amount is one that can be calculated with: Kubernetes takes "1e1000000000" for a quantity,
+// and comparing it with another would take all memory. What is out of range is therefore not printed either.
+func validateAmounts(e *Exposure, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(a *Amount, at *field.Path) {
+		if a != nil && !a.inRange() {
+			errs = append(errs, field.Forbidden(at, "an amount must be from 0 to 2^63-1: write a number in this range, without sign and exponent"))
+		}
 	}
-	r := c.RequestPolicy
-	greatest := &c.Value
-	if r.ValidRange.Max != nil {
-		greatest = r.ValidRange.Max
+	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
+		capacity, at := e.Capacity[name], path.Child("capacity").Key(name)
+		check(&capacity.Value, at.Child("value"))
+		r, request := capacity.RequestPolicy, at.Child("requestPolicy")
+		if r == nil {
+			continue
+		}
+		check(r.Default, request.Child("default"))
+		for i := range r.ValidValues {
+			check(&r.ValidValues[i], request.Child("validValues").Index(i))
+		}
+		if r.ValidRange != nil {
+			check(r.ValidRange.Min, request.Child("validRange", "min"))
+			check(r.ValidRange.Max, request.Child("validRange", "max"))
+			check(r.ValidRange.Step, request.Child("validRange", "step"))
+		}
 	}
-	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, %s: "+
-		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the same; list the amounts in validValues to offer each of them",
-		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
+	for i, p := range e.SupportedCNIPlugins {
+		for _, counter := range slices.Sorted(maps.Keys(p.ConsumePerAllocation)) {
+			amount := p.ConsumePerAllocation[counter]
+			check(&amount, path.Child("supportedCNIPlugins").Index(i).Child("consumePerAllocation").Key(counter))
+		}
+	}
+	return errs
+}
+
+// inRange says whether an amount is from 0 to 2^63-1. It looks at the exponent before it does arithmetic.
+func (a *Amount) inRange() bool {
+	const digits = 40 // of exponent and of number, far more than the range needs
+	q := a.DeepCopy().Quantity
+	decimal := q.AsDec()
+	if decimal.Scale() < -digits || decimal.Scale() > digits || decimal.UnscaledBig().BitLen() > 4*digits {
+		return false
+	}
+	return q.Sign() >= 0 && q.CmpInt64(math.MaxInt64) <= 0
 }
 
 // validateCapacities checks the counters of an exposure by the rules of the ResourceSlice API.
@@ -43,7 +71,7 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 				"the name of a counter must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"))
 		}
 		if capacity.Value.Sign() <= 0 {
-			errs = append(errs, field.Invalid(at.Child("value"), capacity.Value.String(), "must be greater than zero"))
+			errs = append(errs, field.Invalid(at.Child("value"), capacity.Value.String(), "must be greater than zero: raise it, or remove the counter"))
 		}
 		if capacity.RequestPolicy == nil {
 			continue
@@ -65,8 +93,8 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 // or takes of a counter.
 func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	check := func(q *resource.Quantity, at *field.Path) {
-		if q != nil && q.Sign() >= 0 && (q.Sign() == 0 || !isInt64(*q)) {
+	check := func(q *Amount, at *field.Path) {
+		if q != nil && (q.Sign() == 0 || !isWhole(q)) {
 			errs = append(errs, field.Invalid(at, q.String(), "is in Mbit/s: write a whole number greater than zero"))
 		}
 	}
@@ -84,7 +112,7 @@ func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
 }
 
 // validateRequestPolicy checks what one claim may take of a counter of the value.
-func validateRequestPolicy(p *RequestPolicy, value resource.Quantity, path *field.Path) field.ErrorList {
+func validateRequestPolicy(p *RequestPolicy, value Amount, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p.ValidRange != nil && len(p.ValidValues) > 0 {
 		return field.ErrorList{field.Forbidden(path, "validRange and validValues exclude each other: keep one")}
@@ -106,61 +134,55 @@ func validateRequestPolicy(p *RequestPolicy, value resource.Quantity, path *fiel
 }
 
 // validateDefault checks the default of a request policy that is right otherwise.
-func validateDefault(p *RequestPolicy, value resource.Quantity, path *field.Path) field.ErrorList {
+func validateDefault(p *RequestPolicy, value Amount, path *field.Path) field.ErrorList {
 	d := *p.Default
 	var errs field.ErrorList
-	switch {
-	case d.Sign() < 0:
-		errs = append(errs, field.Invalid(path, d.String(), "must not be negative"))
-	case d.Cmp(value) > 0:
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than the counter's value %s, so no claim could be satisfied", &value)))
+	if d.Cmp(value.Quantity) > 0 {
+		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than the counter's value %s, so no claim could be satisfied: lower it", &value)))
 	}
-	if len(p.ValidValues) > 0 && !slices.ContainsFunc(p.ValidValues, func(v resource.Quantity) bool { return v.Cmp(d) == 0 }) {
-		errs = append(errs, field.Invalid(path, d.String(), "must be one of validValues"))
+	if len(p.ValidValues) > 0 && !slices.ContainsFunc(p.ValidValues, func(v Amount) bool { return v.Cmp(d.Quantity) == 0 }) {
+		errs = append(errs, field.Invalid(path, d.String(), "must be one of validValues: add it there, or choose one of them"))
 	}
 	r := p.ValidRange
 	if r == nil || r.Min == nil {
 		return errs
 	}
-	if d.Cmp(*r.Min) < 0 {
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is less than validRange.min %s", r.Min)))
+	if d.Cmp(r.Min.Quantity) < 0 {
+		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is less than validRange.min %s: raise it, or lower min", r.Min)))
 	}
-	if r.Max != nil && d.Cmp(*r.Max) > 0 {
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than validRange.max %s", r.Max)))
+	if r.Max != nil && d.Cmp(r.Max.Quantity) > 0 {
+		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than validRange.max %s: lower it, or raise max", r.Max)))
 	}
 	return append(errs, validateOnStep(d, r, path)...)
 }
 
 // validateRange checks a range for itself.
-func validateRange(r *ValidRange, value resource.Quantity, path *field.Path) field.ErrorList {
+func validateRange(r *ValidRange, value Amount, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.Min == nil {
-		return field.ErrorList{field.Required(path.Child("min"), "a range needs its least amount")}
+		return field.ErrorList{field.Required(path.Child("min"), "a range needs its least amount: write min, for example 1")}
 	}
-	if r.Min.Sign() < 0 {
-		errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), "must not be negative"))
-	}
-	if r.Min.Cmp(value) > 0 {
-		errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), fmt.Sprintf("is greater than the counter's value %s", &value)))
+	if r.Min.Cmp(value.Quantity) > 0 {
+		errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), fmt.Sprintf("is greater than the counter's value %s: lower it", &value)))
 	}
 	if r.Max != nil {
-		if r.Max.Cmp(*r.Min) < 0 {
-			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is less than min %s", r.Min)))
+		if r.Max.Cmp(r.Min.Quantity) < 0 {
+			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is less than min %s: raise it, or lower min", r.Min)))
 		}
-		if r.Max.Cmp(value) > 0 {
-			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is greater than the counter's value %s", &value)))
+		if r.Max.Cmp(value.Quantity) > 0 {
+			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is greater than the counter's value %s: lower it, or remove it", &value)))
 		}
 	}
 	if r.Step == nil || len(errs) > 0 {
 		return errs
 	}
 	if r.Step.Sign() <= 0 {
-		return append(errs, field.Invalid(path.Child("step"), r.Step.String(), "must be greater than zero"))
+		return append(errs, field.Invalid(path.Child("step"), r.Step.String(), "must be greater than zero: remove it where every amount will do"))
 	}
 	one := r.Min.DeepCopy()
-	one.Add(*r.Step)
-	if one.Cmp(value) > 0 {
-		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("min and one step are %s, more than the counter's value %s", &one, &value)))
+	one.Add(r.Step.Quantity)
+	if one.Cmp(value.Quantity) > 0 {
+		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("min and one step are %s, more than the counter's value %s: lower the step, or remove it", one, &value)))
 	}
 	if r.Max != nil {
 		errs = append(errs, validateOnStep(*r.Max, r, path.Child("max"))...)
@@ -169,13 +191,13 @@ func validateRange(r *ValidRange, value resource.Quantity, path *field.Path) fie
 }
 
 // validateOnStep checks that an amount is a whole number of steps above the range's min.
-func validateOnStep(amount resource.Quantity, r *ValidRange, path *field.Path) field.ErrorList {
+func validateOnStep(amount Amount, r *ValidRange, path *field.Path) field.ErrorList {
 	if r.Step == nil || r.Step.Sign() <= 0 {
 		return nil
 	}
-	for _, q := range []resource.Quantity{amount, *r.Min, *r.Step} {
-		if !isInt64(q) {
-			return field.ErrorList{field.Invalid(path, q.String(), "must be a whole number below 2^63 where there is a step")}
+	for _, q := range []*Amount{&amount, r.Min, r.Step} {
+		if !isWhole(q) {
+			return field.ErrorList{field.Invalid(path, q.String(), "must be a whole number where there is a step: round it, or remove the step")}
 		}
 	}
 	if (amount.Value()-r.Min.Value())%r.Step.Value() != 0 {
@@ -184,26 +206,22 @@ func validateOnStep(amount resource.Quantity, r *ValidRange, path *field.Path) f
 	return nil
 }
 
-// isInt64 says whether q is a whole number that fits 64 bits.
-func isInt64(q resource.Quantity) bool {
-	whole := resource.NewQuantity(q.Value(), q.Format)
-	return whole.Cmp(q) == 0 && q.Value() >= 0 && q.Value() < math.MaxInt64
+// isWhole says whether an amount is a whole number. Value rounds up.
+func isWhole(a *Amount) bool {
+	return a.CmpInt64(a.Value()) == 0
 }
 
 // validateValues checks a list of amounts for itself.
-func validateValues(values []resource.Quantity, value resource.Quantity, path *field.Path) field.ErrorList {
+func validateValues(values []Amount, value Amount, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(values) > maxValidValues {
 		errs = append(errs, field.TooMany(path, len(values), maxValidValues))
 	}
 	for i, v := range values {
-		if v.Sign() < 0 {
-			errs = append(errs, field.Invalid(path.Index(i), v.String(), "must not be negative"))
+		if v.Cmp(value.Quantity) > 0 {
+			errs = append(errs, field.Invalid(path.Index(i), v.String(), fmt.Sprintf("is greater than the counter's value %s: remove it", &value)))
 		}
-		if v.Cmp(value) > 0 {
-			errs = append(errs, field.Invalid(path.Index(i), v.String(), fmt.Sprintf("is greater than the counter's value %s", &value)))
-		}
-		if i > 0 && v.Cmp(values[i-1]) <= 0 {
+		if i > 0 && v.Cmp(values[i-1].Quantity) <= 0 {
 			errs = append(errs, field.Invalid(path.Index(i), v.String(), "must be greater than the value before it: sort validValues, without repetition"))
 		}
 	}

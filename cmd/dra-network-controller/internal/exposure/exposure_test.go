@@ -2,85 +2,32 @@ package exposure_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// checks refuse the priority 13 and expressions that contain "broken".
-func checks() exposure.Checks {
-	return exposure.Checks{
-		Policy: func(policy *v1alpha1.DeviceExposurePolicy) field.ErrorList {
-			if policy.Spec.Priority == 13 {
-				return field.ErrorList{field.Invalid(field.NewPath("spec", "priority"), 13, "choose another one")}
-			}
-			return nil
-		},
-		Selector: func(expression string) error {
-			if strings.Contains(expression, "broken") {
-				return errors.New("does not compile at line 1, column 3")
-			}
-			return nil
-		},
+func newPolicy(t *testing.T, generation int64, spec string) *v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: generation}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func newPolicy(generation int64, priority int32, action v1alpha1.Action, cel string) *v1alpha1.DeviceExposurePolicy {
-	return &v1alpha1.DeviceExposurePolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: generation},
-		Spec:       v1alpha1.DeviceExposurePolicySpec{Priority: priority, Action: action, Selector: v1alpha1.DeviceSelector{CEL: cel}},
-	}
-}
-
-func TestJudge(t *testing.T) {
-	tests := map[string]struct {
-		policy *v1alpha1.DeviceExposurePolicy
-		want   []string
-	}{
-		"valid": {policy: newPolicy(1, 1, v1alpha1.ActionExpose, "true")},
-		"expose that doesn't compile": {
-			policy: newPolicy(1, 1, v1alpha1.ActionExpose, "broken"),
-			want: []string{`spec.selector.cel: Invalid value: "broken": does not compile at line 1, column 3; ` +
-				`until the expression is corrected, the policy exposes nothing`},
-		},
-		"exclude that doesn't compile, and more": {
-			policy: newPolicy(1, 13, v1alpha1.ActionExclude, "broken"),
-			want: []string{
-				`spec.priority: Invalid value: 13: choose another one`,
-				`spec.selector.cel: Invalid value: "broken": does not compile at line 1, column 3; ` +
-					`until the expression is corrected, the policy hides every device of the nodes that it selects`,
-			},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, problem := range exposure.Judge(test.policy, checks()) {
-				got = append(got, problem.Error())
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("wrong problems (-want +got):\n%s", diff)
-			}
-		})
-	}
+	return p
 }
 
 func TestReconcile(t *testing.T) {
-	ctx := context.Background()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -88,54 +35,67 @@ func TestReconcile(t *testing.T) {
 	writes := 0
 	api := fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.DeviceExposurePolicy{}).
-		WithObjects(newPolicy(1, 1, v1alpha1.ActionExclude, "true")).
+		WithObjects(newPolicy(t, 1, `{action: exclude, selector: {cel: "true"}}`)).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, object client.Object, options ...client.SubResourceUpdateOption) error {
 				writes++
 				return c.SubResource(sub).Update(ctx, object, options...)
 			},
 		}).Build()
-	reconciler := &exposure.Reconciler{Client: api, Checks: checks()}
+	reconciler := &exposure.Reconciler{Client: api}
 	states := []struct {
-		name   string
-		policy *v1alpha1.DeviceExposurePolicy
-		want   metav1.Condition
-		writes int
+		name, spec     string // no spec: it is as before
+		status, reason string
+		message        []string // its parts
+		writes         int      // so far
 	}{
-		{"valid", nil,
-			metav1.Condition{Type: "Accepted", Status: "True", Reason: "Valid", ObservedGeneration: 1, Message: "the policy hides the devices that it selects"}, 1},
-		{"nothing changed", nil,
-			metav1.Condition{Type: "Accepted", Status: "True", Reason: "Valid", ObservedGeneration: 1, Message: "the policy hides the devices that it selects"}, 1},
-		{"invalid", newPolicy(2, 13, v1alpha1.ActionExclude, "true"),
-			metav1.Condition{Type: "Accepted", Status: "False", Reason: "Invalid", ObservedGeneration: 2, Message: "spec.priority: Invalid value: 13: choose another one"}, 2},
-		{"valid again", newPolicy(3, 2, v1alpha1.ActionExpose, "true"),
-			metav1.Condition{Type: "Accepted", Status: "True", Reason: "Valid", ObservedGeneration: 3, Message: "the policy exposes the devices that it selects"}, 3},
+		{"valid", "", "True", "Valid", []string{"the policy hides the devices that it selects"}, 1},
+		{"nothing changed", "", "True", "Valid", []string{"the policy hides the devices that it selects"}, 1},
+		{"two problems", `{priority: -1, action: exclude, selector: {cel: "true &&"}}`, "False", "Invalid", []string{
+			"2 problems: (1) spec.priority: Invalid value: -1: must be between 0 and 1000; ",
+			`(2) spec.selector.cel: Invalid value: "true &&": cannot compile the expression: compilation failed: ERROR: <input>:1:8: Syntax error`,
+			"until it is corrected, every device for which it cannot be evaluated is hidden"}, 2},
+		{"still wrong", "", "False", "Invalid", []string{"2 problems"}, 2},
+		{"a remark", `{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`, "True", "ValidWithRemarks",
+			[]string{"the policy exposes the devices that it selects; but the expression selects links of every type"}, 3},
+		{"no remark", `{action: exclude, selector: {cel: "false"}}`, "True", "Valid", []string{"the policy hides"}, 4},
 	}
-	for _, state := range states {
-		var got v1alpha1.DeviceExposurePolicy
-		key := types.NamespacedName{Name: "p"}
-		if state.policy != nil {
-			if err := api.Get(ctx, key, &got); err != nil {
+	for i, state := range states {
+		t.Run(state.name, func(t *testing.T) {
+			var p v1alpha1.DeviceExposurePolicy
+			key := types.NamespacedName{Name: "p"}
+			if err := api.Get(t.Context(), key, &p); err != nil {
 				t.Fatal(err)
 			}
-			got.Generation, got.Spec = state.policy.Generation, state.policy.Spec
-			if err := api.Update(ctx, &got); err != nil {
+			if state.spec != "" {
+				p.Generation, p.Spec = int64(i+1), newPolicy(t, 0, state.spec).Spec
+				if err := api.Update(t.Context(), &p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if _, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
-			t.Fatalf("%s: %v", state.name, err)
-		}
-		if err := api.Get(ctx, key, &got); err != nil {
-			t.Fatal(err)
-		}
-		ignoreTime := cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime")
-		if diff := cmp.Diff([]metav1.Condition{state.want}, got.Status.Conditions, ignoreTime); diff != "" {
-			t.Errorf("%s: wrong conditions (-want +got):\n%s", state.name, diff)
-		}
-		if writes != state.writes {
-			t.Errorf("%s: the status was written %d times so far, want %d", state.name, writes, state.writes)
-		}
+			if err := api.Get(t.Context(), key, &p); err != nil {
+				t.Fatal(err)
+			}
+			if len(p.Status.Conditions) != 1 {
+				t.Fatalf("there are %d conditions", len(p.Status.Conditions))
+			}
+			got := p.Status.Conditions[0]
+			if got.Type != "Accepted" || string(got.Status) != state.status || got.Reason != state.reason || got.ObservedGeneration != p.Generation {
+				t.Errorf("got %s=%s %s of generation %d, want Accepted=%s %s of %d",
+					got.Type, got.Status, got.Reason, got.ObservedGeneration, state.status, state.reason, p.Generation)
+			}
+			for _, part := range state.message {
+				if !strings.Contains(got.Message, part) {
+					t.Errorf("got message %q, want ... %s ...", got.Message, part)
+				}
+			}
+			if writes != state.writes {
+				t.Errorf("the status was written %d times so far, want %d", writes, state.writes)
+			}
+		})
 	}
 }
 
@@ -144,8 +104,8 @@ func TestReconcileOfAPolicyThatIsGone(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	reconciler := &exposure.Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Checks: checks()}
-	if _, err := reconciler.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
+	reconciler := &exposure.Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	if _, err := reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
 		t.Errorf("Reconcile of a policy that is gone: %v", err)
 	}
 }

@@ -14,17 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler keeps the condition Accepted of every DeviceExposurePolicy. All fields are required.
+// Reconciler keeps the condition Accepted of every DeviceExposurePolicy.
 type Reconciler struct {
+	// Client reads through a cache and writes to the API server. It is required.
 	Client client.Client
-	Checks Checks
 }
 
 // SetupWithManager has the manager call Reconcile for every policy whose specification changed.
@@ -37,13 +36,16 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	policy := &v1alpha1.DeviceExposurePolicy{}
-	if err := r.Client.Get(ctx, request.NamespacedName, policy); err != nil {
+	exposurePolicy := &v1alpha1.DeviceExposurePolicy{}
+	if err := r.Client.Get(ctx, request.NamespacedName, exposurePolicy); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	changed := policy.DeepCopy()
-	meta.SetStatusCondition(&changed.Status.Conditions, verdict.Of(policy.Generation, summary(policy), Judge(policy, r.Checks)))
-	if policy.DeletionTimestamp != nil || equality.Semantic.DeepEqual(policy.Status, changed.Status) {
+	if exposurePolicy.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	changed := exposurePolicy.DeepCopy()
+	meta.SetStatusCondition(&changed.Status.Conditions, Accepted(exposurePolicy))
+	if equality.Semantic.DeepEqual(exposurePolicy.Status, changed.Status) {
 		return reconcile.Result{}, nil
 	}
 	err := r.Client.Status().Update(ctx, changed)
@@ -51,7 +53,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("cannot write the status of DeviceExposurePolicy %s: %w", policy.Name, err)
+		return reconcile.Result{}, fmt.Errorf("cannot write the status of DeviceExposurePolicy %s: %w", exposurePolicy.Name, err)
 	}
 	return reconcile.Result{}, nil
 }

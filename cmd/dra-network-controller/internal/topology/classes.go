@@ -21,18 +21,19 @@ const kind = "NetworkTopology"
 // devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Classes returns the DeviceClasses of a topology, one for each root step, in the order of the steps.
-func Classes(topology *v1alpha1.NetworkTopology) []resourceapi.DeviceClass {
+// Classes returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes they
+// look for the CNI plugin in the list that nodes with that option publish, else for its boolean.
+func Classes(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
 		if step := &topology.Spec.Steps[i]; isRoot(step) {
-			classes = append(classes, class(topology, step))
+			classes = append(classes, class(topology, step, listAttributes))
 		}
 	}
 	return classes
 }
 
-func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) resourceapi.DeviceClass {
+func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttributes bool) resourceapi.DeviceClass {
 	return resourceapi.DeviceClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -52,7 +53,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) resourceapi.
 			}},
 		},
 		Spec: resourceapi.DeviceClassSpec{
-			Selectors: selectors(step),
+			Selectors: selectors(step, listAttributes),
 			Config: []resourceapi.DeviceClassConfiguration{{
 				DeviceConfiguration: resourceapi.DeviceConfiguration{
 					Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -67,11 +68,14 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) resourceapi.
 
 // selectors are evaluated in this order, and a device that fails one is not tried on the next: the cheap ones that most
 // devices fail come first.
-func selectors(step *v1alpha1.Step) []resourceapi.DeviceSelector {
-	expressions := []string{
-		isOurDriver,
-		fmt.Sprintf(`%s && device.attributes["cni.%s"].?%s.orValue(false)`, isOurDriver, v1alpha1.DriverName, policyapi.CNIAttribute(step.Type)),
+func selectors(step *v1alpha1.Step, listAttributes bool) []resourceapi.DeviceSelector {
+	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain, policyapi.CNIAttribute(step.Type))
+	if listAttributes {
+		// Not .?supportedCNIs.orValue([]): the API server can't bound the cost of that.
+		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
+			policyapi.AttributeDomain, step.Type)
 	}
+	expressions := []string{isOurDriver, isOurDriver + " && " + supports}
 	if step.Selector != nil {
 		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurDriver, closable(step.Selector.CEL)))
 	}

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestClasses(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(want), &wanted); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(wanted, Classes(parse(t, bonded))); diff != "" {
+	if diff := cmp.Diff(wanted, Classes(parse(t, bonded), false)); diff != "" {
 		t.Errorf("wrong classes (-want +got):\n%s", diff)
 	}
 }
@@ -96,60 +97,67 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 }
 
 // TestSelectorsAsTheSchedulerEvaluatesThem runs the selectors through the scheduler's own compiler, on devices of ours and
-// of others.
+// of others, with both forms of what nodes publish of CNI plugins. A class of one form finds no device of the other.
 func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
-	attribute := func(values map[string]any) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-		for name, value := range values {
-			switch value := value.(type) {
-			case string:
-				attributes[resourceapi.QualifiedName(name)] = resourceapi.DeviceAttribute{StringValue: &value}
-			case bool:
-				attributes[resourceapi.QualifiedName(name)] = resourceapi.DeviceAttribute{BoolValue: &value}
-			}
-		}
-		return attributes
+	device := func(driver string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) dracel.Device {
+		return dracel.Device{Driver: driver, Attributes: attributes}
 	}
-	class := Classes(parse(t, bonded))[0]
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	yes := resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+	list := func(plugins ...string) resourceapi.DeviceAttribute {
+		return resourceapi.DeviceAttribute{StringValues: plugins}
+	}
+	type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	tests := map[string]struct {
-		device dracel.Device
-		want   string
+		device   dracel.Device
+		booleans string
+		lists    string
 	}{
-		"ours": {dracel.Device{Driver: "dra.networking",
-			Attributes: attribute(map[string]any{"type": "vf", "cni.dra.networking/host_device": true})}, "true true true"},
-		"ours, not by this plugin": {dracel.Device{Driver: "dra.networking",
-			Attributes: attribute(map[string]any{"type": "vf", "cni.dra.networking/sriov": true})}, "true false true"},
-		"ours, no plugin at all": {dracel.Device{Driver: "dra.networking",
-			Attributes: attribute(map[string]any{"type": "pf"})}, "true false false"},
-		"of another driver": {dracel.Device{Driver: "gpu.example.com",
-			Attributes: attribute(map[string]any{"model": "x"})}, "false false false"},
-		"of another driver, without attributes": {dracel.Device{Driver: "gpu.example.com",
-			AllowMultipleAllocations: ptr.To(true)}, "false false false"},
+		"ours": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/host_device": yes, "supportedCNIs": text(",host-device,")}),
+			"true true true", "true false true"},
+		"ours, as a list": {device("dra.networking", attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host-device")}),
+			"true false true", "true true true"},
+		"ours, not by this plugin": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
+			"true false true", "true false true"},
+		"ours, not by this plugin, as a list": {device("dra.networking", attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host", "device")}),
+			"true false true", "true false true"},
+		"ours, no plugin at all": {device("dra.networking", attributes{"type": text("pf")}), "true false false", "true false false"},
+		"of another driver":      {device("gpu.example.com", attributes{"model": text("x")}), "false false false", "false false false"},
+		"of another driver, without attributes": {dracel.Device{Driver: "gpu.example.com", AllowMultipleAllocations: ptr.To(true)},
+			"false false false", "false false false"},
 	}
-	compiler := dracel.GetCompiler(dracel.Features{})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, selector := range class.Spec.Selectors {
-				compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
-				if compiled.Error != nil {
-					t.Fatalf("%s: %v", selector.CEL.Expression, compiled.Error)
-				}
-				matches, _, err := compiled.DeviceMatches(t.Context(), test.device)
-				if err != nil {
-					t.Fatalf("%s ends the scheduling of the pod: %v", selector.CEL.Expression, err)
-				}
-				got = append(got, map[bool]string{true: "true", false: "false"}[matches])
-			}
-			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
+			if diff := cmp.Diff(test.booleans, evaluate(t, false, test.device)); diff != "" {
 				t.Errorf("wrong matches (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.lists, evaluate(t, true, test.device)); diff != "" {
+				t.Errorf("with lists: wrong matches (-want +got):\n%s", diff)
 			}
 		})
 	}
-	commented := Classes(parse(t, bonded))[1]
-	for _, selector := range commented.Spec.Selectors {
-		if compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{}); compiled.Error != nil {
-			t.Errorf("%s: %v", selector.CEL.Expression, compiled.Error)
+}
+
+// evaluate returns what each selector of the first class says of a device, and compiles those of the second.
+func evaluate(t *testing.T, listAttributes bool, device dracel.Device) string {
+	t.Helper()
+	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})
+	var got []string
+	for i, class := range Classes(parse(t, bonded), listAttributes) {
+		for _, selector := range class.Spec.Selectors {
+			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
+			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
+				t.Fatalf("the API server refuses %s, of cost %d: %v", selector.CEL.Expression, compiled.MaxCost, compiled.Error)
+			}
+			if i > 0 {
+				continue
+			}
+			matches, _, err := compiled.DeviceMatches(t.Context(), device)
+			if err != nil {
+				t.Fatalf("%s ends the scheduling of the pod: %v", selector.CEL.Expression, err)
+			}
+			got = append(got, strconv.FormatBool(matches))
 		}
 	}
+	return strings.Join(got, " ")
 }

@@ -31,7 +31,8 @@ const FieldOwner = "dra-network-controller"
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields are required.
+// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. Its first three fields are
+// required.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -40,6 +41,8 @@ type Reconciler struct {
 	Live client.Reader
 	// CheckSelector returns what is wrong with the CEL expression of a root step.
 	CheckSelector func(expression string) error
+	// ListAttributes is as in Classes.
+	ListAttributes bool
 }
 
 // SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes changed,
@@ -69,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	var wanted []resourceapi.DeviceClass
 	if len(problems) == 0 {
-		wanted = Classes(topology)
+		wanted = Classes(topology, r.ListAttributes)
 	}
 	var existing resourceapi.DeviceClassList
 	if err := r.Client.List(ctx, &existing); err != nil {
@@ -87,12 +90,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopology) (field.ErrorList, error) {
+	schemas, err := Schemas(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
+	return Judge(topology, schemas, r.CheckSelector), nil
+}
+
+// Schemas returns the built-in schemas and those of the cluster, which go before them.
+func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
-	if err := r.Client.List(ctx, &schemas); err != nil {
-		return nil, fmt.Errorf("cannot list CNIPluginSchemas: %w", err)
+	if err := reader.List(ctx, &schemas); err != nil {
+		return cnichain.Schemas{}, fmt.Errorf("cannot list CNIPluginSchemas: %w", err)
 	}
 	slices.SortFunc(schemas.Items, func(a, b v1alpha1.CNIPluginSchema) int { return cmp.Compare(a.Name, b.Name) })
-	return Judge(topology, cnichain.DefaultSchemas().With(schemas.Items...), r.CheckSelector), nil
+	return cnichain.DefaultSchemas().With(schemas.Items...), nil
 }
 
 // carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.
@@ -138,7 +150,11 @@ func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass)
 
 func (r *Reconciler) apply(ctx context.Context, class *resourceapi.DeviceClass, options ...client.ApplyOption) error {
 	options = append(options, client.FieldOwner(FieldOwner))
-	if err := r.Client.Apply(ctx, applyConfiguration(class), options...); err != nil {
+	err := r.Client.Apply(ctx, applyConfiguration(class), options...)
+	if r.ListAttributes && apierrors.IsInvalid(err) {
+		return fmt.Errorf("cannot apply DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes on the API server", class.Name, err)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot apply DeviceClass %s: %w", class.Name, err)
 	}
 	return nil

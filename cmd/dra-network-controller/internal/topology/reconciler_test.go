@@ -12,7 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,6 +30,7 @@ type cluster struct {
 	r      *Reconciler
 	writes []string // since the last look
 	refuse string   // an apply of a class of this name fails
+	reason error    // with this
 }
 
 const netSteps = `
@@ -50,7 +53,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			name := *object.(interface{ GetName() *string }).GetName()
 			if name == c.refuse {
-				return errors.New("forbidden by an admission policy")
+				return c.reason
 			}
 			c.writes = append(c.writes, "apply "+name)
 			return api.Apply(ctx, object, options...)
@@ -150,7 +153,7 @@ ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`
 	c.expect("valid", "writes: apply net-a, apply net-b, status net\n"+valid)
 	c.expect("valid, again", "writes: \n"+valid)
-	want := Classes(c.topology())[0]
+	want := Classes(c.topology(), false)[0]
 	got := c.class("net-a")
 	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" {
 		t.Errorf("wrong class (-want +got):\n%s", diff)
@@ -253,7 +256,7 @@ status: net-a net-b; cluster: net-a net-b`)
 
 func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
-	c.refuse = "net-a"
+	c.refuse, c.reason = "net-a", errors.New("forbidden by an admission policy")
 	c.expect("refused", `
 error: cannot apply DeviceClass net-a: forbidden by an admission policy
 writes: apply net-b, status net
@@ -272,13 +275,42 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	if got := c.look(); !strings.Contains(got, "Accepted=False Invalid") || !strings.Contains(got, "spec.steps[0].dependOn: Required value") {
 		t.Errorf("with the built-in schema:\n%s", got)
 	}
-	schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
-	c.must(c.api.Create(t.Context(), schema))
-	if got := c.r.all(t.Context(), schema); len(got) != 1 || got[0].Name != "net" {
+	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
+	c.must(c.api.Create(t.Context(), ours))
+	if got := c.r.all(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
 		t.Errorf("a schema's change has %v looked at", got)
 	}
 	if got := c.look(); !strings.Contains(got, "Accepted=True") {
 		t.Errorf("with a schema of the cluster:\n%s", got)
+	}
+}
+
+// TestListAttributesOfAnAPIServerWithout: classes that the API server can't compile say which feature is missing.
+func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	c.r.ListAttributes = true
+	c.refuse, c.reason = "net-a", apierrors.NewInvalid(schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceClass"}, "net-a",
+		field.ErrorList{field.Invalid(field.NewPath("spec", "selectors"), "", "undeclared reference to 'includes'")})
+	got := c.look()
+	for _, want := range []string{"ClassesReady=False Failed", "undeclared reference to 'includes'; --list-attributes needs the feature DRAListTypeAttributes"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant ... %s ...", got, want)
+		}
+	}
+	if selector := c.class("net-b").Spec.Selectors[1].CEL.Expression; !strings.Contains(selector, `.includes("host-device")`) {
+		t.Errorf("the class has the selector %s", selector)
+	}
+}
+
+// TestListAttributesAreTakenBack: classes follow the option.
+func TestListAttributesAreTakenBack(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	for _, lists := range []bool{true, false, true} {
+		c.r.ListAttributes = lists
+		c.look()
+		if got := strings.Contains(c.class("net-a").Spec.Selectors[1].CEL.Expression, "includes"); got != lists {
+			t.Errorf("the class reads a list: %t, want %t", got, lists)
+		}
 	}
 }
 

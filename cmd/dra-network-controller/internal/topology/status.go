@@ -40,10 +40,20 @@ type Outcome struct {
 func Status(topology *v1alpha1.NetworkTopology, problems field.ErrorList, outcome Outcome) v1alpha1.NetworkTopologyStatus {
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
-	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), len(Classes(topology)))
+	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
 	meta.SetStatusCondition(&status.Conditions, verdict.Of(topology.Generation, summary, problems))
 	meta.SetStatusCondition(&status.Conditions, classesReady(topology.Generation, len(problems) == 0, outcome))
 	return status
+}
+
+func rootSteps(topology *v1alpha1.NetworkTopology) int {
+	n := 0
+	for i := range topology.Spec.Steps {
+		if isRoot(&topology.Spec.Steps[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 func classesReady(generation int64, accepted bool, outcome Outcome) metav1.Condition {

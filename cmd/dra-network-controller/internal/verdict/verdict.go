@@ -13,6 +13,8 @@ import (
 const (
 	// ReasonValid is the reason of an object without problems.
 	ReasonValid = "Valid"
+	// ReasonValidWithRemarks is the reason of an object without problems of which its author should know something.
+	ReasonValidWithRemarks = "ValidWithRemarks"
 	// ReasonInvalid is the reason of an object with problems.
 	ReasonInvalid = "Invalid"
 )
@@ -29,8 +31,9 @@ const (
 	maxValue = 160
 )
 
-// Of returns the condition Accepted: True with the summary where there are no problems, else False with all of them.
-func Of(generation int64, summary string, problems field.ErrorList) metav1.Condition {
+// Of returns the condition Accepted: True with the summary and the remarks where there are no problems, else False with all
+// problems.
+func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
 		Status:             metav1.ConditionTrue,
@@ -38,32 +41,44 @@ func Of(generation int64, summary string, problems field.ErrorList) metav1.Condi
 		Reason:             ReasonValid,
 		Message:            Bound(summary),
 	}
-	if len(problems) > 0 {
+	switch {
+	case len(problems) > 0:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonInvalid, Describe(problems)
+	case len(remarks) > 0:
+		condition.Reason, condition.Message = ReasonValidWithRemarks, Bound(summary+"; but "+enumerate("remark", remarks))
 	}
 	return condition
 }
 
 // Describe words problems on one line: "2 problems: (1) spec.a: ...; (2) spec.b: ...".
 func Describe(problems field.ErrorList) string {
-	if len(problems) == 1 {
-		return describe(problems[0])
+	var texts []string
+	for _, problem := range problems {
+		texts = append(texts, describe(problem))
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d problems: ", len(problems))
-	for i, problem := range problems {
-		next := fmt.Sprintf("(%d) %s", i+1, describe(problem))
+	return enumerate("problem", texts)
+}
+
+// enumerate puts texts on one line, as many as a condition holds.
+func enumerate(what string, texts []string) string {
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	var line strings.Builder
+	fmt.Fprintf(&line, "%d %ss: ", len(texts), what)
+	for i, text := range texts {
+		next := fmt.Sprintf("(%d) %s", i+1, text)
 		if i > 0 {
 			next = "; " + next
 		}
-		rest := fmt.Sprintf("; and %d more: correct these first", len(problems)-i)
-		if text.Len()+len(next)+len(rest) > maxMessage {
-			text.WriteString(rest)
+		rest := fmt.Sprintf("; and %d more: correct these first", len(texts)-i)
+		if line.Len()+len(next)+len(rest) > maxMessage {
+			line.WriteString(rest)
 			break
 		}
-		text.WriteString(next)
+		line.WriteString(next)
 	}
-	return text.String()
+	return line.String()
 }
 
 func describe(problem *field.Error) string {

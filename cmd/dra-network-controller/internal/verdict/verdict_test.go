@@ -15,12 +15,24 @@ func TestOf(t *testing.T) {
 	path := field.NewPath("spec", "steps").Index(0)
 	tests := map[string]struct {
 		problems field.ErrorList
+		remarks  []string
 		want     metav1.Condition
 	}{
 		"no problem": {
 			want: metav1.Condition{Type: "Accepted", Status: "True", ObservedGeneration: 7, Reason: "Valid", Message: "fine"},
 		},
-		"one problem": {
+		"one remark": {
+			remarks: []string{"a has no effect: remove it"},
+			want: metav1.Condition{Type: "Accepted", Status: "True", ObservedGeneration: 7, Reason: "ValidWithRemarks",
+				Message: "fine; but a has no effect: remove it"},
+		},
+		"two remarks": {
+			remarks: []string{"a has no effect: remove it", "b neither"},
+			want: metav1.Condition{Type: "Accepted", Status: "True", ObservedGeneration: 7, Reason: "ValidWithRemarks",
+				Message: "fine; but 2 remarks: (1) a has no effect: remove it; (2) b neither"},
+		},
+		"one problem, and so no remarks": {
+			remarks:  []string{"a has no effect: remove it"},
 			problems: field.ErrorList{field.Required(path.Child("name"), "give the step a name")},
 			want: metav1.Condition{Type: "Accepted", Status: "False", ObservedGeneration: 7, Reason: "Invalid",
 				Message: "spec.steps[0].name: Required value: give the step a name"},
@@ -43,7 +55,7 @@ func TestOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Of(7, "fine", test.problems)); diff != "" {
+			if diff := cmp.Diff(test.want, Of(7, "fine", test.problems, test.remarks...)); diff != "" {
 				t.Errorf("wrong condition (-want +got):\n%s", diff)
 			}
 		})

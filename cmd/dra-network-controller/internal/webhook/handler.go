@@ -1,0 +1,115 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// Handler answers admission requests. It implements admission.Handler.
+type Handler struct {
+	// schemas reads the CNIPluginSchemas of the cluster.
+	schemas client.Reader
+}
+
+// NewHandler returns a handler that reads CNIPluginSchemas through the reader.
+func NewHandler(schemas client.Reader) *Handler {
+	return &Handler{schemas: schemas}
+}
+
+// opinion is what there is to say of an object. An error says why nothing can be said.
+type opinion struct {
+	problems field.ErrorList
+	remarks  []string
+	err      error
+}
+
+// Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels and
+// finalizers of what was stored before a rule can still be written.
+func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
+	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
+		return admission.Allowed("")
+	}
+	judge := h.judgeOf(request.Kind)
+	if judge == nil {
+		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of %s in %s", request.Kind.Kind, request.Kind.Group))
+	}
+	if request.Operation == admissionv1.Update && sameSpec(request.OldObject.Raw, request.Object.Raw) {
+		return admission.Allowed("")
+	}
+	switch o := judge(ctx, request.Object.Raw); {
+	case o.err != nil:
+		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: %v", o.err))
+	case len(o.problems) > 0:
+		return refused(verdict.Describe(o.problems))
+	default:
+		return admission.Allowed("").WithWarnings(o.remarks...)
+	}
+}
+
+// judgeOf returns the judge of a kind; nil if there is none.
+func (h *Handler) judgeOf(kind metav1.GroupVersionKind) func(context.Context, []byte) opinion {
+	switch schema.GroupVersionKind(kind) {
+	case policyapi.GroupVersion().WithKind("DeviceExposurePolicy"):
+		return judgePolicy
+	case topologyapi.GroupVersion().WithKind("NetworkTopology"):
+		return h.judgeTopology
+	}
+	return nil
+}
+
+func judgePolicy(_ context.Context, raw []byte) opinion {
+	var p policyapi.DeviceExposurePolicy
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return unreadable(err)
+	}
+	problems, remarks := policy.Check(&p)
+	return opinion{problems: problems, remarks: remarks}
+}
+
+func (h *Handler) judgeTopology(ctx context.Context, raw []byte) opinion {
+	var t topologyapi.NetworkTopology
+	if err := json.Unmarshal(raw, &t); err != nil {
+		return unreadable(err)
+	}
+	schemas, err := topology.Schemas(ctx, h.schemas)
+	if err != nil {
+		return opinion{err: err}
+	}
+	return opinion{problems: topology.Judge(&t, schemas, policy.CheckClassSelector)}
+}
+
+// unreadable is the opinion on what the driver could not read either.
+func unreadable(err error) opinion {
+	return opinion{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("cannot be read: %v", err))}}
+}
+
+// sameSpec says whether two objects have the same specification.
+func sameSpec(before, after []byte) bool {
+	var old, updated struct {
+		Spec any `json:"spec"`
+	}
+	return json.Unmarshal(before, &old) == nil && json.Unmarshal(after, &updated) == nil && old.Spec != nil && reflect.DeepEqual(old.Spec, updated.Spec)
+}
+
+// refused answers as the API server does when the definition of a resource refuses an object.
+func refused(message string) admission.Response {
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
+		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: message},
+	}}
+}

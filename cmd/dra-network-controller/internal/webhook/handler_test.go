@@ -1,0 +1,152 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/yaml"
+
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
+)
+
+// newReader is a cluster with one schema. While it is broken, it can't be read.
+func newReader(t *testing.T, broken bool) client.Reader {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := topologyapi.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: topologyapi.CNIPluginSchemaSpec{
+		CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(schema).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if broken {
+				return errors.New("no connection")
+			}
+			return c.List(ctx, list, options...)
+		},
+	}).Build()
+}
+
+// request asks about an object as JSON.
+func request(kind string, operation admissionv1.Operation, object, old []byte) admission.Request {
+	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		UID:       "7",
+		Kind:      metav1.GroupVersionKind{Group: "networking.dra.io", Version: "v1alpha1", Kind: kind},
+		Operation: operation, Object: runtime.RawExtension{Raw: object}, OldObject: runtime.RawExtension{Raw: old},
+	}}
+}
+
+// answer prints a response: allowed or refused, and what is said.
+func answer(r admission.Response) string {
+	if r.Allowed {
+		return strings.Join(append([]string{"allowed"}, r.Warnings...), ": ")
+	}
+	return "refused: " + r.Result.Message
+}
+
+func TestEveryRuleIsEnforced(t *testing.T) {
+	h := NewHandler(newReader(t, false))
+	for _, c := range corpus.Invalid(t) {
+		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
+			response := h.Handle(t.Context(), request("DeviceExposurePolicy", operation, c.JSON(t), []byte(`{"spec": {"action": "something else"}}`)))
+			if response.Allowed || response.Result.Code != 422 || response.Result.Reason != metav1.StatusReasonInvalid {
+				t.Errorf("%s, %s: %s, want a refusal with code 422", c.Name, operation, answer(response))
+				continue
+			}
+			for _, want := range []string{c.Field, c.Reason, c.Fix} {
+				if !strings.Contains(response.Result.Message, want) {
+					t.Errorf("%s, %s: got %s, want ... %s ...", c.Name, operation, answer(response), want)
+				}
+			}
+		}
+	}
+}
+
+func TestValidPoliciesPassWithWarnings(t *testing.T) {
+	h := NewHandler(newReader(t, false))
+	for _, c := range corpus.Valid(t) {
+		response := h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil))
+		if !response.Allowed || len(response.Warnings) != len(c.Remarks) {
+			t.Errorf("%s: %s, want the warnings %q", c.Name, answer(response), c.Remarks)
+			continue
+		}
+		for i, want := range c.Remarks {
+			if !strings.Contains(response.Warnings[i], want) {
+				t.Errorf("%s: got warning %q, want ... %s ...", c.Name, response.Warnings[i], want)
+			}
+		}
+	}
+}
+
+func TestHandle(t *testing.T) {
+	object := func(text string) []byte {
+		data, err := yaml.YAMLToJSONStrict([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	const broken = `spec: {priority: -1, action: exclude, selector: {cel: "true"}}`
+	valid, invalid := object(`spec: {action: exclude, selector: {cel: "true"}}`), object(broken)
+	labelled := object("metadata: {labels: {a: b}, finalizers: []}\n" + broken)
+	const refusal = "refused: spec.priority: Invalid value: -1: must be between 0 and 1000"
+	topology := func(kind, rest string) []byte {
+		return object(`{metadata: {name: net}, spec: {steps: [{name: a, type: ` + kind + `, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}` + rest + `}]}}`)
+	}
+	status := request("DeviceExposurePolicy", admissionv1.Update, invalid, valid)
+	status.SubResource = "status"
+	foreign := request("Pod", admissionv1.Create, []byte("{}"), nil)
+	foreign.Kind.Group = ""
+	for name, test := range map[string]struct {
+		request admission.Request
+		broken  bool
+		want    string
+	}{
+		"valid":                              {request("DeviceExposurePolicy", admissionv1.Create, valid, nil), false, "allowed"},
+		"invalid":                            {request("DeviceExposurePolicy", admissionv1.Create, invalid, nil), false, refusal},
+		"becomes invalid":                    {request("DeviceExposurePolicy", admissionv1.Update, invalid, valid), false, refusal},
+		"becomes valid":                      {request("DeviceExposurePolicy", admissionv1.Update, valid, invalid), false, "allowed"},
+		"was invalid, only labels change":    {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid), false, "allowed"},
+		"is deleted":                         {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid), false, "allowed"},
+		"is connected to":                    {request("DeviceExposurePolicy", admissionv1.Connect, nil, nil), false, "allowed"},
+		"its status is written":              {status, false, "allowed"},
+		"no object":                          {request("DeviceExposurePolicy", admissionv1.Create, nil, nil), false, "refused: spec: Invalid value: cannot be read: unexpected end of JSON input"},
+		"null, with no specification before": {request("DeviceExposurePolicy", admissionv1.Update, []byte("null"), []byte("null")), false, "refused: 2 problems"},
+		"another shape":                      {request("DeviceExposurePolicy", admissionv1.Create, []byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read: json: cannot unmarshal number"},
+		"of another group":                   {foreign, false, "allowed: not checked: dra-network-controller knows nothing of Pod in "},
+		"a kind with a definition only":      {request("CNIPluginSchema", admissionv1.Create, valid, nil), false, "allowed: not checked: dra-network-controller knows nothing of CNIPluginSchema in networking.dra.io"},
+		"a kind in another version":          {withVersion(request("DeviceExposurePolicy", admissionv1.Create, invalid, nil), "v2"), false, "allowed: not checked"},
+		"valid topology":                     {request("NetworkTopology", admissionv1.Create, topology("host-device", ""), nil), false, "allowed"},
+		"topology against a built-in schema": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), false, "refused: spec.steps[0].dependOn"},
+		"topology against the cluster's":     {request("NetworkTopology", admissionv1.Create, topology("needy", ""), nil), false, "refused: spec.steps[0].dependOn"},
+		"topology that can't be read":        {request("NetworkTopology", admissionv1.Create, []byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be read"},
+		"topology while schemas can't be":    {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
+		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,
+			object(`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].numaNode == 0'}}]}}`), nil), false,
+			"refused: spec.steps[0].selector.cel: Invalid value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := answer(NewHandler(newReader(t, test.broken)).Handle(t.Context(), test.request))
+			if exact := test.want == "allowed"; exact && got != test.want || !strings.HasPrefix(got, test.want) {
+				t.Errorf("wrong answer (-want +got):\n%s", cmp.Diff(test.want, got))
+			}
+		})
+	}
+}
+
+func withVersion(r admission.Request, version string) admission.Request {
+	r.Kind.Version = version
+	return r
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// kindPolicy is the kind of what an administrator says of devices.
+const kindPolicy = "DeviceExposurePolicy"
+
+// defaultPriority is what the API server gives a policy without a priority.
+const defaultPriority = 100
+
+// readPolicies reads the policies of files, each complete as the API server would have it.
+func readPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
+	var policies []policyapi.DeviceExposurePolicy
+	first := map[string]string{} // where a policy is, by name
+	for _, file := range files {
+		documents, err := readDocuments(file, stdin)
+		if err != nil {
+			return nil, err
+		}
+		for i := range documents {
+			found := &documents[i]
+			if found.kind != kindPolicy {
+				continue
+			}
+			p, err := decodePolicy(found)
+			if err != nil {
+				return nil, err
+			}
+			if other, twice := first[p.Name]; twice {
+				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the other", found.where(), p.Name, other)
+			}
+			first[p.Name] = found.where()
+			policies = append(policies, *p)
+		}
+	}
+	if len(policies) == 0 {
+		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", kindPolicy)
+	}
+	return policies, nil
+}
+
+// decodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent is as
+// the API server would set it.
+func decodePolicy(found *document) (*policyapi.DeviceExposurePolicy, error) {
+	scheme := runtime.NewScheme()
+	if err := policyapi.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority, Action: policyapi.ActionExpose}}
+	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, p)
+	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
+		err = errors.Join(strict.Errors()...)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.where(), found.name, err)
+	case p.Name == "":
+		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.where())
+	}
+	return p, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// testDriver answers as the node driver does. It can undo what is named "good".
+func testDriver(t *testing.T, keys ...string) (socket string) {
+	t.Helper()
+	left := map[string]bool{}
+	for _, key := range keys {
+		left[key] = true
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /leftovers", func(w http.ResponseWriter, _ *http.Request) {
+		leftovers := []cnichain.Leftover{}
+		for _, key := range keys {
+			if left[key] {
+				leftovers = append(leftovers, cnichain.Leftover{
+					Key: key, Reason: "cannot move it home: device or resource busy", Attempts: 10, Since: time.Unix(1_700_000_000, 0),
+					Attachment: cnichain.Attachment{
+						Pod:   cnichain.Pod{Namespace: "ns", Name: "web"},
+						Steps: []cnichain.StepRecord{{Step: cnichain.PlanStep{Name: "uplink", Device: &cnichain.Device{Name: "ens1v3", PCIAddress: "0000:01:00.4", Exclusive: true}}}},
+					},
+				})
+			}
+		}
+		if err := json.NewEncoder(w).Encode(leftovers); err != nil {
+			t.Error(err)
+		}
+	})
+	mux.HandleFunc("POST /leftovers", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("key") != "sandbox/claim/good/0" {
+			http.Error(w, "still busy", http.StatusConflict)
+			return
+		}
+		delete(left, r.FormValue("key"))
+	})
+	socket = filepath.Join(t.TempDir(), "netdra.sock")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return socket
+}
+
+func TestRelease(t *testing.T) {
+	const good, bad = "sandbox/claim/good/0", "sandbox/claim/bad/0"
+	for name, test := range map[string]struct {
+		left, arguments []string
+		code            int
+		want            []string
+	}{
+		"nothing":      {nil, nil, exitOK, []string{"nothing is left over"}},
+		"shown":        {[]string{good}, nil, exitOK, []string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
+		"as JSON":      {[]string{good}, []string{"-o", "json"}, exitOK, []string{`"key": "` + good + `"`}},
+		"one":          {[]string{good, bad}, []string{good}, exitOK, []string{"✓ " + good}},
+		"one that not": {[]string{good, bad}, []string{bad}, exitFailed, []string{"✗ " + bad + ": still busy"}},
+		"all":          {[]string{good, bad}, []string{"--all"}, exitFailed, []string{"✓ " + good, "✗ " + bad}},
+		"all of none":  {nil, []string{"--all"}, exitOK, []string{"nothing is left over"}},
+		"wrong form":   {nil, []string{"-o", "xml"}, exitRefused, []string{"use text, json or yaml"}},
+		"no driver":    {nil, []string{"--socket", "/nowhere"}, exitRefused, []string{"does not answer at /nowhere"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			arguments := append([]string{"release", "--socket", testDriver(t, test.left...)}, test.arguments...)
+			code := run(t.Context(), machine{}, console{out: &out, err: &errs}, arguments...)
+			if code != test.code {
+				t.Errorf("exit status %d, want %d", code, test.code)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(out.String()+errs.String(), want) {
+					t.Errorf("%q is not in\n%s%s", want, &out, &errs)
+				}
+			}
+		})
+	}
+}

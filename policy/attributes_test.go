@@ -1,0 +1,120 @@
+package policy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// The table in the comment of Attributes is the users' description of the vocabulary: it has every name, once.
+func TestTheVocabularyIsDescribed(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "attributes.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := []string{"supportedCNIs"} // no fact of a device
+	for _, declaration := range file.Decls {
+		if f, ok := declaration.(*ast.FuncDecl); ok && f.Name.Name == "Attributes" {
+			for line := range strings.Lines(f.Doc.Text()) {
+				if row, ok := strings.CutPrefix(line, "\t"); ok {
+					described = append(described, strings.Fields(row)[0])
+				}
+			}
+		}
+	}
+	stdslices.Sort(described)
+	if diff := cmp.Diff(v1alpha1.DiscoveredNames(), described); diff != "" {
+		t.Errorf("(-vocabulary +described):\n%s", diff)
+	}
+}
+
+// What is known of hardware and of functions is for policies, with a value on every device, and is not published.
+func TestAttributesOfHardware(t *testing.T) {
+	function := discovery.Device{Type: "vf", Interface: "eth7", AltNames: []string{"data0", strings.Repeat("long", 30)}, RDMADevices: []string{"mlx5_0", "mlx5_1"},
+		RDMANetns: "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev", PFAddress: "0000:03:00.0",
+		Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", VLAN: 100, QoS: 3, Trust: true, SpoofCheck: true, LinkState: "auto", MinTxRate: 1, MaxTxRate: 2}}
+	absent := values(policy.Attributes(discovery.Device{}))
+	present := values(policy.Attributes(function))
+	for name, want := range map[string][2]any{
+		"interface":    {"", "eth7"},
+		"altNames":     {"", ",data0," + strings.Repeat("long", 30) + ","},
+		"rdmaDevices":  {"", ",mlx5_0,mlx5_1,"},
+		"rdmaNetns":    {"", "exclusive"},
+		"portName":     {"", "p0"},
+		"switchID":     {"", "c2a9"},
+		"representor":  {false, true},
+		"eswitchMode":  {"", "switchdev"},
+		"pfAddress":    {"", "0000:03:00.0"},
+		"vfMAC":        {"", "02:00:00:00:00:01"},
+		"vfVLAN":       {int64(0), int64(100)},
+		"vfQoS":        {int64(0), int64(3)},
+		"vfTrust":      {false, true},
+		"vfSpoofCheck": {false, true},
+		"vfLinkState":  {"", "auto"},
+		"vfMinTxRate":  {int64(0), int64(1)},
+		"vfMaxTxRate":  {int64(0), int64(2)},
+	} {
+		if diff := cmp.Diff(want, [2]any{absent["dra.networking/"+name], present["dra.networking/"+name]}); diff != "" {
+			t.Errorf("%s, absent and present (-want +got):\n%s", name, diff)
+		}
+		if _, ok := policy.Published(function)[resourceapi.QualifiedName("dra.networking/"+name)]; ok {
+			t.Errorf("%s is published", name)
+		}
+	}
+}
+
+// values are attributes without their types.
+func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
+	plain := map[string]any{}
+	for name, value := range attributes {
+		switch {
+		case value.StringValue != nil:
+			plain[string(name)] = *value.StringValue
+		case value.IntValue != nil:
+			plain[string(name)] = *value.IntValue
+		case value.BoolValue != nil:
+			plain[string(name)] = *value.BoolValue
+		}
+	}
+	return plain
+}
+
+// Policies say what they want of hardware as they would of everything else.
+func TestPoliciesOfHardware(t *testing.T) {
+	facts := discovery.Facts{Devices: []discovery.Device{
+		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},
+		{Name: "eth0v0", Type: "vf", Settings: &discovery.VFSettings{VLAN: 100, Trust: true}},
+		{Name: "eth0v1", Type: "vf", Settings: &discovery.VFSettings{Trust: true}},
+		{Name: "eth0v2", Type: "vf"},
+	}}
+	for expression, want := range map[string][]discovery.IfName{
+		`@type == "vf" && @vfTrust && @vfVLAN == 0`:              {"eth0v1"},
+		`@eswitchMode == "switchdev"`:                            {"eth0"},
+		`@altNames.contains(",data0,")`:                          {"eth0"},
+		`@vfVLAN == 0 && !@vfTrust && @vfMAC == "" && !@carrier`: {"eth0", "eth0v2"},
+	} {
+		if err := policy.CheckSelector(of(expression)); err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+		rules := policies(t, map[string]string{"rule": expose(expression, "", 100)})
+		var got []discovery.IfName
+		for _, d := range policy.Resolve(facts, rules, policy.Node{}).Devices {
+			if len(d.Personas) > 0 {
+				got = append(got, d.Device.Name)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", expression, diff)
+		}
+	}
+}

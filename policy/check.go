@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// Check returns everything that is wrong with a policy, with its expression, too; and of a policy that is right what its
+// author should know all the same. It is for those who accept policies. Nodes are milder: they do of a policy what they can.
+func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
+	problems = v1alpha1.Validate(p)
+	match, problem := checkSelectorOf(p)
+	if problem != nil {
+		problems = append(problems, problem)
+	}
+	if len(problems) > 0 {
+		return problems, nil
+	}
+	remarks = v1alpha1.Remarks(p)
+	if match == likeAny {
+		remarks = append(remarks, "the expression selects links of every type, also the veths that lead into pods: "+
+			`add && device.attributes["dra.networking"].type in [...] with the types that you mean`)
+	}
+	return nil, remarks
+}
+
+// checkSelectorOf says what is wrong with a policy's expression, and how it exposes veths if nothing is.
+func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
+	at, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
+	if strings.TrimSpace(expression) == "" {
+		return noVeths, nil // Validate says that it is missing
+	}
+	if err := CheckSelector(expression); err != nil {
+		return noVeths, field.Invalid(at, expression, fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
+	}
+	if p.Spec.Action == v1alpha1.ActionExclude {
+		return noVeths, nil
+	}
+	match := matchOfVeths(expression)
+	if match == byType {
+		return match, field.Invalid(at, expression, "selects veths by their type, and so those that lead into pods: "+
+			`name those that you mean, as in device.attributes["dra.networking"].ifName == "uplink0"`)
+	}
+	return match, nil
+}
+
+// untilCorrected says what nodes do with a policy whose expression can't be evaluated. Neither may offer a device that its
+// author wanted hidden.
+func untilCorrected(action v1alpha1.Action) string {
+	if action == v1alpha1.ActionExclude {
+		return "until it is corrected, every device for which it cannot be evaluated is hidden"
+	}
+	return "until it is corrected, no device for which it cannot be evaluated is exposed"
+}
+
+// vethMatch is how an expression selects the host's ends of the veths of pods.
+type vethMatch int
+
+const (
+	noVeths vethMatch = iota
+	// byType: because they are veths.
+	byType
+	// likeAny: as any link of whatever type.
+	likeAny
+)
+
+// matchOfVeths asks an expression that compiles about veths as they come and go with pods, and about links that differ in
+// their type only.
+func matchOfVeths(expression string) vethMatch {
+	match := noVeths
+	for _, master := range []discovery.IfName{"", "cni0"} {
+		veth := discovery.Device{Name: "veth0a1b2c3d", Type: "veth", Kind: "veth", Master: master, MTU: 1500, OperState: "up", AdminUp: true,
+			Carrier: true, VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None}
+		if master != "" {
+			veth.MasterKind = "bridge"
+		}
+		other := veth
+		other.Type, other.Kind = "another", "another"
+		switch {
+		case selects(expression, veth) && !selects(expression, other):
+			return byType
+		case selects(expression, veth):
+			match = likeAny
+		}
+	}
+	return match
+}
+
+// selects says whether an expression is true for a device. It asks as a node does.
+func selects(expression string, device discovery.Device) bool {
+	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
+		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}
+	decision := Resolve(discovery.Facts{Devices: []discovery.Device{device}}, []v1alpha1.DeviceExposurePolicy{p}, Node{})
+	return decision.Devices[0].Reasons[0].Outcome == Excludes
+}

@@ -1,0 +1,32 @@
+package policy_test
+
+import (
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
+)
+
+// FuzzCheck: nodes have nothing against the words of a policy that was accepted.
+func FuzzCheck(f *testing.F) {
+	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
+		f.Add(c.JSON(f))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p v1alpha1.DeviceExposurePolicy
+		if yaml.Unmarshal(data, &p) != nil {
+			return
+		}
+		p.Spec.NodeSelector = nil
+		problems, _ := policy.Check(&p)
+		decision := policy.Resolve(facts(), []v1alpha1.DeviceExposurePolicy{p}, policy.Node{Name: "n"})
+		for _, d := range decision.Devices {
+			if r := d.Reasons[0]; len(problems) == 0 && (r.Outcome == policy.Invalid || r.Outcome == policy.Failed) {
+				t.Errorf("%s: accepted, but then: %v", d.Device.Name, r)
+			}
+		}
+	})
+}

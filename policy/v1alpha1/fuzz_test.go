@@ -1,0 +1,51 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
+)
+
+// FuzzValidate: whatever can be read is judged, every error says where and why, and what is accepted can be written, read
+// and accepted again.
+func FuzzValidate(f *testing.F) {
+	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
+		f.Add(c.JSON(f))
+	}
+	f.Add([]byte(`spec: {selector: {cel: "true"}, exposure: {capacity: {c: {value: 1e1000000000}}, supportedCNIPlugins: [{name: a}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p v1alpha1.DeviceExposurePolicy
+		if yaml.Unmarshal(data, &p) != nil {
+			return
+		}
+		errs := v1alpha1.Validate(&p)
+		for _, err := range errs {
+			if err.Field == "" || err.ErrorBody() == "" {
+				t.Errorf("an error says not where or why: %v", err)
+			}
+		}
+		if len(errs) > 0 {
+			return
+		}
+		v1alpha1.Remarks(&p)
+		written, err := yaml.Marshal(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again v1alpha1.DeviceExposurePolicy
+		if err := yaml.UnmarshalStrict(written, &again); err != nil {
+			t.Fatalf("%v\n%s", err, written)
+		}
+		if errs := v1alpha1.Validate(&again); len(errs) > 0 {
+			t.Errorf("written and read, it is refused: %v\n%s", errs, written)
+		}
+		if diff := cmp.Diff(p.Spec.Exposure, again.Spec.Exposure, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("written and read, it is another (-before +after):\n%s", diff)
+		}
+	})
+}

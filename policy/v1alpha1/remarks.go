@@ -1,0 +1,82 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Remarks says of a valid policy which of its words have another effect than its author may think, or none, and what to
+// write instead.
+func Remarks(p *DeviceExposurePolicy) []string {
+	e := p.Spec.Exposure
+	if p.Spec.Action == ActionExclude || e == nil {
+		return nil
+	}
+	var remarks []string
+	for _, plugin := range e.SupportedCNIPlugins {
+		remarks = append(remarks, pluginRemarks(e, &plugin)...)
+	}
+	if !e.AllowMultipleAllocations && e.ExclusionGroup != "" {
+		remarks = append(remarks, fmt.Sprintf("exclusionGroup %q has no effect, since a device that one claim takes excludes every other use of it: "+
+			"remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
+	}
+	if remark := bandwidthRemark(e); remark != "" {
+		remarks = append(remarks, remark)
+	}
+	return append(remarks, sharingRemarks(e)...)
+}
+
+// pluginRemarks are those on one plugin.
+func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
+	var remarks []string
+	if !e.AllowMultipleAllocations && !p.Exclusive {
+		remarks = append(remarks, fmt.Sprintf("plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: "+
+			"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
+	}
+	if (!e.AllowMultipleAllocations || p.Exclusive) && len(p.ConsumePerAllocation) > 0 {
+		remarks = append(remarks, fmt.Sprintf("consumePerAllocation of plugin %s has no effect, since its claim takes the whole device: remove it", p.Name))
+	}
+	return remarks
+}
+
+// sharingRemarks are those on the counters of a device that is shared.
+func sharingRemarks(e *Exposure) []string {
+	if !e.AllowMultipleAllocations {
+		return nil
+	}
+	if len(e.Capacity) == 0 {
+		return []string{"nothing limits how many claims share a device: give capacity a counter to limit them"}
+	}
+	consumed := map[string]bool{}
+	for _, p := range e.SupportedCNIPlugins {
+		for counter := range p.ConsumePerAllocation {
+			consumed[counter] = consumed[counter] || !p.Exclusive
+		}
+	}
+	var remarks []string
+	for _, counter := range slices.Sorted(maps.Keys(e.Capacity)) {
+		request := e.Capacity[counter].RequestPolicy
+		if !consumed[counter] && (request == nil || request.Default == nil) {
+			remarks = append(remarks, fmt.Sprintf("capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default", counter))
+		}
+	}
+	return remarks
+}
+
+// bandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can be
+// had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later releases.
+func bandwidthRemark(e *Exposure) string {
+	c, ok := e.Capacity[Bandwidth]
+	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {
+		return ""
+	}
+	r := c.RequestPolicy
+	greatest := &c.Value
+	if r.ValidRange.Max != nil {
+		greatest = r.ValidRange.Max
+	}
+	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, %s: "+
+		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the same; list the amounts in validValues to offer each of them",
+		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
+}

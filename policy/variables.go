@@ -1,0 +1,50 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// variables are what an expression sees of a device.
+type variables map[string]any
+
+// variablesOf returns the variables of a device: for any expression, they give what the scheduler's DeviceMatches would give.
+// That makes them anew for each expression, which is most of what an evaluation costs.
+func variablesOf(d *discovery.Device) variables {
+	all := vocabulary(d)
+	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}
+	for _, a := range all {
+		domain, id, _ := strings.Cut(string(a.name), "/")
+		if names[domain] == nil {
+			names[domain] = map[string]any{}
+		}
+		names[domain][id] = a.value
+	}
+	byDomain := make(map[string]any, len(names))
+	for domain, values := range names {
+		byDomain[domain] = values
+	}
+	return variables{"device": map[string]any{
+		"driver":                   v1alpha1.AttributeDomain,
+		"allowMultipleAllocations": false,
+		"attributes":               domains{types.NewStringInterfaceMap(types.DefaultTypeAdapter, byDomain)},
+		"capacity":                 domains{types.NewStringInterfaceMap(types.DefaultTypeAdapter, map[string]any{})},
+	}}
+}
+
+// domains are attributes or capacities by domain. Every domain exists: one that nothing is known of is empty.
+type domains struct{ traits.Mapper }
+
+// Find returns the names of a domain.
+func (d domains) Find(domain ref.Val) (ref.Val, bool) {
+	if names, found := d.Mapper.Find(domain); found {
+		return names, true
+	}
+	return types.NewStringInterfaceMap(types.DefaultTypeAdapter, map[string]any{}), true
+}

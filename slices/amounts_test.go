@@ -1,0 +1,157 @@
+package slices_test
+
+import (
+	stdslices "slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// fast is a physical function of 100 Gbit/s with n virtual functions.
+func fast(n int) []discovery.Device {
+	devices := pf("enp3s0f0", n)
+	devices[0].LinkSpeed = 100_000
+	return devices
+}
+
+const fastTiers = `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "100000", ` +
+	`requestPolicy: {default: "10000", validValues: ["10000", "25000", "50000"]}}}}`
+
+// orders calls visit with every order of the values, once each. They must be sorted.
+func orders(values []int64, visit func([]int64)) {
+	order := make([]int64, 0, len(values))
+	var next func(left []int64)
+	next = func(left []int64) {
+		if len(left) == 0 {
+			visit(order)
+		}
+		for i, v := range left {
+			if i > 0 && v == left[i-1] {
+				continue
+			}
+			order = append(order, v)
+			next(stdslices.Concat(left[:i], left[i+1:]))
+			order = order[:len(order)-1]
+		}
+	}
+	next(values)
+}
+
+// In whatever order claims come, each gets the smallest tier that is enough as long as that is left of the link, and is
+// refused otherwise. A claim for no amount (0) gets the smallest tier.
+func TestTiersInEveryOrder(t *testing.T) {
+	for cluster, features := range clusters() {
+		if features.ListAttributes { // they don't matter here
+			continue
+		}
+		t.Run(cluster, func(t *testing.T) {
+			t.Parallel()
+			result := buildWith(t, features, fast(8), vf(fastTiers), passthroughPolicy)
+			count := 0
+			orders([]int64{0, 10_000, 10_000, 25_000, 25_000, 50_000, 50_000}, func(order []int64) {
+				if count++; count%10 == 1 || rounds(10) == 10 {
+					checkOrder(t, result, order)
+				}
+			})
+			if count != 630 { // 7! / 2! / 2! / 2!
+				t.Errorf("%d orders", count)
+			}
+		})
+	}
+}
+
+func checkOrder(t *testing.T, result draslices.Result, order []int64) {
+	t.Helper()
+	s := newScheduler(t, result)
+	left := int64(100_000)
+	for i, amount := range order {
+		w := wish{plugin: "sriov"}
+		if amount > 0 {
+			w.stock, w.amount = "bandwidth", amount
+		}
+		tier := max(amount, 10_000)
+		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
+		if got := len(devices) == 1; got != (tier <= left) {
+			t.Fatalf("order %d: claim %d for %d got %v with %d left", order, i+1, amount, devices, left)
+		}
+		if len(devices) == 0 {
+			continue
+		}
+		e, _ := result.Find("worker-1/enp3s0f0", devices[0])
+		if e.Bandwidth != tier {
+			t.Fatalf("order %d: claim %d for %d got %s with %d", order, i+1, amount, e.Name, e.Bandwidth)
+		}
+		left -= tier
+	}
+}
+
+// Claims in one cycle, or of one claim, are no way around the limit either.
+func TestTiersInOneCycle(t *testing.T) {
+	result := build(t, fast(8), vf(fastTiers))
+	request := func(amounts ...int64) (wishes []wish) {
+		for _, amount := range amounts {
+			wishes = append(wishes, wish{"sriov", "bandwidth", amount})
+		}
+		return wishes
+	}
+	for _, test := range []struct {
+		claims [][]wish
+		fits   bool
+	}{
+		{[][]wish{request(25_000, 50_000, 25_000)}, true},
+		{[][]wish{request(25_000), request(50_000), request(25_000)}, true},
+		{[][]wish{request(25_000, 50_000), request(25_000)}, true},
+		{[][]wish{request(25_000, 50_000, 25_001)}, false},
+		{[][]wish{request(50_000), request(50_000), request(1)}, false},
+		{[][]wish{request(50_001)}, false},
+	} {
+		s := newScheduler(t, result)
+		var claims []*resourceapi.ResourceClaim
+		for i, wishes := range test.claims {
+			claims = append(claims, s.wishing(testClaim{i + 1, wishes}))
+		}
+		devices, _ := s.cycle(claims...)
+		if got := len(devices) > 0; got != test.fits {
+			t.Errorf("%v: got %v, want that they fit: %t", test.claims, devices, test.fits)
+		}
+	}
+}
+
+// Without tiers, every virtual function has its share: a claim for no more gets it, one for more is refused.
+func TestSharesOfBandwidth(t *testing.T) {
+	result := build(t, fast(8), vf(vfExclusive))
+	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false, 25_000: false} {
+		s := newScheduler(t, result)
+		w := wish{plugin: "sriov"}
+		if amount > 0 {
+			w.stock, w.amount = "bandwidth", amount
+		}
+		for i := range 9 {
+			devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
+			if got := len(devices) == 1; got != (fits && i < 8) {
+				t.Errorf("claim %d for %d got %v", i+1, amount, devices)
+			}
+		}
+	}
+}
+
+// A claim takes as many shares as it asks for, or one, up to what the policy allows for one claim and what there is.
+func TestAmountsOfShares(t *testing.T) {
+	s := newScheduler(t, build(t, nics(), macvlanPolicy, passthroughPolicy))
+	for i, test := range []struct {
+		amount int64
+		fits   bool
+	}{{5, false}, {2, true}, {3, false}, {0, true}, {2, false}, {1, true}, {0, false}} {
+		w := wish{plugin: "macvlan"}
+		if test.amount > 0 {
+			w.stock, w.amount = "macvlans", test.amount
+		}
+		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
+		if got := len(devices) == 1; got != test.fits {
+			t.Errorf("claim %d for %d macvlans got %v", i+1, test.amount, devices)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package slices_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// others adds a device of another driver to what is on the node, before ours: one without attributes.
+func (s *scheduler) others() {
+	s.slices = append([]*resourceapi.ResourceSlice{{
+		ObjectMeta: metav1.ObjectMeta{Name: "00000-gpus"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: "a-gpu.example.com", NodeName: ptr.To("worker-1"),
+			Pool:    resourceapi.ResourcePool{Name: "a-gpus", Generation: 1, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "gpu0"}},
+		},
+	}}, s.slices...)
+}
+
+// An expression that the controller accepts for a class never ends the scheduling of a pod with an error, whatever the
+// devices lack: machines of all kinds have each of them, beside devices of another driver.
+func TestClassesSurviveAbsentAttributes(t *testing.T) {
+	for _, expression := range []string{
+		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
+		`has(@numaNode) && @numaNode > 0`,
+		`@?numaNode.orValue(-1) == 1`,
+		`!has(@bridgeType) || @bridgeType == "ovs"`,
+		`device.attributes["resource.kubernetes.io"].?pcieRoot.orValue("") == "pci0000:99"`,
+		`has(@physicalNetworkName) && @physicalNetworkName == "localnet1"`,
+		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack > 3`,
+		`device.attributes["cni.dra.networking"].?none.orValue(false)`,
+		`has(device.capacity["dra.networking"].bandwidth) && device.capacity["dra.networking"].bandwidth.isGreaterThan(quantity("1T"))`,
+	} {
+		expression = strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
+		if err := policy.CheckClassSelector(expression); err != nil {
+			t.Fatal(err)
+		}
+		for seed := range uint64(rounds(40)) {
+			d := dice{rand.New(rand.NewPCG(seed, 7))}
+			m := d.machine()
+			s := newScheduler(t, build(t, append(m.devices(), bridge("br-data")), append(m.policies(), bridgePolicy)...))
+			s.others()
+			s.selector = expression
+			for _, plugin := range []string{"sriov", "bridge", "macvlan"} {
+				if _, err := s.allocate(s.claim(plugin)); err != nil {
+					t.Fatalf("%s for %s: %v; the machine is\n%s", expression, plugin, err, m)
+				}
+			}
+		}
+	}
+}
+
+// Others do: the controller refuses them.
+func TestClassesThatTheControllerRefuses(t *testing.T) {
+	expression := `device.attributes["dra.networking"].bridgeType == "ovs"`
+	if err := policy.CheckClassSelector(expression); err == nil {
+		t.Error("the expression is accepted")
+	}
+	s := newScheduler(t, build(t, nics(), passthroughPolicy))
+	s.selector = expression
+	if _, err := s.allocate(s.claim("host-device")); err == nil || !strings.Contains(err.Error(), "no such key: bridgeType") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// An expression that is accepted for a policy fails on no device, not even on one of which nothing is known.
+func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
+	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})
+	for name := range policy.Attributes(discovery.Device{}) {
+		domain, id, _ := strings.Cut(string(name), "/")
+		expression := `device.attributes["` + domain + `"].` + id
+		expression += " == " + expression
+		if err := policy.CheckSelector(expression); err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, "selector: {cel: '"+expression+"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}"),
+			policy.Node{Name: "worker-1"})
+		for _, d := range decision.Devices {
+			if len(d.Personas) != 1 || d.Reasons[0].Outcome != policy.Exposes {
+				t.Errorf("%s on %s: %v", expression, d.Device.Name, d.Reasons)
+			}
+		}
+	}
+	for expression, outcome := range map[string]policy.Outcome{
+		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack == 1`: policy.NoMatch,
+		`device.attributes["example.com"].rack == 1`:                                               policy.Failed, // and is refused at admission
+	} {
+		list := []v1alpha1.DeviceExposurePolicy{policies(t, "selector: {cel: '"+expression+"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}")[0]}
+		if got := policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{}).Devices[0].Reasons[0].Outcome; got != outcome {
+			t.Errorf("%s: %s, want %s", expression, got, outcome)
+		}
+	}
+}

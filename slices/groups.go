@@ -1,0 +1,87 @@
+package slices
+
+import (
+	"fmt"
+	"maps"
+	stdslices "slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// shared is the compatibility group of everything that may be in use beside others of its kind.
+const shared = "shared"
+
+// planGroups keeps the entries of a domain apart by compatibility groups: of the entries that consume from one counter set,
+// those may be in use at once that have a group in common. It returns nil if nothing in the domain can conflict, and an
+// error if groups cannot say it.
+//
+// In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and every
+// exclusive entry has a group of its own. Each exclusion group has a further set, in which each of its members, and again
+// every exclusive entry, has a group of its own. So the groups of an entry depend on its own name and policy alone and stay
+// as they are while it is in use, whatever comes and goes beside it: the scheduler reads them anew in each cycle.
+func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
+	if len(main) < 2 && !d.mayHaveFunctions() {
+		return nil, nil
+	}
+	groups := exclusionGroups(main)
+	if needed := 1 + len(groups); exclusives(main) > 0 && needed > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
+		return nil, fmt.Errorf("an exclusive entry would have to consume from %d counter sets, one and one for each exclusion group (%q), and the limit is %d: "+
+			"use one exclusion group, or no exclusive plugins", needed, groups, resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
+	}
+	own := amounts{exclusionSlots: quantity(freeSlots(vfs))}
+	maps.Copy(own, budget)
+	sets := []resourceapi.CounterSet{d.set(own)}
+	for _, group := range groups {
+		sets = append(sets, resourceapi.CounterSet{Name: d.groupSet(group), Counters: counters(amounts{exclusionSlots: quantity(1)})})
+	}
+	for i := range main {
+		e := &main[i]
+		switch {
+		case e.Persona.Exclusive:
+			for _, set := range sets {
+				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))
+			}
+		case e.Persona.ExclusionGroup != "":
+			e.consume(d.groupSet(e.Persona.ExclusionGroup), amounts{exclusionSlots: quantity(0)}, ownGroup(e))
+		default:
+			e.consume(sets[0].Name, amounts{exclusionSlots: quantity(0)}, shared)
+		}
+	}
+	function := consumption(sets[0].Name, amounts{exclusionSlots: quantity(0)}, shared)
+	return &plan{sets: sets, function: function}, nil
+}
+
+// mayHaveFunctions says whether there are virtual functions in the domain, or could be.
+func (d conflictDomain) mayHaveFunctions() bool {
+	return len(d.vfs) > 0 || d.main != nil && d.main.Device.SRIOVCapable
+}
+
+// exclusionGroups returns the exclusion groups of shared entries, sorted.
+func exclusionGroups(entries []Entry) []string {
+	groups := map[string]bool{}
+	for _, e := range entries {
+		if group := e.Persona.ExclusionGroup; group != "" && !e.Persona.Exclusive {
+			groups[group] = true
+		}
+	}
+	return stdslices.Sorted(maps.Keys(groups))
+}
+
+// freeSlots is the one slot that exclusive entries need besides their group; there is none while a virtual function is
+// enslaved to a link, since that is no entry that could have a group.
+func freeSlots(vfs []function) int64 {
+	if stdslices.ContainsFunc(vfs, func(vf function) bool { return vf.device.Master != "" }) {
+		return 0
+	}
+	return 1
+}
+
+// groupSet returns the name of the counter set of an exclusion group.
+func (d conflictDomain) groupSet(group string) string {
+	return label(fmt.Sprintf("%s-group-%s", d.name, group))
+}
+
+// ownGroup returns a group that no other entry of the domain has.
+func ownGroup(e *Entry) string {
+	return label("only-" + e.Name)
+}

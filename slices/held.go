@@ -1,0 +1,57 @@
+package slices
+
+import (
+	"cmp"
+	stdslices "slices"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// Holding is what an entry was when a claim got it.
+type Holding struct {
+	// Device is the name of the entry's device.
+	Device discovery.IfName
+	// Bandwidth is that of the Entry.
+	Bandwidth int64
+	// Persona is that of the Entry; nil if it is not known, and then an entry that policies don't give any more is lost.
+	Persona *policy.Persona
+}
+
+// keep returns a device's entries with those that claims hold. An exclusive one stays as it was. A shared one follows its
+// policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become exclusive, the
+// entry stays as it was and is withdrawn, which means that nobody else gets it.
+func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
+	for _, id := range b.holdings(pool, d.Name) {
+		holding := b.features.Held[id]
+		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
+		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
+		if given && !holding.Persona.Exclusive {
+			continue
+		}
+		for _, e := range b.entries(d, []policy.Persona{*holding.Persona}) {
+			e.Withdrawn, e.Bandwidth = !given, holding.Bandwidth
+			if i >= 0 {
+				entries[i] = e
+			} else {
+				entries = append(entries, e)
+			}
+		}
+		if !given {
+			b.problem(holding.Persona.Policy, d.Name, "its entry %s is held by a claim but no policy gives it any more: it stays until the claim is released", id.Name)
+		}
+	}
+	return entries
+}
+
+// holdings returns the entries of a device that claims hold, sorted.
+func (b *builder) holdings(pool string, device discovery.IfName) []EntryID {
+	var ids []EntryID
+	for id, holding := range b.features.Held {
+		if id.Pool == pool && holding.Device == device && holding.Persona != nil {
+			ids = append(ids, id)
+		}
+	}
+	stdslices.SortFunc(ids, func(a, b EntryID) int { return cmp.Compare(a.Name, b.Name) })
+	return ids
+}

@@ -1,0 +1,197 @@
+package slices_test
+
+import (
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// withHeld returns features with entries that claims hold, as they are in a result.
+func withHeld(t *testing.T, features draslices.Features, result draslices.Result, names ...string) draslices.Features {
+	t.Helper()
+	features.Held = map[draslices.EntryID]draslices.Holding{}
+	for _, e := range result.Entries {
+		for _, name := range names {
+			if e.Name == name {
+				features.Held[draslices.EntryID{Pool: e.Pool, Name: e.Name}] = heldAs(e)
+			}
+		}
+	}
+	if len(features.Held) != len(names) {
+		t.Fatalf("of %v are published %v", names, features.Held)
+	}
+	return features
+}
+
+// heldAs is what the driver remembers of an entry that a claim gets.
+func heldAs(e draslices.Entry) draslices.Holding {
+	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
+}
+
+// A policy that is deleted or edited under a claim must not make the scheduler give the device twice, and what is done to
+// shared devices that stay shared must have an effect although somebody always uses them.
+func TestPoliciesChangeUnderClaims(t *testing.T) {
+	tiered := strings.Replace(vfPolicy, "exposure:", `exposure:
+  capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}`, 1)
+	exclusive := strings.Replace(passthroughPolicy, `"-passthrough"`, `"-macvlan"`, 1)
+	for _, test := range []struct {
+		name           string
+		devices        []discovery.Device
+		before, after  []string
+		claim, held    string // the plugin of the claim and the entry that it gets
+		refused        string // the plugin of a claim that must wait
+		withdrawn      bool
+		want, released string // the names that are published while it is held and afterwards
+	}{
+		{
+			name: "the policy of a shared entry is deleted", devices: nics(),
+			before: []string{macvlanPolicy, passthroughPolicy}, after: []string{passthroughPolicy},
+			claim: "macvlan", held: "eth1-macvlan", refused: "host-device", withdrawn: true,
+			want: "eth1-passthrough eth1-macvlan", released: "eth1-passthrough",
+		},
+		{
+			name: "the policy of an exclusive entry is deleted", devices: nics(),
+			before: []string{macvlanPolicy, passthroughPolicy}, after: []string{macvlanPolicy},
+			claim: "host-device", held: "eth1-passthrough", refused: "macvlan", withdrawn: true,
+			want: "eth1-macvlan eth1-passthrough", released: "eth1-macvlan",
+		},
+		{
+			name: "all policies are deleted", devices: pf("enp3s0f0", 1), before: []string{vfPolicy}, after: nil,
+			claim: "sriov", held: "enp3s0f0v0", refused: "sriov", withdrawn: true, want: "enp3s0f0v0",
+		},
+		{
+			name: "a shared entry becomes exclusive", devices: nics(),
+			before: []string{macvlanPolicy}, after: []string{exclusive},
+			claim: "macvlan", held: "eth1-macvlan", refused: "host-device", withdrawn: true,
+			want: "eth1-macvlan", released: "eth1-macvlan",
+		},
+		{
+			name: "an exclusive entry becomes shared", devices: nics(),
+			before: []string{exclusive}, after: []string{macvlanPolicy},
+			claim: "host-device", held: "eth1-macvlan", refused: "macvlan", withdrawn: true,
+			want: "eth1-macvlan", released: "eth1-macvlan",
+		},
+		{
+			name: "tiers are taken away", devices: pf("enp3s0f0", 1), before: []string{tiered}, after: []string{vfPolicy},
+			claim: "sriov", held: "enp3s0f0v0-bw5000", refused: "sriov", withdrawn: true,
+			want: "enp3s0f0v0 enp3s0f0v0-bw5000", released: "enp3s0f0v0",
+		},
+		{
+			name: "a shared entry has another capacity", devices: nics(),
+			before: []string{macvlanPolicy}, after: []string{strings.ReplaceAll(macvlanPolicy, `value: "4"`, `value: "8"`)},
+			claim: "macvlan", held: "eth1-macvlan", withdrawn: false,
+			want: "eth1-macvlan", released: "eth1-macvlan",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := build(t, test.devices, test.before...)
+			s := newScheduler(t, before)
+			devices, claims := s.cycle(s.claim(test.claim))
+			if len(devices) != 1 || devices[0] != test.held {
+				t.Fatalf("allocated %v", devices)
+			}
+			after := buildWith(t, withHeld(t, features(), before, test.held), test.devices, test.after...)
+			if got := published(after); got != test.want {
+				t.Errorf("published %q, want %q", got, test.want)
+			}
+			for _, e := range after.Entries {
+				if e.Withdrawn != (test.withdrawn && e.Name == test.held) {
+					t.Errorf("%s is withdrawn: %t", e.Name, e.Withdrawn)
+				}
+			}
+			checkRefused(t, s, after, test.refused)
+			released := build(t, test.devices, test.after...)
+			if got := published(released); got != test.released {
+				t.Errorf("published after the release %q, want %q", got, test.released)
+			}
+			s = newScheduler(t, released)
+			s.release(claims...)
+			if test.refused != "" && test.released != "" {
+				if devices, _ := s.cycle(s.claim(test.refused)); len(devices) == 0 {
+					t.Errorf("%s is refused after the release", test.refused)
+				}
+			}
+		})
+	}
+}
+
+// checkRefused checks that a claim has to wait, for whatever reason but a taint.
+func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin string) {
+	t.Helper()
+	s := newScheduler(t, result)
+	s.claims = held.claims
+	if plugin == "" {
+		return
+	}
+	if devices, _ := s.cycle(s.claim(plugin)); len(devices) > 0 {
+		t.Errorf("%s was given %v", plugin, devices)
+	}
+}
+
+func published(result draslices.Result) string {
+	all := make([]string, len(result.Entries))
+	for i, e := range result.Entries {
+		all[i] = e.Name
+	}
+	return strings.Join(all, " ")
+}
+
+// Taints are on entries and in slices, and keep claims away.
+func TestTaintedDevicesAreNotGiven(t *testing.T) {
+	plain := build(t, pf("enp3s0f0", 2), vfPolicy)
+	tainted := plain.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
+		if e.Name != "enp3s0f0v0" {
+			return nil
+		}
+		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "gone", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	})
+	checkValid(t, tainted)
+	s := newScheduler(t, tainted)
+	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 1 || devices[0] != "enp3s0f0v1" {
+		t.Errorf("allocated %v", devices)
+	}
+	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
+		t.Errorf("allocated %v", devices)
+	}
+	if len(plain.Entries[0].Spec.Taints) != 0 {
+		t.Error("the receiver was changed")
+	}
+}
+
+// What a cluster can't enforce is not published.
+func TestWhatTheClusterLacks(t *testing.T) {
+	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
+	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
+	for _, test := range []struct {
+		name     string
+		lacks    draslices.Lacks
+		want     string
+		problems int
+	}{
+		{"nothing", draslices.Lacks{}, "br-data enp3s0f0-macvlan enp3s0f0-passthrough enp3s0f0v0", 0},
+		{"counters", draslices.Lacks{Counters: true}, "br-data", 3},
+		{"sharing", draslices.Lacks{Sharing: true}, "enp3s0f0-passthrough enp3s0f0v0", 2},
+		{"charging", draslices.Lacks{Charging: true}, "br-data enp3s0f0-passthrough enp3s0f0v0", 1},
+		{"all", draslices.Lacks{Counters: true, Sharing: true, Charging: true, Taints: true}, "", 4},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			result := full.Without(test.lacks)
+			checkValid(t, result)
+			if got := published(result); got != test.want {
+				t.Errorf("published %q, want %q", got, test.want)
+			}
+			if len(result.Problems) != test.problems {
+				t.Errorf("problems %v", result.Problems)
+			}
+			for name, pool := range result.Resources.Pools {
+				if len(pool.Slices) == 0 || len(pool.Slices[len(pool.Slices)-1].Devices) == 0 {
+					t.Errorf("pool %s has no devices", name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package slices
+
+import (
+	stdslices "slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// Lacks says what the cluster cannot do with ResourceSlices.
+type Lacks struct {
+	// Counters: the API server drops shared counters (feature DRAPartitionableDevices).
+	Counters bool
+	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
+	Sharing bool
+	// Charging: the scheduler forgets from pod to pod what shared devices consume of counters, as those before Kubernetes
+	// 1.36.2 do.
+	Charging bool
+	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
+	Taints bool
+}
+
+// Without returns the result without what the cluster cannot enforce: a device is rather not published than given to pods
+// that exclude each other. The receiver is not changed.
+func (r Result) Without(lacks Lacks) Result {
+	if lacks == (Lacks{}) {
+		return r
+	}
+	b := builder{problems: map[policy.Problem]bool{}}
+	for _, p := range r.Problems {
+		b.problems[p] = true
+	}
+	kept := Result{Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
+	byPool := map[string][]Entry{}
+	for _, e := range r.Entries {
+		if reason := lacks.reason(e); reason != "" {
+			b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: %s", e.Name, reason)
+			continue
+		}
+		if lacks.Taints {
+			e.Spec.Taints = nil
+		}
+		kept.Entries = append(kept.Entries, e)
+		byPool[e.Pool] = append(byPool[e.Pool], e)
+	}
+	for name, entries := range byPool {
+		kept.Resources.Pools[name] = pool(entries, counterSets(r.Resources.Pools[name]))
+	}
+	kept.Problems = b.sortedProblems()
+	return kept
+}
+
+// reason says why an entry must not be published; empty if it may be.
+func (l Lacks) reason(e Entry) string {
+	counted := len(e.Spec.ConsumesCounters) > 0
+	switch {
+	case l.Counters && counted:
+		return "the API server drops the counters that keep it from being given away twice: enable the feature DRAPartitionableDevices"
+	case l.Sharing && !e.Persona.Exclusive:
+		return "the API server drops what makes it shareable: enable the feature DRAConsumableCapacity"
+	case l.Charging && counted && !e.Persona.Exclusive:
+		return "this version's scheduler gives it to pods although it excludes what others hold: upgrade Kubernetes to 1.36.2 or newer"
+	}
+	return ""
+}
+
+// counterSets returns the counter sets of a pool.
+func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
+	var sets []resourceapi.CounterSet
+	for _, slice := range p.Slices {
+		sets = append(sets, slice.SharedCounters...)
+	}
+	return sets
+}
+
+// Tainted returns the result with the taints that a function gives to entries. The receiver is not changed.
+func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
+	tainted := Result{Entries: stdslices.Clone(r.Entries), Problems: r.Problems, Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
+	byPool := map[string][]Entry{}
+	for i := range tainted.Entries {
+		e := &tainted.Entries[i]
+		e.Spec.Taints = taints(*e)
+		byPool[e.Pool] = append(byPool[e.Pool], *e)
+	}
+	for name, entries := range byPool {
+		tainted.Resources.Pools[name] = pool(entries, counterSets(r.Resources.Pools[name]))
+	}
+	return tainted
+}

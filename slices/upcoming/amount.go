@@ -1,0 +1,57 @@
+package upcoming
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Amount returns what a claim takes of a counter of a set, and whether it can have that of the whole. These are the rules for
+// consumable capacity (KEP-5075), which KEP-5941 takes over: without a request it is the policy's default, and without one
+// everything; a request for less than the minimum gets that, another is rounded up to the next step or valid value, and one
+// for more than the maximum or the greatest valid value is refused. The request is nil if the claim has none for the counter.
+func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
+	switch {
+	case request != nil && request.Cmp(*c.Value) > 0:
+		return *request, false
+	case request != nil:
+		amount, ok = rounded(*request, c.RequestPolicy)
+	case c.RequestPolicy != nil && c.RequestPolicy.Default != nil:
+		amount, ok = *c.RequestPolicy.Default, true
+	default:
+		amount, ok = *c.Value, true
+	}
+	return amount, ok && amount.Cmp(*c.Value) <= 0
+}
+
+// rounded returns a request as the policy allows it.
+func rounded(request resource.Quantity, policy *resourceapi.CapacityRequestPolicy) (resource.Quantity, bool) {
+	switch {
+	case policy == nil:
+		return request, true
+	case policy.ValidRange != nil:
+		return inRange(request, policy.ValidRange)
+	case len(policy.ValidValues) > 0:
+		for _, value := range policy.ValidValues { // ascending
+			if request.Cmp(value) <= 0 {
+				return value, true
+			}
+		}
+		return request, false
+	}
+	return request, true
+}
+
+// inRange returns a request as the range allows it.
+func inRange(request resource.Quantity, allowed *resourceapi.CapacityRequestPolicyRange) (resource.Quantity, bool) {
+	if request.Cmp(*allowed.Min) <= 0 {
+		return *allowed.Min, true
+	}
+	if allowed.Step != nil {
+		over, step := request.Value()-allowed.Min.Value(), allowed.Step.Value()
+		if rest := over % step; rest > 0 {
+			over += step - rest
+		}
+		request = *resource.NewQuantity(allowed.Min.Value()+over, resource.DecimalSI)
+	}
+	return request, allowed.Max == nil || request.Cmp(*allowed.Max) <= 0
+}

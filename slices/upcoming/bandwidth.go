@@ -1,0 +1,113 @@
+package upcoming
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+const (
+	// bandwidthKey is how claims ask for bandwidth.
+	bandwidthKey = resourceapi.QualifiedName(v1alpha1.AttributeDomain + "/" + v1alpha1.Bandwidth)
+	// bandwidthCounter is the counter of a physical function that its virtual functions divide.
+	bandwidthCounter = v1alpha1.Bandwidth
+	// bandwidthStep is the least bandwidth that a claim can have, and the step, unless a policy says otherwise; in Mbit/s.
+	bandwidthStep = 100
+)
+
+// RequestDriven returns what a node on which no claim holds anything would publish if the API had KEP-5941: each virtual
+// function once, and a claim says how much it takes of the bandwidth of the physical function, by the request policy that a
+// policy for the virtual functions has, else one for the physical function. By default a claim takes an equal share, and may
+// ask for anything from 100 Mbit/s to the speed of the link in steps of 100 (the published design, §6.3). Entries that several
+// claims share take a fixed amount.
+func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
+	features.Held = nil
+	result, err := draslices.Build(name, withoutRequests(decision), features)
+	if err != nil {
+		return Node{}, err
+	}
+	node := FromResult(result)
+	links := linksOf(decision)
+	for _, e := range result.Entries {
+		l := links[e.Device.PFName]
+		if l == nil || e.Bandwidth == 0 {
+			continue
+		}
+		for i := range node.Pools[e.Pool] {
+			slice := &node.Pools[e.Pool][i]
+			slice.setRequestPolicy(l.requestPolicy(e.Device.PFName))
+			if e.Persona.Exclusive {
+				slice.takeFromClaims(e.Name)
+			}
+		}
+	}
+	for _, l := range links {
+		node.Problems = append(node.Problems, l.problems...)
+	}
+	slices.SortFunc(node.Problems, func(p, q policy.Problem) int {
+		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device), cmp.Compare(p.Message, q.Message))
+	})
+	return node, nil
+}
+
+// withoutRequests returns the decision without what policies say of the bandwidth of exclusive entries, so that each virtual
+// function has one entry with its share.
+func withoutRequests(decision policy.Decision) policy.Decision {
+	changed := policy.Decision{Devices: slices.Clone(decision.Devices), Problems: decision.Problems}
+	for i := range changed.Devices {
+		d := &changed.Devices[i]
+		d.Personas = slices.Clone(d.Personas)
+		for j := range d.Personas {
+			if p := &d.Personas[j]; p.Exclusive {
+				p.Capacity = withoutRequest(p.Capacity, d.Device.PFName != "")
+			}
+		}
+	}
+	return changed
+}
+
+// withoutRequest returns capacities without the bandwidth of a virtual function, or its request policy elsewhere.
+func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capacity {
+	var changed []policy.Capacity
+	for _, c := range capacities {
+		if c.Name == v1alpha1.Bandwidth {
+			if function {
+				continue
+			}
+			c.RequestPolicy = nil
+		}
+		changed = append(changed, c)
+	}
+	return changed
+}
+
+// setRequestPolicy sets the request policy of the bandwidth counter, if the slice has it.
+func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
+	for _, set := range s.SharedCounters {
+		if c, ok := set.Counters[bandwidthCounter]; ok {
+			c.RequestPolicy = requests
+			set.Counters[bandwidthCounter] = c
+		}
+	}
+}
+
+// takeFromClaims lets claims say how much bandwidth a device takes, if the slice has it. Its share is then no capacity of its
+// own: that would refuse claims for more.
+func (s *Slice) takeFromClaims(name string) {
+	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
+	if i < 0 {
+		return
+	}
+	d := &s.Devices[i]
+	d.Capacity = without(d.Capacity, map[resourceapi.QualifiedName]bool{bandwidthKey: true})
+	for _, c := range d.ConsumesCounters {
+		if _, ok := c.Counters[bandwidthCounter]; ok {
+			c.Counters[bandwidthCounter] = Counter{ValueFrom: &ValueFrom{CapacityKey: bandwidthKey}}
+		}
+	}
+}

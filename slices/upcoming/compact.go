@@ -1,0 +1,204 @@
+package upcoming
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+type (
+	name      = resourceapi.QualifiedName
+	attribute = resourceapi.DeviceAttribute
+	capacity  = resourceapi.DeviceCapacity
+)
+
+const (
+	// maxIncludes is how many mixins an object can include (KEP-5234).
+	maxIncludes = 8
+	// includeSize and mixinSize are at most what an include and a mixin add to a slice, in bytes.
+	includeSize = 32
+	mixinSize   = 100
+)
+
+// Compact returns a slice in which what several devices or counter sets have in common is said once, in mixins. Nothing is
+// said in two mixins of one object, so their order doesn't matter. A slice that has mixins already is returned as it is.
+// Flatten gives the slice back; the argument is not changed.
+func Compact(s Slice) Slice {
+	if s.Mixins != nil {
+		return s
+	}
+	compact := Slice{Mixins: &Mixins{}, SharedCounters: slices.Clone(s.SharedCounters), Devices: slices.Clone(s.Devices)}
+	compact.Mixins.CounterSet = compactSets(compact.SharedCounters)
+	compact.Mixins.DeviceCounterConsumption = compactConsumptions(compact.Devices)
+	compact.Mixins.Device = compactDevices(compact.Devices)
+	if len(compact.Mixins.CounterSet)+len(compact.Mixins.DeviceCounterConsumption)+len(compact.Mixins.Device) == 0 {
+		return s
+	}
+	return compact
+}
+
+// compactSets moves what sets have in common to mixins.
+func compactSets(sets []CounterSet) []CounterMixin {
+	objects := make([]object, len(sets))
+	for i, set := range sets {
+		objects[i] = fields("", set.Counters)
+	}
+	var mixins []CounterMixin
+	for i, common := range factor(objects) {
+		mixin := CounterMixin{Name: fmt.Sprintf("counters-%d", i), Counters: pick(sets[common.members[0]].Counters, "", common)}
+		mixins = append(mixins, mixin)
+		for _, member := range common.members {
+			set := &sets[member]
+			set.Includes = append(set.Includes, mixin.Name)
+			set.Counters = without(set.Counters, mixin.Counters)
+		}
+	}
+	return mixins
+}
+
+// compactConsumptions moves what consumptions of devices have in common, of whatever sets, to mixins.
+func compactConsumptions(devices []Device) []CounterMixin {
+	var all []*Consumption
+	for i := range devices {
+		devices[i].ConsumesCounters = slices.Clone(devices[i].ConsumesCounters)
+		for j := range devices[i].ConsumesCounters {
+			all = append(all, &devices[i].ConsumesCounters[j])
+		}
+	}
+	objects := make([]object, len(all))
+	for i, c := range all {
+		objects[i] = fields("", c.Counters)
+	}
+	var mixins []CounterMixin
+	for i, common := range factor(objects) {
+		mixin := CounterMixin{Name: fmt.Sprintf("consumption-%d", i), Counters: pick(all[common.members[0]].Counters, "", common)}
+		mixins = append(mixins, mixin)
+		for _, member := range common.members {
+			c := all[member]
+			c.Includes = append(c.Includes, mixin.Name)
+			c.Counters = without(c.Counters, mixin.Counters)
+		}
+	}
+	return mixins
+}
+
+// compactDevices moves attributes and capacities that devices have in common to mixins.
+func compactDevices(devices []Device) []DeviceMixin {
+	const attributes, capacities = "a:", "c:"
+	objects := make([]object, len(devices))
+	for i, d := range devices {
+		objects[i] = fields(attributes, d.Attributes)
+		maps.Copy(objects[i], fields(capacities, d.Capacity))
+	}
+	var mixins []DeviceMixin
+	for i, common := range factor(objects) {
+		first := devices[common.members[0]]
+		mixin := DeviceMixin{Name: fmt.Sprintf("device-%d", i), Attributes: pick(first.Attributes, attributes, common), Capacity: pick(first.Capacity, capacities, common)}
+		mixins = append(mixins, mixin)
+		for _, member := range common.members {
+			d := &devices[member]
+			d.Includes = append(d.Includes, mixin.Name)
+			d.Attributes = without(d.Attributes, mixin.Attributes)
+			d.Capacity = without(d.Capacity, mixin.Capacity)
+		}
+	}
+	return mixins
+}
+
+// object is what an object says: values as JSON, by field.
+type object map[string]string
+
+// fields returns what a map says, as an object. The prefix keeps maps of one object apart.
+func fields[K ~string, V any](prefix string, values map[K]V) object {
+	o := make(object, len(values))
+	for key, value := range values {
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(fmt.Sprintf("cannot write %v as JSON: %v", value, err)) // impossible: these are values of the API
+		}
+		o[prefix+string(key)] = string(text)
+	}
+	return o
+}
+
+// common is what several objects say alike.
+type common struct {
+	fields map[string]bool
+	// members are the indices of all objects that say it, ascending.
+	members []int
+	// saved is how many bytes it takes less to say it once.
+	saved int
+}
+
+// factor returns what is worth saying once, most worthwhile first. Fields belong together if the same objects have them with
+// the same values, so no field of an object is in two results.
+func factor(objects []object) []common {
+	said := map[string][]int{} // by field and value
+	for i, o := range objects {
+		for field, value := range o {
+			said[field+"="+value] = append(said[field+"="+value], i)
+		}
+	}
+	together := map[string]*common{} // by members
+	for _, text := range slices.Sorted(maps.Keys(said)) {
+		members := said[text]
+		key := fmt.Sprint(members)
+		if together[key] == nil {
+			together[key] = &common{fields: map[string]bool{}, members: members, saved: -mixinSize - includeSize*len(members)}
+		}
+		field, _, _ := strings.Cut(text, "=")
+		together[key].fields[field] = true
+		together[key].saved += len(text) * (len(members) - 1)
+	}
+	var all []common
+	for _, c := range together {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b common) int {
+		return cmp.Or(-cmp.Compare(a.saved, b.saved), slices.Compare(a.members, b.members))
+	})
+	includes := make([]int, len(objects))
+	return slices.DeleteFunc(all, func(c common) bool {
+		full := slices.ContainsFunc(c.members, func(member int) bool { return includes[member] == maxIncludes })
+		if c.saved <= 0 || full {
+			return true
+		}
+		for _, member := range c.members {
+			includes[member]++
+		}
+		return false
+	})
+}
+
+// pick returns the part of a map that is common.
+func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]V {
+	var picked map[K]V
+	for key, value := range values {
+		if common.fields[prefix+string(key)] {
+			if picked == nil {
+				picked = map[K]V{}
+			}
+			picked[key] = value
+		}
+	}
+	return picked
+}
+
+// without returns the rest of a map.
+func without[K comparable, V, P any](values map[K]V, picked map[K]P) map[K]V {
+	var rest map[K]V
+	for key, value := range values {
+		if _, ok := picked[key]; !ok {
+			if rest == nil {
+				rest = map[K]V{}
+			}
+			rest[key] = value
+		}
+	}
+	return rest
+}

@@ -1,0 +1,138 @@
+package upcoming
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// link is what the virtual functions of a physical function divide.
+type link struct {
+	// speed is in Mbit/s; 0 if it is not known.
+	speed int64
+	// functions is how many functions divide it.
+	functions int64
+	// requests is what policies say of requests; nil if nothing.
+	requests *resourceapi.CapacityRequestPolicy
+	// policy is the name of the policy that says it.
+	policy   string
+	problems []policy.Problem
+}
+
+// linksOf returns what is divided by virtual functions, by the name of the physical function.
+func linksOf(decision policy.Decision) map[discovery.IfName]*link {
+	links := map[discovery.IfName]*link{}
+	devices := slices.SortedFunc(slices.Values(decision.Devices), func(a, b policy.DeviceDecision) int {
+		return cmp.Or(cmp.Compare(a.Device.VFIndex, b.Device.VFIndex), cmp.Compare(a.Device.Name, b.Device.Name))
+	})
+	for _, d := range devices {
+		pf := d.Device.PFName
+		if pf == "" {
+			continue
+		}
+		if links[pf] == nil {
+			links[pf] = &link{}
+		}
+		links[pf].functions++
+		links[pf].ask(pf, d.Personas)
+	}
+	for _, d := range devices {
+		l := links[d.Device.Name]
+		if l == nil {
+			continue
+		}
+		l.speed = int64(d.Device.LinkSpeed)
+		if d.Device.NumVFs > 0 {
+			l.functions = int64(d.Device.NumVFs)
+		}
+		if l.requests == nil {
+			l.ask(d.Device.Name, d.Personas)
+		}
+	}
+	return links
+}
+
+// ask takes over what personas say of bandwidth requests. The first one counts: a counter has one request policy.
+func (l *link) ask(pf discovery.IfName, personas []policy.Persona) {
+	for _, p := range personas {
+		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
+		if i < 0 || !p.Exclusive || p.Capacity[i].RequestPolicy == nil {
+			continue
+		}
+		requests := p.Capacity[i].RequestPolicy
+		switch {
+		case l.requests == nil:
+			l.requests, l.policy = requests, p.Policy
+		case !equality.Semantic.DeepEqual(l.requests, requests):
+			l.problem(p.Policy, pf, "its request policy for bandwidth is not used: the one counter of the physical function has that of policy %s", l.policy)
+		}
+	}
+}
+
+// problem records a problem, once.
+func (l *link) problem(policyName string, pf discovery.IfName, format string, args ...any) {
+	p := policy.Problem{Policy: policyName, Device: string(pf), Message: fmt.Sprintf(format, args...)}
+	if !slices.Contains(l.problems, p) {
+		l.problems = append(l.problems, p)
+	}
+}
+
+// requestPolicy returns the request policy of the bandwidth counter: what policies say, as far as the link has it.
+func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPolicy {
+	if l.requests == nil {
+		return l.anything()
+	}
+	fitting := l.fitting()
+	if fitting == nil {
+		l.problem(l.policy, pf, "its request policy for bandwidth is not used: the link has only %d Mbit/s", l.speed)
+		return l.anything()
+	}
+	return fitting
+}
+
+// anything lets a claim have any amount from a step to the whole link, and an equal share by default.
+func (l *link) anything() *resourceapi.CapacityRequestPolicy {
+	share := l.speed / l.functions
+	if l.speed < bandwidthStep {
+		return &resourceapi.CapacityRequestPolicy{Default: quantity(share)}
+	}
+	return &resourceapi.CapacityRequestPolicy{
+		Default: quantity(max(share-share%bandwidthStep, bandwidthStep)),
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{
+			Min: quantity(bandwidthStep), Max: quantity(l.speed - l.speed%bandwidthStep), Step: quantity(bandwidthStep),
+		},
+	}
+}
+
+// fitting returns what policies say without what is more than the link has; nil if nothing is left.
+func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
+	tooMuch := func(q resource.Quantity) bool { return q.CmpInt64(l.speed) > 0 }
+	fitting := l.requests.DeepCopy()
+	fitting.ValidValues = slices.DeleteFunc(fitting.ValidValues, tooMuch)
+	if fitting.Default != nil && tooMuch(*fitting.Default) {
+		return nil
+	}
+	r := fitting.ValidRange
+	switch {
+	case r == nil || r.Max == nil || !tooMuch(*r.Max):
+	case r.Step == nil:
+		r.Max = quantity(l.speed)
+	default: // the greatest step that the link has
+		over := l.speed - r.Min.Value()
+		r.Max = quantity(l.speed - over%r.Step.Value())
+	}
+	return fitting
+}
+
+// quantity returns a whole number as a quantity.
+func quantity(n int64) *resource.Quantity {
+	return resource.NewQuantity(n, resource.DecimalSI)
+}

@@ -1,0 +1,99 @@
+package upcoming
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Flatten returns a slice without mixins: what they say is where they are included. Of several mixins that say the same, the
+// last one listed counts, and what the including object says itself counts more than any mixin (KEP-5234). It is an error to
+// include what is not there. The argument is not changed.
+func Flatten(s Slice) (Slice, error) {
+	if s.Mixins == nil {
+		return s, nil
+	}
+	parts := byName(s.Mixins)
+	var flat Slice
+	for _, set := range s.SharedCounters {
+		var err error
+		if set.Counters, err = layers(parts.sets, set.Includes, set.Counters); err != nil {
+			return Slice{}, fmt.Errorf("cannot flatten counter set %s: %w", set.Name, err)
+		}
+		set.Includes = nil
+		flat.SharedCounters = append(flat.SharedCounters, set)
+	}
+	for _, d := range s.Devices {
+		var err error
+		if d, err = parts.flatten(d); err != nil {
+			return Slice{}, fmt.Errorf("cannot flatten device %s: %w", d.Name, err)
+		}
+		flat.Devices = append(flat.Devices, d)
+	}
+	return flat, nil
+}
+
+// mixinParts are what mixins say, by their names.
+type mixinParts struct {
+	attributes   parts[name, attribute]
+	capacity     parts[name, capacity]
+	consumptions parts[string, Counter]
+	sets         parts[string, Counter]
+}
+
+type parts[K comparable, V any] map[string]map[K]V
+
+func byName(m *Mixins) mixinParts {
+	all := mixinParts{parts[name, attribute]{}, parts[name, capacity]{}, parts[string, Counter]{}, parts[string, Counter]{}}
+	for _, mixin := range m.Device {
+		all.attributes[mixin.Name] = mixin.Attributes
+		all.capacity[mixin.Name] = mixin.Capacity
+	}
+	for _, mixin := range m.DeviceCounterConsumption {
+		all.consumptions[mixin.Name] = mixin.Counters
+	}
+	for _, mixin := range m.CounterSet {
+		all.sets[mixin.Name] = mixin.Counters
+	}
+	return all
+}
+
+// flatten returns a device without includes.
+func (p mixinParts) flatten(d Device) (Device, error) {
+	flat := d
+	flat.Includes, flat.ConsumesCounters = nil, nil
+	var err error
+	if flat.Attributes, err = layers(p.attributes, d.Includes, d.Attributes); err != nil {
+		return d, err
+	}
+	if flat.Capacity, err = layers(p.capacity, d.Includes, d.Capacity); err != nil {
+		return d, err
+	}
+	for _, c := range d.ConsumesCounters {
+		if c.Counters, err = layers(p.consumptions, c.Includes, c.Counters); err != nil {
+			return d, fmt.Errorf("what it consumes of %s: %w", c.CounterSet, err)
+		}
+		c.Includes = nil
+		flat.ConsumesCounters = append(flat.ConsumesCounters, c)
+	}
+	return flat, nil
+}
+
+// layers puts the included parts over each other, and what is said directly over all of them.
+func layers[K comparable, V any](all parts[K, V], includes []string, direct map[K]V) (map[K]V, error) {
+	if len(includes) == 0 {
+		return direct, nil
+	}
+	flat := map[K]V{}
+	for _, include := range includes {
+		part, ok := all[include]
+		if !ok {
+			return nil, fmt.Errorf("there is no mixin %q in the slice", include)
+		}
+		maps.Copy(flat, part)
+	}
+	maps.Copy(flat, direct)
+	if len(flat) == 0 {
+		return nil, nil
+	}
+	return flat, nil
+}

@@ -1,0 +1,130 @@
+package upcoming
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+type (
+	// Slice is what a driver says in the spec of a ResourceSlice.
+	Slice struct {
+		// Mixins can be included by the counter sets and devices of the same slice.
+		Mixins         *Mixins      `json:"mixins,omitempty"`
+		SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
+		Devices        []Device     `json:"devices,omitempty"`
+	}
+	// Mixins are parts of counter sets and devices, each kind with names of its own.
+	Mixins struct {
+		Device                   []DeviceMixin  `json:"device,omitempty"`
+		DeviceCounterConsumption []CounterMixin `json:"deviceCounterConsumption,omitempty"`
+		CounterSet               []CounterMixin `json:"counterSet,omitempty"`
+	}
+	// DeviceMixin has attributes and capacities.
+	DeviceMixin struct {
+		Name       string                                                    `json:"name"`
+		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
+		Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
+	}
+	// CounterMixin has counters of a set, or of what is consumed of one.
+	CounterMixin struct {
+		Name     string             `json:"name"`
+		Counters map[string]Counter `json:"counters"`
+	}
+	// CounterSet is what devices consume from.
+	CounterSet struct {
+		Name     string             `json:"name"`
+		Includes []string           `json:"includes,omitempty"`
+		Counters map[string]Counter `json:"counters,omitempty"`
+	}
+	// Device is what a claim gets. The fields of the API that this driver does not use are not here.
+	Device struct {
+		Name                     string                                                    `json:"name"`
+		Includes                 []string                                                  `json:"includes,omitempty"`
+		Attributes               map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
+		Capacity                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
+		ConsumesCounters         []Consumption                                             `json:"consumesCounters,omitempty"`
+		Taints                   []resourceapi.DeviceTaint                                 `json:"taints,omitempty"`
+		AllowMultipleAllocations *bool                                                     `json:"allowMultipleAllocations,omitempty"`
+	}
+	// Consumption is what a device consumes of a counter set.
+	Consumption struct {
+		CounterSet          string             `json:"counterSet"`
+		Includes            []string           `json:"includes,omitempty"`
+		Counters            map[string]Counter `json:"counters,omitempty"`
+		CompatibilityGroups []string           `json:"compatibilityGroups,omitempty"`
+	}
+	// Counter is a counter of a set, or what a device consumes of one.
+	Counter struct {
+		// Value is the total of a counter of a set, or a fixed amount that is consumed.
+		Value *resource.Quantity `json:"value,omitempty"`
+		// RequestPolicy says what a claim may take of a counter of a set.
+		RequestPolicy *resourceapi.CapacityRequestPolicy `json:"requestPolicy,omitempty"`
+		// ValueFrom takes the place of Value where a claim says how much is consumed.
+		ValueFrom *ValueFrom `json:"valueFrom,omitempty"`
+	}
+	// ValueFrom names the key of a claim's capacity.requests.
+	ValueFrom struct {
+		CapacityKey resourceapi.QualifiedName `json:"capacityKey"`
+	}
+)
+
+// Node is what a node publishes.
+type Node struct {
+	// Pools are the slices of each pool.
+	Pools map[string][]Slice
+	// Entries are what the devices of the slices stand for, sorted by pool and then in the order of publication. Their Spec is
+	// that of the API, not that of the slices.
+	Entries []draslices.Entry
+	// Problems are what can't be published as policies say, sorted.
+	Problems []policy.Problem
+}
+
+// Map returns the node with every slice changed.
+func (n Node) Map(change func(Slice) Slice) Node {
+	changed := Node{Pools: map[string][]Slice{}, Entries: n.Entries, Problems: n.Problems}
+	for name, slices := range n.Pools {
+		for _, slice := range slices {
+			changed.Pools[name] = append(changed.Pools[name], change(slice))
+		}
+	}
+	return changed
+}
+
+// FromResult returns what a node publishes, in the types of this package.
+func FromResult(result draslices.Result) Node {
+	node := Node{Pools: map[string][]Slice{}, Entries: result.Entries, Problems: result.Problems}
+	for name, pool := range result.Resources.Pools {
+		for _, part := range pool.Slices {
+			var slice Slice
+			for _, set := range part.SharedCounters {
+				slice.SharedCounters = append(slice.SharedCounters, CounterSet{Name: set.Name, Counters: counters(set.Counters)})
+			}
+			for i := range part.Devices {
+				slice.Devices = append(slice.Devices, device(&part.Devices[i]))
+			}
+			node.Pools[name] = append(node.Pools[name], slice)
+		}
+	}
+	return node
+}
+
+func device(d *resourceapi.Device) Device {
+	var consumptions []Consumption
+	for _, c := range d.ConsumesCounters {
+		consumptions = append(consumptions, Consumption{CounterSet: c.CounterSet, Counters: counters(c.Counters), CompatibilityGroups: c.CompatibilityGroups})
+	}
+	return Device{Name: d.Name, Attributes: d.Attributes, Capacity: d.Capacity, ConsumesCounters: consumptions, Taints: d.Taints,
+		AllowMultipleAllocations: d.AllowMultipleAllocations}
+}
+
+func counters(values map[string]resourceapi.Counter) map[string]Counter {
+	converted := make(map[string]Counter, len(values))
+	for name, c := range values {
+		value := c.Value.DeepCopy()
+		converted[name] = Counter{Value: &value}
+	}
+	return converted
+}

@@ -1,0 +1,147 @@
+package upcoming
+
+import (
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limits of one slice (KEP-5234).
+const (
+	maxDevices          = 128
+	maxFields           = 4096 // attributes and capacities of all devices and mixins
+	maxCounters         = 256  // of all counter sets and their mixins
+	maxConsumedCounters = 2048 // of all consumptions and their mixins
+	maxFieldsOfDevice   = 32   // with what it includes
+)
+
+// Validate returns every breach of the rules that the KEPs add to those of the API. It doesn't check references to counter
+// sets, which may be in other slices of the pool.
+func Validate(s Slice) field.ErrorList {
+	var v validator
+	if s.Mixins != nil {
+		v.mixins(s.Mixins, field.NewPath("mixins"))
+	}
+	for i, set := range s.SharedCounters {
+		v.counterSet(set, field.NewPath("sharedCounters").Index(i))
+	}
+	for i, d := range s.Devices {
+		v.device(d, field.NewPath("devices").Index(i))
+	}
+	v.atMost(len(s.Devices), maxDevices, "devices")
+	v.atMost(v.fields, maxFields, "devices")
+	v.atMost(v.counters, maxCounters, "sharedCounters")
+	v.atMost(v.consumed, maxConsumedCounters, "devices")
+	if flat, err := Flatten(s); err == nil { // an error was found above
+		for i, d := range flat.Devices {
+			if n := len(d.Attributes) + len(d.Capacity); n > maxFieldsOfDevice {
+				v.add(field.TooMany(field.NewPath("devices").Index(i), n, maxFieldsOfDevice))
+			}
+		}
+	}
+	return v.errs
+}
+
+// validator collects errors, and counts what a slice has.
+type validator struct {
+	errs field.ErrorList
+	// fields are attributes and capacities.
+	fields, counters, consumed int
+	// deviceMixins, consumptionMixins and setMixins are the names of mixins.
+	deviceMixins, consumptionMixins, setMixins sets.Set[string]
+}
+
+func (v *validator) add(errs ...*field.Error) { v.errs = append(v.errs, errs...) }
+
+func (v *validator) atMost(n, limit int, where string) {
+	if n > limit {
+		v.add(field.TooMany(field.NewPath(where), n, limit))
+	}
+}
+
+func (v *validator) mixins(m *Mixins, path *field.Path) {
+	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
+	for i, mixin := range m.Device {
+		v.mixinName(mixin.Name, v.deviceMixins, path.Child("device").Index(i))
+		v.fields += len(mixin.Attributes) + len(mixin.Capacity)
+	}
+	for i, mixin := range m.DeviceCounterConsumption {
+		at := path.Child("deviceCounterConsumption").Index(i)
+		v.mixinName(mixin.Name, v.consumptionMixins, at)
+		v.consumption(mixin.Counters, at)
+	}
+	for i, mixin := range m.CounterSet {
+		at := path.Child("counterSet").Index(i)
+		v.mixinName(mixin.Name, v.setMixins, at)
+		v.totals(mixin.Counters, at)
+	}
+}
+
+func (v *validator) mixinName(name string, known sets.Set[string], path *field.Path) {
+	path = path.Child("name")
+	for _, reason := range validation.IsDNS1123Label(name) {
+		v.add(field.Invalid(path, name, reason))
+	}
+	if known.Has(name) {
+		v.add(field.Duplicate(path, name))
+	}
+	known.Insert(name)
+}
+
+func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
+	path = path.Child("includes")
+	if len(includes) > maxIncludes {
+		v.add(field.TooMany(path, len(includes), maxIncludes))
+	}
+	for i, include := range includes {
+		if !known.Has(include) {
+			v.add(field.NotFound(path.Index(i), include))
+		}
+	}
+}
+
+func (v *validator) counterSet(set CounterSet, path *field.Path) {
+	v.includes(set.Includes, v.setMixins, path)
+	v.totals(set.Counters, path)
+}
+
+// totals checks counters of a set.
+func (v *validator) totals(counters map[string]Counter, path *field.Path) {
+	v.counters += len(counters)
+	for name, c := range counters {
+		at := path.Child("counters").Key(name)
+		if c.Value == nil {
+			v.add(field.Required(at.Child("value"), "a counter of a set has a total"))
+		}
+		if c.ValueFrom != nil {
+			v.add(field.Forbidden(at.Child("valueFrom"), "only what a device consumes can come from a claim"))
+		}
+	}
+}
+
+func (v *validator) device(d Device, path *field.Path) {
+	v.includes(d.Includes, v.deviceMixins, path)
+	v.fields += len(d.Attributes) + len(d.Capacity)
+	for i, c := range d.ConsumesCounters {
+		at := path.Child("consumesCounters").Index(i)
+		v.includes(c.Includes, v.consumptionMixins, at)
+		v.consumption(c.Counters, at)
+	}
+}
+
+// consumption checks what a device consumes of a set.
+func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
+	v.consumed += len(counters)
+	for name, c := range counters {
+		at := path.Child("counters").Key(name)
+		if (c.Value == nil) == (c.ValueFrom == nil) {
+			v.add(field.Invalid(at, name, "what a device consumes is either a value or from a claim"))
+		}
+		if c.RequestPolicy != nil {
+			v.add(field.Forbidden(at.Child("requestPolicy"), "the counter of the set has the request policy"))
+		}
+		if c.ValueFrom != nil && c.ValueFrom.CapacityKey == "" {
+			v.add(field.Required(at.Child("valueFrom", "capacityKey"), "the name of a capacity that claims request"))
+		}
+	}
+}
