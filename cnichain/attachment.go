@@ -56,7 +56,9 @@ type Attachment struct {
 	BootID string `json:"bootID"`
 	// Pin is the path at which the sandbox's network namespace is kept, so that DEL finds it after the runtime has
 	// let go of it.
-	Pin       string       `json:"pin"`
+	Pin string `json:"pin"`
+	// NetNS is the path by which the runtime names the namespace. The runtime removes it when it ends the sandbox.
+	NetNS     string       `json:"netNS,omitempty"`
 	Phase     Phase        `json:"phase"`
 	CreatedAt time.Time    `json:"createdAt"`
 	Steps     []StepRecord `json:"steps"`

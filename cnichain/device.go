@@ -113,10 +113,14 @@ func (h LinuxHost) Restore(device Device) error {
 			return err
 		}
 	}
-	if device.IfName != "" {
-		return restoreLink(handle, &device)
+	if device.IfName == "" {
+		return nil
 	}
-	return nil
+	err = restoreLink(handle, &device)
+	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
+		return err
+	}
+	return errors.Join(whileTrusted(handle, &device, func() error { return restoreLink(handle, &device) }), restoreVF(handle, &device))
 }
 
 func restoreLink(handle *netlink.Handle, device *Device) error {

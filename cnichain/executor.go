@@ -137,7 +137,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 }
 
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
-	attachment.Phase = PhaseAttaching
+	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
 	if err := e.save(attachment); err != nil {
 		return err
 	}

@@ -103,6 +103,22 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name, left[0].what)
 }
 
+// whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some drivers
+// (igb) let only a trusted function take one, be it the same.
+func whileTrusted(handle *netlink.Handle, device *Device, do func() error) error {
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return silent(device, pf)
+	}
+	if err := handle.LinkSetVfTrust(pf, info.ID, true); err != nil {
+		return fmt.Errorf("cannot trust device %s on PF %s for a moment: %w", device.Name, pf.Attrs().Name, err)
+	}
+	return do()
+}
+
 // vfChange is one setting to be set.
 type vfChange struct {
 	what  string

@@ -12,7 +12,7 @@ import (
 const (
 	// attachBudget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
 	// and gives up on the plugin after 2 s by default; what takes longer goes on in the background behind the gate.
-	attachBudget = 1200 * time.Millisecond
+	attachBudget = 300 * time.Millisecond
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
 	// maxChains is how many chains run at once.
@@ -85,8 +85,12 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 	for delay := attachRetry; ; delay = min(2*delay, attachRetryMax) {
 		start := s.clock.Now()
 		err := s.attachOnce(ctx, box, netns, records)
+		observe(s.metrics.attachments, s.clock.Since(start), err, "attach")
 		if err == nil {
 			logger.V(2).Info("Attached", "duration", s.clock.Since(start).Round(time.Millisecond))
+			if box.inBackground() {
+				s.late(box.pod, records)
+			}
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
@@ -153,6 +157,7 @@ func (s *sandboxes) becomeReady(ctx context.Context, box *sandbox, records []Cla
 		return errStopped
 	}
 	ctx = context.WithoutCancel(ctx)
+	s.describe(ctx, records)
 	if err := s.syncGates(ctx, uids); err != nil {
 		box.notReady()
 		return errors.Join(err, s.syncGates(ctx, uids), s.executor.Del(ctx, box.attachment))

@@ -2,13 +2,17 @@ package plugin
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -40,6 +44,10 @@ type HeldDevice struct {
 	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if that is not counted.
 	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
+	// Persona is what the device was published as; nil in records of drivers that did not note it.
+	Persona *policy.Persona `json:"persona,omitempty"`
+	// Consumed is what the claim was given of the device's counters.
+	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
 // position returns the claim's index in a pod, and whether the pod is a known consumer.
@@ -114,51 +122,10 @@ func (c *claims) reserve(record ClaimRecord) error {
 			return err
 		}
 	}
+	if err := overdrawn(&record, c.byUID, c.reserved); err != nil {
+		return err
+	}
 	c.reserved[record.Claim.UID] = record
-	return nil
-}
-
-// excluded says why a claim may not be prepared beside others.
-func excluded(record *ClaimRecord, others map[string]ClaimRecord) error {
-	for _, uid := range sortedKeys(others) {
-		other := others[uid]
-		if uid == record.Claim.UID {
-			continue
-		}
-		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			return fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
-		}
-		if err := conflict(record, &other); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// conflict says whether two claims may not be prepared at once.
-func conflict(record, other *ClaimRecord) error {
-	for _, wanted := range record.Devices {
-		for _, held := range other.Devices {
-			if identity(wanted.Facts) != identity(held.Facts) || !wanted.Exclusive && !held.Exclusive {
-				continue
-			}
-			return fmt.Errorf("device %s of pool %s is held by claim %s (as %s): wait until that claim is released",
-				wanted.Name, wanted.Pool, other.Claim, held.Name)
-		}
-	}
-	return nil
-}
-
-// twice says whether a claim was given one device in two ways that exclude each other.
-func twice(record *ClaimRecord) error {
-	for i, one := range record.Devices {
-		for _, other := range record.Devices[i+1:] {
-			if identity(one.Facts) == identity(other.Facts) && (one.Exclusive || other.Exclusive) {
-				return fmt.Errorf("requests %s and %s were given the same device, as %s and %s, of which one excludes the other: delete the claim to have others allocated",
-					one.Request, other.Request, one.Name, other.Name)
-			}
-		}
-	}
 	return nil
 }
 
@@ -241,17 +208,32 @@ func (c *claims) inUse() []discovery.Device {
 	return devices
 }
 
-// held returns the bandwidth of every published device that a claim holds.
-func (c *claims) held() map[draslices.EntryID]int64 {
+// devices returns every published device that claims hold, each once, sorted.
+func (c *claims) devices() []HeldDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held := map[draslices.EntryID]int64{}
+	byName := map[entryKey]HeldDevice{}
 	for _, record := range c.byUID {
 		for _, device := range record.Devices {
-			held[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = device.Bandwidth
+			byName[entryKey{pool: device.Pool, device: device.Name}] = device
 		}
 	}
-	return held
+	return slices.SortedFunc(maps.Values(byName), func(a, b HeldDevice) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// holding adds what claims hold, as it was published when they were prepared.
+func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, uid := range sortedKeys(c.byUID) {
+		for _, device := range c.byUID[uid].Devices {
+			held[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = draslices.Holding{
+				Device: device.Facts.Name, Bandwidth: device.Bandwidth, Persona: device.Persona,
+			}
+		}
+	}
 }
 
 // all returns every record, sorted by UID.

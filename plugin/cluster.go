@@ -241,6 +241,11 @@ func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 	return pod
 }
 
+// podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is gone.
+func (c *cluster) podIsGone(pod cnichain.Pod) bool {
+	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil
+}
+
 // pod returns a pod from the cache, or else from the API server.
 func (c *cluster) pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	if pod := c.cachedPod(namespace, name, uid); pod != nil {

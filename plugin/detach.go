@@ -90,7 +90,9 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
 	defer cancel()
 	start := s.clock.Now()
-	if err := s.detach(ctx, box.id); err != nil {
+	err := s.detach(ctx, box.id)
+	observe(s.metrics.attachments, s.clock.Since(start), err, "detach")
+	if err != nil {
 		s.logger(box).Error(err, "Cannot detach yet", "again", delay)
 		return false
 	}

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -50,8 +52,12 @@ type Config struct {
 	LogRetention time.Duration
 	// NRISocket is the container runtime's NRI socket.
 	NRISocket string
-	// HTTPAddress serves /healthz and /readyz.
+	// HTTPAddress serves /healthz, /readyz and /metrics.
 	HTTPAddress string
+	// ListAttributes publishes CNI plugins as a list (feature DRAListTypeAttributes). The controller must do so, too.
+	ListAttributes bool
+	// CompatibilityGroups keeps devices apart by groups (feature DRADeviceCompatibilityGroups) where that can say it.
+	CompatibilityGroups bool
 }
 
 // Driver is the node driver. New builds it, Run runs it once.
@@ -69,11 +75,16 @@ type Driver struct {
 	events    record.EventBroadcaster
 	sources   discovery.Sources
 	journal   journal.Opened
+	metrics   *metrics
 	stopWork  context.CancelFunc
+
+	guarding sync.Mutex
+	guard    discovery.Sources // for busy: sources are not for two at once
 
 	mu         sync.Mutex
 	waiting    error // why nothing works yet
 	registered func() bool
+	helper     *kubeletplugin.Helper // nil until DRA is served
 	fatal      chan error
 }
 
@@ -84,7 +95,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		return nil, fmt.Errorf("cannot make a client of the API server: %w", err)
 	}
 	d := &Driver{
-		config: config, client: client, fatal: make(chan error, 1),
+		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
 		registered: func() bool { return false }, waiting: errors.New("starting"),
 	}
 	defer func() {
@@ -95,7 +106,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if d.cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
 		return nil, err
 	}
-	d.sources, err = discovery.Host()
+	if d.sources, err = discovery.Host(); err != nil {
+		return nil, err
+	}
+	d.guard, err = discovery.Host()
 	return d, err
 }
 
@@ -176,7 +190,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.stopWork = stop
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
 	executor := cnichain.NewExecutor(cnichain.Options{
-		Exec: d.exec(), Host: cnichain.LinuxHost{}, Journal: chains, Log: d.callLog, Dirs: d.config.CNIDirs,
+		Exec: d.exec(), Host: cnichain.LinuxHost{}, Journal: chains, Log: measuredCalls{d.callLog, d.metrics}, Dirs: d.config.CNIDirs,
 		OnLeftover: func(leftover cnichain.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Given up undoing a step", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
@@ -190,15 +204,58 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.sandboxes.changed, d.sandboxes.failed = d.statuses.changed, d.statuses.attachFailed
 	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, strings.TrimSpace(string(bootID)), d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
-	d.publisher = newPublisher(d.cluster, d.claims, d.sources, d.config.CNIDirs)
+	d.sandboxes.metrics = d.metrics
+	d.metrics.watch(d.claims, d.sandboxes, executor)
+	health := newDeviceHealth(d.claims, quarantined(executor), realClock)
+	d.sandboxes.late, d.sandboxes.describe = health.attached, d.describe
+	if err := d.buildPublisher(ctx, recorder, executor, realClock); err != nil {
+		return err
+	}
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
+		metrics: d.metrics,
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
-		statuses: d.statuses, locks: newKeyedLocks(), connected: d.nri.connected, fatal: d.fail,
+		statuses: d.statuses, health: health, metrics: d.metrics, locks: newKeyedLocks(), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
 	return d.cluster.onChange(d.publisher.trigger)
+}
+
+// buildPublisher wires what publishes devices.
+func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *cnichain.Executor, clock clock.PassiveClock) error {
+	memory, damaged, err := loadMemory(d.journal.DB, d.sandboxes.bootID, clock)
+	if err != nil {
+		return err
+	}
+	for _, record := range damaged {
+		klog.FromContext(ctx).Error(record.Err, "A journal record can't be read and is ignored", "bucket", record.Bucket, "key", record.Key)
+	}
+	d.publisher = &publisher{
+		cluster: d.cluster, claims: d.claims, memory: memory,
+		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
+		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
+		quarantined: quarantined(executor), recorder: recorder, metrics: d.metrics, triggers: make(chan struct{}, 1),
+	}
+	return nil
+}
+
+// quarantined says whether a device is held back.
+func quarantined(executor *cnichain.Executor) func(discovery.Device) bool {
+	return func(device discovery.Device) bool {
+		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress), IfName: string(device.Interface)}) != nil
+	}
+}
+
+// busy says what the node itself does with a link.
+func (d *Driver) busy(name discovery.IfName) (string, error) {
+	d.guarding.Lock()
+	defer d.guarding.Unlock()
+	sources := d.guard
+	if node, err := d.cluster.thisNode(); err == nil {
+		sources.NodeAddresses = addresses(node)
+	}
+	return discovery.Busy(context.Background(), sources, name)
 }
 
 // fail ends Run.
@@ -215,6 +272,7 @@ func (d *Driver) Close() {
 		d.stopWork()
 	}
 	d.sources.Close()
+	d.guard.Close()
 	if d.journal.DB != nil {
 		_ = d.journal.Close()
 	}
@@ -264,6 +322,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.statuses.run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
+	group.Go(func() error { return d.sandboxes.collectGarbage(ctx, d.cluster.podIsGone) })
+	group.Go(func() error { return d.serveDebug(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
@@ -284,11 +344,9 @@ func (d *Driver) retryLeftovers(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		for _, leftover := range d.dra.executor.Leftovers() {
-			if err := d.dra.executor.Retry(ctx, leftover.Key); err != nil {
+			if err := d.retryLeftover(ctx, leftover.Key); err != nil {
 				klog.FromContext(ctx).Error(err, "Still left over", "leftover", leftover.Key)
-				continue
 			}
-			klog.FromContext(ctx).Info("Undone at last", "leftover", leftover.Key)
 		}
 		select {
 		case <-ctx.Done():
@@ -307,30 +365,46 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 	}
 }
 
+// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
+const (
+	settleQuiet = 2 * time.Second
+	settleLimit = 20 * time.Second
+)
+
 // serveDRA registers with kubelet once the devices are known, and publishes until ctx ends.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	if err := d.cluster.synced(ctx); err != nil {
 		return nil // ctx has ended
 	}
-	if err := d.publisher.refresh(ctx); err != nil {
-		return fmt.Errorf("cannot read the node's devices: %w", err)
+	changes, err := d.publisher.watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.publisher.first(ctx); err != nil {
+		return nil // ctx has ended
 	}
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName), kubeletplugin.KubeClient(d.client),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
-		kubeletplugin.Serialize(false), kubeletplugin.HealthService(false))
+		kubeletplugin.Serialize(false), kubeletplugin.CDIDirectory(d.config.CDIDir),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
 	if err != nil {
 		return fmt.Errorf("cannot register with kubelet: %w", err)
 	}
 	defer helper.Stop()
 	d.mu.Lock()
+	d.helper = helper
 	d.registered = func() bool {
 		status := helper.RegistrationStatus()
 		return status != nil && status.PluginRegistered
 	}
 	d.mu.Unlock()
+	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
+		return nil //nolint:nilerr // ctx has ended
+	}
 	d.publisher.startPublishing(helper.PublishResources)
-	return d.publisher.run(ctx)
+	d.publisher.run(ctx, changes)
+	return nil
 }
 
 // finishWork lets what runs end, and nothing begin again.

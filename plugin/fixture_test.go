@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
@@ -49,8 +50,13 @@ type fixture struct {
 	nri      *nriPlugin
 	stopWork context.CancelFunc
 
+	// busyLinks says what the node does with links.
+	busyLinks map[discovery.IfName]string
+
 	mu     sync.Mutex
 	failed []string
+	// described is what containers were told.
+	described []kubeletplugin.Device
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -82,11 +88,20 @@ func (f *fixture) start(bootID string) {
 	f.boxes.changed, f.boxes.failed = func(string) {}, f.attachFailed
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
+	health := newDeviceHealth(f.claims, quarantined(executor), f.clock)
+	f.boxes.late, f.boxes.metrics = health.attached, newMetrics()
+	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for i := range records {
+			f.described = append(f.described, f.dra.devices(&records[i])...)
+		}
+	}
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true, failed: f.attachFailed}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true, failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
-		statuses: statuses, locks: newKeyedLocks(), connected: f.nri.connected, fatal: func(err error) { f.Error(err) },
+		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 	}
 	f.must(f.boxes.recover(left))
 }
@@ -101,6 +116,9 @@ func (f *fixture) crash() {
 	f.boxes.finishWork()
 	f.must(f.db.Close())
 }
+
+// busy says what the test says.
+func (f *fixture) busy(name discovery.IfName) (string, error) { return f.busyLinks[name], nil }
 
 func (f *fixture) must(err error) {
 	f.Helper()

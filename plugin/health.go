@@ -18,6 +18,7 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.Handle("GET /metrics", d.metrics.handler())
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if missing := d.missing(); len(missing) > 0 {
 			http.Error(w, "not ready: "+strings.Join(missing, ", "), http.StatusServiceUnavailable)

@@ -39,7 +39,8 @@ type nriPlugin struct {
 	sandboxes *sandboxes
 	clock     clock.Clock
 	// work ends when the driver stops.
-	work context.Context
+	work    context.Context
+	metrics *metrics
 
 	// failed tells a pod and its claims why it is not attached.
 	failed func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
@@ -128,6 +129,7 @@ type nriConnection struct {
 // Configure subscribes to no more events than are needed: a failure policy covers them all.
 func (c *nriConnection) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
 	c.configured()
+	c.metrics.connections.Inc()
 	klog.FromContext(ctx).V(2).Info("Connected to the container runtime (NRI)", "runtime", runtime, "version", version)
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
@@ -197,7 +199,9 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 }
 
 // RunPodSandbox attaches the pod's claims. An error makes the runtime end the sandbox; kubelet then makes a new one.
-func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
+	start := n.clock.Now()
+	defer func() { observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox") }()
 	records, err := n.claimsOf(pod)
 	if err != nil || len(records) == 0 {
 		return err
@@ -214,6 +218,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) erro
 
 // StopPodSandbox detaches, and waits a little. It is not told about pods that are older than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	start := n.clock.Now()
+	defer func() { observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox") }()
 	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
 	defer budget.Stop()
 	select {

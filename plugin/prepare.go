@@ -20,6 +20,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 // kubelet gives up on either call after 45 s.
@@ -37,10 +38,14 @@ type draPlugin struct {
 	executor  *cnichain.Executor
 	gate      gate
 	statuses  *statuses
+	health    *deviceHealth
+	metrics   *metrics
 	locks     *keyedLocks
 	// connected says whether the container runtime would tell us about a new pod.
 	connected func() bool
-	fatal     func(error)
+	// busy says what the node itself does with a link; empty if nothing.
+	busy  func(discovery.IfName) (string, error)
+	fatal func(error)
 }
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
@@ -52,7 +57,9 @@ func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourc
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, claim := range claims {
 		logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(claim))
+		start := time.Now()
 		devices, err := d.prepare(klog.NewContext(ctx, logger), claim)
+		observe(d.metrics.prepared, time.Since(start), err, "prepare")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace, claim.Name, err)
 			logger.Error(err, "Cannot prepare claim")
@@ -103,6 +110,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, err
 	}
 	d.publisher.trigger()
+	d.warnOfContainers(claim)
 	klog.FromContext(ctx).V(2).Info("Prepared", "devices", len(record.Devices), "steps", steps(&record))
 	return d.devices(&record), nil
 }
@@ -133,6 +141,9 @@ func (d *draPlugin) takeBaseline(device cnichain.Device) (cnichain.Device, error
 	if err := d.executor.Quarantined(&device); err != nil {
 		return device, err
 	}
+	if err := d.notBusy(&device); err != nil {
+		return device, err
+	}
 	now, err := d.executor.Host.Snapshot(device)
 	if err == nil && now.IfName != device.IfName {
 		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName, device.IfName)
@@ -143,6 +154,18 @@ func (d *draPlugin) takeBaseline(device cnichain.Device) (cnichain.Device, error
 	return now, err
 }
 
+// notBusy refuses to take a link from the node that works with it, whatever policies say: the node could be lost with it.
+func (d *draPlugin) notBusy(device *cnichain.Device) error {
+	if !device.Exclusive || device.IfName == "" {
+		return nil
+	}
+	reason, err := d.busy(discovery.IfName(device.IfName))
+	if err == nil && reason != "" {
+		err = fmt.Errorf("device %s (%s) can't be taken from the node: %s; free it, or exclude it with a DeviceExposurePolicy, and delete the claim", device.Name, device.IfName, reason)
+	}
+	return err
+}
+
 func steps(record *ClaimRecord) int {
 	n := 0
 	for i := range record.Plans {
@@ -151,13 +174,15 @@ func steps(record *ClaimRecord) int {
 	return n
 }
 
-// devices is the answer to kubelet: every device with the claim's gate.
+// devices is the answer to kubelet: every device with the claim's gate, and what its containers are told of it.
 func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
+	steps := d.sandboxes.attachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
-	for _, held := range record.Devices {
+	for i := range record.Devices {
+		held := &record.Devices[i]
 		device := kubeletplugin.Device{
 			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
-			CDIDeviceIDs: []string{d.gate.device(record.Claim.UID)},
+			CDIDeviceIDs: []string{d.gate.device(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))
@@ -272,6 +297,37 @@ func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.Resourc
 	return nil
 }
 
+// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver is away.
+func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
+	for _, reference := range claim.Status.ReservedFor {
+		pod := d.cluster.cachedPod(claim.Namespace, reference.Name, string(reference.UID))
+		if pod == nil {
+			continue
+		}
+		if names := without(pod, claim); len(names) > 0 {
+			d.statuses.events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+				corev1.EventTypeWarning, "ContainerWithoutClaim",
+				"containers %s don't name claim %s: while the network driver is being updated they could start without the pod's interfaces; name it in resources.claims of each",
+				strings.Join(names, ", "), claim.Name)
+		}
+	}
+}
+
+// without returns the containers of a pod that don't name a claim.
+func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
+	var names []string
+	i := position(pod, claim)
+	if i == len(pod.Spec.ResourceClaims) {
+		return nil
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if !slices.ContainsFunc(container.Resources.Claims, func(c corev1.ResourceClaim) bool { return c.Name == pod.Spec.ResourceClaims[i].Name }) {
+			names = append(names, container.Name)
+		}
+	}
+	return names
+}
+
 // position is the claim's index in the pod's resourceClaims.
 func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 	for i := range pod.Spec.ResourceClaims {
@@ -351,7 +407,9 @@ func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubele
 	defer cancel()
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
+		start := time.Now()
 		err := d.unprepare(ctx, string(claim.UID))
+		observe(d.metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.cluster.nodeName, claim, err)
 			klog.FromContext(ctx).Error(err, "Cannot release claim")
@@ -372,7 +430,8 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
-	if record, held := d.claims.get(uid); held {
+	record, held := d.claims.get(uid)
+	if held {
 		if err := d.executor.ProveHome(record.Plans); err != nil {
 			return err
 		}
@@ -380,6 +439,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	if err := d.claims.release(uid); err != nil {
 		return err
 	}
+	d.health.released(record.Devices)
 	d.statuses.forget(uid)
 	d.publisher.trigger()
 	return nil
@@ -387,13 +447,13 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 
 // HandleError is told about slices that can't be written, and about the end of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
-	klog.FromContext(ctx).Error(err, msg)
+	d.publisher.handleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.fatal(err)
 	}
 }
 
-// WatchHealthStatus is not offered.
-func (d *draPlugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+// WatchHealthStatus tells kubelet how devices are, and by that wakes it for pods that need not wait any more.
+func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	return d.health.watch(ctx, reports)
 }

@@ -2,12 +2,15 @@ package plugin
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 func TestParametersComeOnlyFromTheClass(t *testing.T) {
@@ -87,7 +90,7 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 				mu.Lock()
 				won++
 				mu.Unlock()
-			} else if !strings.Contains(err.Error(), "is held by claim ns/claim-") {
+			} else if !strings.Contains(err.Error(), "while claim ns/claim-") {
 				t.Errorf("error is %v", err)
 			}
 		})
@@ -145,7 +148,7 @@ func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 	record := f.prepared("c", "a", "up0")
 	f.must(f.claims.release("c"))
 	record.Devices = append(record.Devices, record.Devices[0])
-	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "same device") {
+	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "up0 takes the whole device") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -192,12 +195,21 @@ func TestQuarantine(t *testing.T) {
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
 		t.Errorf("error after a restart is %v", err)
 	}
+	left := f.dra.executor.Leftovers()
+	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict || !strings.Contains(body, "up0") {
+		t.Errorf("status %d: %s", code, body)
+	}
 	f.node.Find()
 	f.node.AddHostLink("up0")
-	for _, leftover := range f.dra.executor.Leftovers() {
-		f.must(f.dra.executor.Retry(context.Background(), leftover.Key))
+	for _, leftover := range left {
+		if code, body := f.debug(http.MethodPost, "/leftovers?key="+leftover.Key); code != http.StatusOK {
+			t.Errorf("status %d: %s", code, body)
+		}
 	}
 	f.must(refused())
+	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict || !strings.Contains(body, "no leftover") {
+		t.Errorf("status %d: %s", code, body)
+	}
 }
 
 // What the journal does not say of attachments does not matter: a claim is released when its devices are home.
@@ -241,4 +253,21 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A link that the node works with is not taken from it, whatever a policy and the scheduler say.
+func TestBusyLinksAreRefused(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("c", "a", "up0")
+	f.must(f.claims.release("c"))
+	f.busyLinks = map[discovery.IfName]string{"up0": "it is a port of the bridge br0"}
+	err := f.claims.hold(record, f.dra.takeBaselines)
+	if err == nil || !strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
+		t.Errorf("error is %v", err)
+	}
+	if len(f.claims.all()) != 0 {
+		t.Error("the claim is held")
+	}
+	f.busyLinks = nil
+	f.must(f.claims.hold(record, f.dra.takeBaselines))
 }

@@ -1,19 +1,24 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
@@ -24,42 +29,47 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// scanPeriod is how often the host is read when nothing seems to change.
-const scanPeriod = time.Minute
+const (
+	// scanPeriod is how often the host is read when nothing seems to change.
+	scanPeriod = time.Minute
+	// refreshRetry is how soon a computation that failed is tried again.
+	refreshRetry = 5 * time.Second
+)
 
 // publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
 type publisher struct {
 	cluster *cluster
 	claims  *claims
+	memory  *memory
+	server  *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
-	read    func(context.Context, []netip.Addr) (discovery.Facts, error)
-	events  discovery.Events
-	period  time.Duration // of scans
-	cniDirs []string
+	read func(context.Context, []netip.Addr) (discovery.Facts, error)
+	// quarantined says whether a device is held back.
+	quarantined func(discovery.Device) bool
+	events      discovery.Events
+	period      time.Duration // of scans
+	cniDirs     []string
+	recorder    record.EventRecorder
+	metrics     *metrics
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	triggers chan struct{}
-	speeds   map[string]int // by device, the last that was read; only refresh uses it
+	problems []finding // of the last computation; only refresh uses it
 
 	mu        sync.Mutex
-	entries   map[entryKey]draslices.Entry
-	published bool
-	last      resourceslice.DriverResources
-	problems  []string
+	entries   map[entryKey]draslices.Entry // without Spec, which would be half of the driver's memory
+	published [sha256.Size]byte            // of the resources that were published last
 }
 
 type entryKey struct{ pool, device string }
 
-func newPublisher(cluster *cluster, claims *claims, sources discovery.Sources, cniDirs []string) *publisher {
-	read := func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+// fromHost reads the devices of this machine.
+func fromHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
+	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 		from := sources
 		from.NodeAddresses = addresses
 		return discovery.Read(ctx, from)
-	}
-	return &publisher{
-		cluster: cluster, claims: claims, read: read, events: discovery.KernelEvents(), period: scanPeriod, cniDirs: cniDirs,
-		triggers: make(chan struct{}, 1),
 	}
 }
 
@@ -71,29 +81,54 @@ func (p *publisher) trigger() {
 	}
 }
 
-// run publishes until ctx ends. The first computation has been made by refresh.
-func (p *publisher) run(ctx context.Context) error {
-	changes, err := discovery.Watch(ctx, p.events, p.period)
-	if err != nil {
-		return err
-	}
+// first computes the devices for the first time, however long that takes.
+func (p *publisher) first(ctx context.Context) error {
 	for {
-		if err := p.refresh(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays")
+		err := p.refresh(ctx)
+		if err == nil {
+			return nil
 		}
+		klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; pods with claims wait", "again", refreshRetry)
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-p.triggers:
-		case <-changes:
+			return ctx.Err()
+		case <-time.After(refreshRetry):
 		}
 	}
 }
 
-// refresh reads the host, computes the slices and hands them on if they changed. Devices in use stay as they were when
-// their claim was prepared: where they are now, discovery can't see them.
-func (p *publisher) refresh(ctx context.Context) error {
+// watch returns a channel that says when to read the devices again.
+func (p *publisher) watch(ctx context.Context) (<-chan struct{}, error) {
+	return discovery.Watch(ctx, p.events, p.period)
+}
+
+// run publishes until ctx ends: at once, and with every change.
+func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
+	for {
+		var again <-chan time.Time
+		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)
+			again = time.After(refreshRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.triggers:
+		case <-changes:
+		case <-again:
+		}
+	}
+}
+
+// refresh reads the host, computes the slices and hands them on if they changed.
+func (p *publisher) refresh(ctx context.Context) (err error) {
+	start := time.Now()
+	defer func() { observe(p.metrics.refreshes, time.Since(start), err) }()
 	node, err := p.cluster.thisNode()
+	if err != nil {
+		return err
+	}
+	server, err := p.server.abilities(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,28 +136,57 @@ func (p *publisher) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
-	inUse, held := p.claims.inUse(), p.claims.held()
-	facts, err := p.read(ctx, addresses(node))
+	facts, present, held, err := p.facts(ctx, node)
 	if err != nil {
 		return err
 	}
-	p.rememberSpeeds(&facts)
-	facts = facts.With(inUse...).With(p.claims.inUse()...)
-	maps.Copy(held, p.claims.held())
 	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
-	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{CNIBinaries: plugins, Held: held})
+	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
+		CNIBinaries: plugins, Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
+	})
 	if err != nil {
 		return err
 	}
-	p.report(ctx, &facts, &decision, &result)
+	result = result.Tainted(unfit{present: present, quarantined: p.quarantined}.taintsOf).Without(server.lacks)
+	p.report(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
+	return p.handOn(ctx, &result)
+}
+
+// facts reads the host. Devices in use stay as they were when their claim was prepared: where they are now, discovery can't
+// see them. present are the identities of those that it sees.
+func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discovery.Facts, present map[string]bool, held map[draslices.EntryID]draslices.Holding, err error) {
+	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
+	held = map[draslices.EntryID]draslices.Holding{}
+	p.claims.holding(held)
+	inUse := p.claims.inUse()
+	facts, err = p.read(ctx, addresses(node))
+	if err != nil {
+		return facts, nil, nil, err
+	}
+	present = presentIn(facts)
+	inUseNow := p.claims.inUse()
+	facts = p.memory.recall(facts).With(inUse...).With(inUseNow...)
+	if err := p.memory.keep(facts, inUseNow); err != nil {
+		return facts, nil, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
+	}
+	p.claims.holding(held)
+	return facts, present, held, nil
+}
+
+// handOn makes the entries known to Prepare and publishes what has changed.
+func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	entries := make(map[entryKey]draslices.Entry, len(result.Entries))
 	for _, entry := range result.Entries {
+		entry.Spec = resourceapi.Device{}
 		entries[entryKey{pool: entry.Pool, device: entry.Name}] = entry
+	}
+	digest, err := digestOf(result.Resources)
+	if err != nil {
+		return err
 	}
 	p.mu.Lock()
 	p.entries = entries
-	same := p.published && reflect.DeepEqual(p.last, result.Resources)
+	same := p.published == digest
 	publish := p.publish
 	p.mu.Unlock()
 	if same || publish == nil {
@@ -132,10 +196,30 @@ func (p *publisher) refresh(ctx context.Context) error {
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
+	p.metrics.changes.Inc()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last, p.published = result.Resources, true
+	p.published = digest
 	return nil
+}
+
+// digestOf tells resources apart.
+func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
+	hash := sha256.New()
+	if err := json.NewEncoder(hash).Encode(resources); err != nil {
+		return digest, err
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}
+
+// handleError is told about slices that can't be written as they should be.
+func (p *publisher) handleError(ctx context.Context, err error, msg string) {
+	klog.FromContext(ctx).Error(err, msg)
+	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
+		// Devices are published without what keeps them apart: ask anew what can be published.
+		p.server.forget()
+		p.trigger()
+	}
 }
 
 // startPublishing sets where resources go.
@@ -145,28 +229,13 @@ func (p *publisher) startPublishing(publish func(context.Context, resourceslice.
 	p.publish = publish
 }
 
-// report logs problems when they change.
-func (p *publisher) report(ctx context.Context, facts *discovery.Facts, decision *policy.Decision, result *draslices.Result) {
-	var problems []string
-	for _, problem := range facts.Problems {
-		problems = append(problems, problem.String())
-	}
-	for _, problem := range decision.Problems {
-		problems = append(problems, problem.String())
-	}
-	for _, problem := range result.Problems {
-		problems = append(problems, problem.String())
-	}
+// offered returns what is published, sorted by pool and name.
+func (p *publisher) offered() []draslices.Entry {
 	p.mu.Lock()
-	same := reflect.DeepEqual(p.problems, problems)
-	p.problems = problems
-	p.mu.Unlock()
-	if same {
-		return
-	}
-	for _, problem := range problems {
-		klog.FromContext(ctx).Info("Problem with the node's devices", "problem", problem)
-	}
+	defer p.mu.Unlock()
+	return slices.SortedFunc(maps.Values(p.entries), func(a, b draslices.Entry) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // resolve finds what an allocated device is.
@@ -184,10 +253,11 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	}
 	held := HeldDevice{
 		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
-		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device,
+		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device, Persona: &entry.Persona,
+		Consumed: result.ConsumedCapacity,
 	}
 	facts := &entry.Device
-	attributes := plainAttributes(entry.Spec.Attributes)
+	attributes := plainAttributes(attributesOf(&entry.Device, &entry.Persona))
 	if entry.Bandwidth > 0 {
 		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
 	}
@@ -196,6 +266,13 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
 		Attributes: attributes,
 	}, nil
+}
+
+// attributesOf are the attributes of a published device, without those by which classes know its CNI plugins.
+func attributesOf(device *discovery.Device, persona *policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := policy.Published(*device)
+	maps.Copy(attributes, persona.AdditionalAttributes)
+	return attributes
 }
 
 // plainAttributes are the published attributes for templates: those of our domain by their bare names.
@@ -221,23 +298,6 @@ func bareName(name string) string {
 		return name[len(domain):]
 	}
 	return name
-}
-
-// rememberSpeeds gives devices without a speed the last one they had: a link that is down, or on its way home, has none,
-// and what is published must not change with that.
-func (p *publisher) rememberSpeeds(facts *discovery.Facts) {
-	speeds := make(map[string]int, len(facts.Devices))
-	for i := range facts.Devices {
-		device := &facts.Devices[i]
-		if device.LinkSpeed == 0 {
-			device.LinkSpeed = p.speeds[identity(*device)]
-		}
-		speeds[identity(*device)] = device.LinkSpeed
-	}
-	for _, device := range p.claims.inUse() { // perhaps not on the host
-		speeds[identity(device)] = max(speeds[identity(device)], device.LinkSpeed)
-	}
-	p.speeds = speeds
 }
 
 // binaries are the executable files in the CNI directories. A directory that is not there has none.

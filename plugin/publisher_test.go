@@ -3,17 +3,24 @@ package plugin
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // noLinks is a host without links.
@@ -34,7 +41,14 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device", Exclusive: true}}},
 		},
 	}))
-	p = newPublisher(c, f.claims, discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}, nil)
+	memory, _, err := loadMemory(f.db, "boot", f.clock)
+	f.must(err)
+	p = &publisher{
+		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
+		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
+		quarantined: func(discovery.Device) bool { return false },
+		recorder:    record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1),
+	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
 		return *publishErr
@@ -130,18 +144,184 @@ func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// A link has no speed while it is down or on its way home; what is published must not change with that.
-func TestSpeedsAreRemembered(t *testing.T) {
-	f := newFixture(t)
-	p, _ := newTestPublisher(f, &noLinks{}, new(error))
-	read := func(speed int) int {
-		facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth1", LinkSpeed: speed}}}
-		p.rememberSpeeds(&facts)
-		return facts.Devices[0].LinkSpeed
+// testMachine publishes a machine, whose recording can be changed, with policies that offer everything.
+type testMachine struct {
+	*publisher
+	host      *discoverytest.Host
+	published []resourceslice.DriverResources
+}
+
+func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
+	m := &testMachine{host: host}
+	m.publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
+	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		return discovery.Read(ctx, m.host.Sources())
 	}
-	for _, step := range []struct{ read, want int }{{0, 0}, {25000, 25000}, {0, 25000}, {10000, 10000}, {0, 10000}} {
-		if got := read(step.read); got != step.want {
-			t.Errorf("read %d: speed is %d, want %d", step.read, got, step.want)
+	m.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+		m.published = append(m.published, *resources.DeepCopy())
+		return nil
+	})
+	return m
+}
+
+// devices are the names of what was published last, with the values of their taints.
+func (m *testMachine) devices() string {
+	var names []string
+	last := m.published[len(m.published)-1]
+	for _, pool := range sortedKeys(last.Pools) {
+		for _, slice := range last.Pools[pool].Slices {
+			for _, device := range slice.Devices {
+				name := device.Name
+				for _, taint := range device.Taints {
+					name += ":" + taint.Value
+				}
+				names = append(names, name)
+			}
 		}
+	}
+	return strings.Join(names, " ")
+}
+
+func (m *testMachine) expect(t *testing.T, want string) {
+	t.Helper()
+	if err := m.refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.devices(); got != want {
+		t.Errorf("published %s\nwant      %s", got, want)
+	}
+}
+
+// hold prepares a claim for a published device.
+func (m *testMachine) hold(f *fixture, claim, pool, device string) {
+	f.Helper()
+	held, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
+	f.must(err)
+	f.must(f.claims.hold(ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Devices: []HeldDevice{held}}, asItIs))
+}
+
+// The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so does
+// the budget that it takes from.
+func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v1")
+	m.host = discoverytest.Machine(1, 0)
+	m.expect(t, "ens0 ens0v1:gone")
+	m.host = discoverytest.Machine(1, 4)
+	m.expect(t, "ens0 ens0v0 ens0v1 ens0v2 ens0v3")
+	m.host = discoverytest.NewHost()
+	m.expect(t, "ens0v1:gone")
+	f.must(f.claims.release("c"))
+	m.expect(t, "")
+	if len(m.published) != 5 {
+		t.Errorf("published %d times", len(m.published))
+	}
+}
+
+// What a claim holds stays when its policy goes, so that nobody else gets it, and goes with the claim.
+func TestWithdrawnPolicies(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v0")
+	f.must(m.cluster.policies.GetStore().Replace(nil, ""))
+	m.expect(t, "ens0v0:withdrawn")
+	f.must(f.claims.release("c"))
+	m.expect(t, "")
+}
+
+func TestQuarantinedDevicesAreTainted(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
+	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
+}
+
+// Without the features that keep devices apart none is published, and that is said once, as an event of the node.
+func TestMissingFeatures(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.server.known = &abilities{lacks: draslices.Lacks{Counters: true}, problems: []string{"DRAPartitionableDevices is off"}}
+	m.server.asked = f.clock.Now()
+	m.expect(t, "")
+	m.expect(t, "")
+	recorder, ok := m.recorder.(*record.FakeRecorder)
+	if !ok {
+		t.Fatal("no recorder")
+	}
+	close(recorder.Events)
+	told := 0
+	for event := range recorder.Events {
+		if strings.Contains(event, "DRAPartitionableDevices is off") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// storm is a source of notifications that a test sends.
+type storm struct{ changed func() }
+
+// Subscribe implements discovery.Events.
+func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
+	s.changed = changed
+	broken := make(chan error, 1)
+	context.AfterFunc(ctx, func() { broken <- context.Cause(ctx) })
+	return broken, nil
+}
+
+// A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are none,
+// and neither are scans.
+func TestStormsOfChanges(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(2, 8))
+	events := &storm{}
+	m.events, m.period = events, time.Minute
+	for _, test := range []struct {
+		name        string
+		change      func(i int, link *discovery.RecordedLink)
+		least, most int // writes
+	}{
+		{"flaps", func(i int, link *discovery.RecordedLink) {
+			link.OperState, link.Carrier = []string{"up", "down"}[i%2], i%2 == 0
+		}, 0, 0},
+		{"MTU", func(i int, link *discovery.RecordedLink) { link.MTU = 1501 + i }, 1, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				m.triggers = make(chan struct{}, 1) // of this bubble
+				changes, err := m.watch(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); m.run(ctx, changes) }()
+				synctest.Wait()
+				before := len(m.published)
+				for i := range 100 {
+					test.change(i, m.host.Link("ens0"))
+					if i%2 == 1 {
+						m.host.Speed("ens0", -1)
+					} else {
+						m.host.Speed("ens0", 100000)
+					}
+					events.changed()
+					time.Sleep(10 * time.Millisecond) // of the bubble
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if writes := len(m.published) - before; writes < test.least || writes > test.most {
+					t.Errorf("%d writes", writes)
+				}
+				cancel()
+				<-done
+			})
+		})
 	}
 }

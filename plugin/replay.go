@@ -5,13 +5,19 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,9 +35,11 @@ type ReplayConfig struct {
 	RestConfig *rest.Config
 	// CNIDirs are where CNI plugins are looked up: only for those that are there devices are offered.
 	CNIDirs []string
+	// ListAttributes and CompatibilityGroups are as in [Config].
+	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is how often the recording is read: one that has changed is a machine that has.
+// replayPeriod is how often is looked whether the recording has changed: one that has is a machine that has.
 const replayPeriod = time.Second
 
 // Replay publishes the devices of a recorded machine until ctx ends, as the driver of that machine would. It serves no
@@ -46,8 +54,21 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		return err
 	}
 	c.informers = []cache.SharedIndexInformer{c.policies, c.node}
-	p := newPublisher(c, &claims{}, discovery.Sources{}, config.CNIDirs)
-	p.read, p.events, p.period = replayed(config.Recording), silent{}, replayPeriod
+	memory, _, err := loadMemory(nil, "", clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	defer broadcaster.Shutdown()
+	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes, groups: config.CompatibilityGroups}
+	p := &publisher{
+		cluster: c, claims: &claims{}, memory: memory, server: server, metrics: newMetrics(),
+		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
+		quarantined: func(discovery.Device) bool { return false },
+		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
+		triggers:    make(chan struct{}, 1),
+	}
 	if err := c.onChange(p.trigger); err != nil {
 		return err
 	}
@@ -61,7 +82,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 			DriverName: v1alpha1.DriverName, KubeClient: client,
 			Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: config.NodeName},
 			Resources:    &resourceslice.DriverResources{},
-			ErrorHandler: func(ctx context.Context, err error, msg string) { klog.FromContext(ctx).Error(err, msg) },
+			ErrorHandler: p.handleError,
 		})
 		if err != nil {
 			return fmt.Errorf("cannot publish devices: %w", err)
@@ -71,7 +92,12 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 			controller.Update(&resources)
 			return nil
 		})
-		return p.run(ctx)
+		changes, err := p.watch(ctx)
+		if err != nil {
+			return err
+		}
+		p.run(ctx, changes)
+		return nil
 	})
 	return group.Wait()
 }
@@ -91,12 +117,39 @@ func replayed(dir string) func(context.Context, []netip.Addr) (discovery.Facts, 
 	}
 }
 
-// silent has no notifications.
-type silent struct{}
+// polled notices changes of a recording by looking at its files.
+type polled struct{ dir string }
 
 // Subscribe implements discovery.Events.
-func (silent) Subscribe(ctx context.Context, _ func()) (<-chan error, error) {
+func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
 	broken := make(chan error, 1)
-	context.AfterFunc(ctx, func() { broken <- context.Cause(ctx) })
+	go func() {
+		ticker := time.NewTicker(replayPeriod)
+		defer ticker.Stop()
+		for seen := p.state(); ; {
+			select {
+			case <-ctx.Done():
+				broken <- context.Cause(ctx)
+				return
+			case <-ticker.C:
+			}
+			if now := p.state(); now != seen {
+				seen = now
+				changed()
+			}
+		}
+	}()
 	return broken, nil
+}
+
+// state changes when a file of the recording is written or replaced.
+func (p polled) state() string {
+	var state strings.Builder
+	entries, _ := os.ReadDir(p.dir) // what can't be read is said when it is read as a recording
+	for _, entry := range entries {
+		if info, err := os.Stat(filepath.Join(p.dir, entry.Name())); err == nil {
+			fmt.Fprintln(&state, entry.Name(), info.ModTime().UnixNano(), info.Size())
+		}
+	}
+	return state.String()
 }

@@ -23,6 +23,7 @@ type sandbox struct {
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims     map[string]bool
 	attached   []cnichain.StepRecord // a copy of the steps, while ready
+	netns      string                // the runtime's path, while ready
 	stop       context.CancelFunc    // ends the attaching
 	ready      bool
 	running    bool // an attempt to attach is being made
@@ -61,7 +62,7 @@ func recovered(attachment *cnichain.Attachment, bootID string) *sandbox {
 	box.background = true
 	close(box.finished)
 	if attachment.Phase == cnichain.PhaseReady && attachment.BootID == bootID {
-		box.ready, box.attached = true, slices.Clone(attachment.Steps)
+		box.ready, box.attached, box.netns = true, slices.Clone(attachment.Steps), attachment.NetNS
 	}
 	box.stopped = !box.ready
 	return box
@@ -117,6 +118,23 @@ func (b *sandbox) slow() bool {
 	return b.background && b.running
 }
 
+// inBackground says whether RunPodSandbox has returned before the sandbox was ready.
+func (b *sandbox) inBackground() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.background
+}
+
+// namespace is the runtime's path of the network namespace; empty while the sandbox is not ready.
+func (b *sandbox) namespace() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ready {
+		return ""
+	}
+	return b.netns
+}
+
 func (b *sandbox) setRunning(running bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +164,7 @@ func (b *sandbox) setReady(attachment *cnichain.Attachment) bool {
 	if b.stopped {
 		return false
 	}
-	b.ready, b.failure, b.attached = true, nil, slices.Clone(attachment.Steps)
+	b.ready, b.failure, b.attached, b.netns = true, nil, slices.Clone(attachment.Steps), attachment.NetNS
 	return true
 }
 

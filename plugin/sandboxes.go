@@ -27,10 +27,15 @@ type sandboxes struct {
 	// changed is told the claims whose status may be different; failed about an attempt that failed.
 	changed func(claimUID string)
 	failed  func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
+	// describe writes down for the containers of claims what is attached, before they are created.
+	describe func(ctx context.Context, claims []ClaimRecord)
+	// late is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
+	late    func(pod cnichain.Pod, claims []ClaimRecord)
+	metrics *metrics
 	node    string
 	bootID  string
 	pinDir  string
-	clock   clock.Clock
+	clock   clock.WithTicker
 	// chains bounds how many chains run at once.
 	chains chan struct{}
 	// work ends when the driver stops: then nothing is tried again. What runs is finished.
@@ -44,7 +49,7 @@ type sandboxes struct {
 	wait      sync.WaitGroup
 }
 
-func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.Clock) *sandboxes {
+func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.WithTicker) *sandboxes {
 	return &sandboxes{
 		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(),
 		chains: make(chan struct{}, maxChains), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},

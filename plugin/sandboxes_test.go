@@ -209,6 +209,7 @@ func TestCrashDuringAttach(t *testing.T) {
 		t.Fatalf("records %v", left)
 	}
 	next := newSandboxes(f.boxes.work, executor, f.claims, f.boxes.gate, f.clock)
+	next.metrics = newMetrics()
 	next.bootID = "boot-1"
 	f.must(next.recover(left))
 	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })
@@ -371,5 +372,26 @@ func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	unlock()
 	if len(locks.held) != 0 {
 		t.Errorf("locks are left: %v", locks.held)
+	}
+}
+
+// Containers find the name of their interface in a file that is complete before they are created; those of claims that several
+// pods use don't, as each pod has its own.
+func TestContainersAreToldTheirInterfaces(t *testing.T) {
+	for _, shareable := range []bool{false, true} {
+		f := newFixture(t)
+		record := f.prepared("claim-a", "a", "up0")
+		record.Shareable = shareable
+		f.must(f.attach("a-0", record))
+		if len(f.described) != 1 {
+			t.Fatalf("described are %+v", f.described)
+		}
+		metadata := f.described[0].Metadata
+		if name := metadata.Attributes["dra.networking/ifName"].StringValue; name == nil || *name != "up0" {
+			t.Errorf("attributes are %v", metadata.Attributes)
+		}
+		if network := metadata.NetworkData; shareable != (network == nil) || network != nil && network.InterfaceName != "net1" {
+			t.Errorf("shareable %t: network data are %+v", shareable, network)
+		}
 	}
 }

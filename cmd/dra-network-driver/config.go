@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// applyFile sets the flags that a file names, unless the command line has set them. The file is a YAML map with the names of
+// flags as keys and strings, numbers, booleans or lists of strings as values. A key that is no flag is an error: a setting that
+// is silently ignored would be worse.
+func applyFile(flags *pflag.FlagSet, path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	settings := map[string]any{}
+	if err := yaml.UnmarshalStrict(content, &settings); err != nil {
+		return fmt.Errorf("--config %s: must be a map of flags: %w", path, err)
+	}
+	for _, name := range sortedNames(settings) {
+		flag := flags.Lookup(name)
+		if flag == nil || name == configFlag || name == "help" {
+			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path, name)
+		}
+		if flag.Changed {
+			continue
+		}
+		value, err := asText(settings[name])
+		if err == nil {
+			err = flags.Set(name, value)
+		}
+		if err != nil {
+			return fmt.Errorf("--config %s: %s: %w", path, name, err)
+		}
+	}
+	return nil
+}
+
+// asText returns a value as it would be on the command line.
+func asText(value any) (string, error) {
+	switch value := value.(type) {
+	case string, bool, int64, float64:
+		return fmt.Sprint(value), nil
+	case []any:
+		parts := make([]string, len(value))
+		for i := range value {
+			part, ok := value[i].(string)
+			if !ok {
+				return "", fmt.Errorf("%v is no string", value[i])
+			}
+			parts[i] = part
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", fmt.Errorf("%v is neither a string, a number, a boolean nor a list of strings", value)
+}
+
+// settings are all flags with their values, for the log.
+func settings(flags *pflag.FlagSet) []any {
+	var pairs []any
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "help" {
+			pairs = append(pairs, flag.Name, flag.Value.String())
+		}
+	})
+	return pairs
+}
+
+func sortedNames(m map[string]any) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

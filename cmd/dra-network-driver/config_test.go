@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Settings come from the command line, else from the file, else they have their defaults.
+func TestSettings(t *testing.T) {
+	for name, test := range map[string]struct {
+		file      string
+		arguments []string
+		want      map[string]string // flags
+		err       string
+	}{
+		"defaults":            {"", nil, map[string]string{"v": "2", "cni-bin-dir": "[/opt/cni/bin]", "cdi-dir": "/var/run/cdi"}, ""},
+		"file":                {"v: 4\ncni-bin-dir: [/a, /b]\nlist-attributes: true\ncni-log-retention: 2h", nil, map[string]string{"v": "4", "cni-bin-dir": "[/a,/b]", "list-attributes": "true", "cni-log-retention": "2h0m0s"}, ""},
+		"command line":        {"v: 4\ncdi-dir: /file", []string{"-v=6"}, map[string]string{"v": "6", "cdi-dir": "/file"}, ""},
+		"unknown":             {"verbosity: 4", nil, nil, `there is no setting "verbosity"`},
+		"not itself":          {"config: /x", nil, nil, `there is no setting "config"`},
+		"twice":               {"v: 4\nv: 5", nil, nil, "already set"},
+		"no map":              {"- v", nil, nil, "must be a map of flags"},
+		"wrong type":          {"v: many", nil, nil, "v: "},
+		"wrong structure":     {"v: {a: b}", nil, nil, "v: map[a:b] is neither"},
+		"wrong list":          {"cni-bin-dir: [1]", nil, nil, "1 is no string"},
+		"wrong duration":      {"cni-log-retention: 2", nil, nil, "cni-log-retention: "},
+		"null":                {"cdi-dir:", nil, nil, "cdi-dir: "},
+		"empty file is valid": {"{}", nil, map[string]string{"v": "2"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command()
+			if err := cmd.ParseFlags(test.arguments); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if test.file != "" {
+				path := filepath.Join(t.TempDir(), "config.yaml")
+				if err := os.WriteFile(path, []byte(test.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				err = applyFile(cmd.Flags(), path)
+			}
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error is %v, want %q", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for flag, want := range test.want {
+				if got := cmd.Flags().Lookup(flag).Value.String(); got != want {
+					t.Errorf("%s is %s, want %s", flag, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestSettingsOfAMissingFile(t *testing.T) {
+	if err := applyFile(command().Flags(), "/nowhere"); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,136 @@
+package plugin
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget (before
+// Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
+
+// excluded says why a claim may not be prepared beside others.
+func excluded(record *ClaimRecord, others map[string]ClaimRecord) error {
+	for _, uid := range sortedKeys(others) {
+		other := others[uid]
+		if uid == record.Claim.UID {
+			continue
+		}
+		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
+			return fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
+		}
+		for i := range record.Devices {
+			for j := range other.Devices {
+				wanted, held := &record.Devices[i], &other.Devices[j]
+				if reason := apart(wanted, held); reason != "" {
+					return fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait until that claim is released",
+						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// twice says whether a claim was given devices that exclude each other.
+func twice(record *ClaimRecord) error {
+	for i := range record.Devices {
+		for j := range record.Devices[:i] {
+			one, other := &record.Devices[j], &record.Devices[i]
+			if reason := apart(one, other); reason != "" {
+				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others allocated",
+					one.Request, other.Request, one.Name, other.Name, reason)
+			}
+		}
+	}
+	return nil
+}
+
+// apart says why two devices may not be held at once; empty if they may.
+func apart(one, other *HeldDevice) string {
+	switch {
+	case identity(one.Facts) == identity(other.Facts):
+		return apartOnOne(one, other)
+	case isFunctionOf(one, other) && other.Exclusive:
+		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", other.Name)
+	case isFunctionOf(other, one) && one.Exclusive:
+		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", one.Name)
+	}
+	return ""
+}
+
+// apartOnOne is apart for two entries of one device.
+func apartOnOne(one, other *HeldDevice) string {
+	for _, held := range []*HeldDevice{one, other} {
+		if held.Exclusive {
+			return fmt.Sprintf("%s takes the whole device", held.Name)
+		}
+	}
+	if one.Persona == nil || other.Persona == nil || one.Name == other.Name {
+		return ""
+	}
+	if group := one.Persona.ExclusionGroup; group != "" && group == other.Persona.ExclusionGroup {
+		return fmt.Sprintf("both are of the exclusion group %s", group)
+	}
+	return ""
+}
+
+// isFunctionOf says whether a device is a virtual function of another one.
+func isFunctionOf(function, physical *HeldDevice) bool {
+	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
+}
+
+// overdrawn says whether a claim takes more of a device that is shared than is left of it, or less than its policy says that
+// a claim takes. Held are all other claims.
+func overdrawn(record *ClaimRecord, held ...map[string]ClaimRecord) error {
+	for i := range record.Devices {
+		device := &record.Devices[i]
+		if device.Exclusive || device.Persona == nil {
+			continue
+		}
+		for _, counter := range sortedKeys(device.Persona.ConsumePerAllocation) {
+			least, taken := device.Persona.ConsumePerAllocation[counter], device.consumes(counter)
+			if taken.Cmp(least) < 0 {
+				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: delete the claim to have it allocated anew",
+					taken.String(), counter, device.Name, device.Persona.Policy, least.String())
+			}
+		}
+		for _, capacity := range device.Persona.Capacity {
+			total := consumed(device, capacity.Name, record, held...)
+			if total.Cmp(capacity.Value) > 0 {
+				return fmt.Errorf("device %s of pool %s has %s of %s, and with this claim %s would be taken: wait until others are released",
+					device.Name, device.Pool, capacity.Value.String(), capacity.Name, total.String())
+			}
+		}
+	}
+	return nil
+}
+
+// consumed is what a claim and all others take of a counter of a device.
+func consumed(device *HeldDevice, counter string, record *ClaimRecord, held ...map[string]ClaimRecord) resource.Quantity {
+	var total resource.Quantity
+	count := func(devices []HeldDevice) {
+		for i := range devices {
+			if devices[i].Pool == device.Pool && devices[i].Name == device.Name {
+				total.Add(devices[i].consumes(counter))
+			}
+		}
+	}
+	count(record.Devices)
+	for _, others := range held {
+		for uid, other := range others {
+			if uid != record.Claim.UID {
+				count(other.Devices)
+			}
+		}
+	}
+	return total
+}
+
+// consumes is what the claim takes of one of the device's counters.
+func (h *HeldDevice) consumes(counter string) resource.Quantity {
+	return h.Consumed[resourceapi.QualifiedName(policyapi.QualifiedName(counter))]
+}

@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// SocketName is the socket in the plugin's directory by which `netdra` asks the driver. Only root may open it.
+const SocketName = "netdra.sock"
+
+// sandboxState is what the socket says of a pod sandbox.
+type sandboxState struct {
+	ID     string       `json:"id"`
+	Pod    cnichain.Pod `json:"pod"`
+	Claims []string     `json:"claims"` // UIDs
+	State  string       `json:"state"`  // attaching, ready or detaching
+	// Failure is why the last attempt to attach has failed.
+	Failure string `json:"failure,omitempty"`
+}
+
+// serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON. It changes
+// nothing but for trying to undo what is left over.
+func (d *Driver) serveDebug(ctx context.Context) error {
+	path := filepath.Join(d.config.PluginDir, SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
+		return fmt.Errorf("cannot serve netdra: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot serve netdra: %w", err)
+	}
+	server := &http.Server{Handler: d.debugHandler(), ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("cannot serve netdra: %w", err)
+	}
+	return nil
+}
+
+func (d *Driver) debugHandler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, read := range map[string]func() any{
+		"GET /published": func() any { return d.publisher.offered() },
+		"GET /claims":    func() any { return d.claims.all() },
+		"GET /sandboxes": func() any { return d.sandboxes.states() },
+		"GET /leftovers": func() any { return d.dra.executor.Leftovers() },
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(read()) // whoever asked has gone
+		})
+	}
+	mux.HandleFunc("POST /leftovers", func(w http.ResponseWriter, r *http.Request) {
+		if err := d.retryLeftover(r.Context(), r.FormValue("key")); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+		}
+	})
+	return mux
+}
+
+// retryLeftover tries once more to undo what could not be undone.
+func (d *Driver) retryLeftover(ctx context.Context, key string) error {
+	for _, leftover := range d.dra.executor.Leftovers() {
+		if leftover.Key != key {
+			continue
+		}
+		if err := d.dra.executor.Retry(ctx, key); err != nil {
+			return err
+		}
+		klog.FromContext(ctx).Info("Undone at last", "leftover", key)
+		d.publisher.trigger() // its device is free again
+		return nil
+	}
+	return fmt.Errorf("there is no leftover %q", key)
+}
+
+// states returns every sandbox, sorted by ID.
+func (s *sandboxes) states() []sandboxState {
+	boxes := s.list()
+	states := make([]sandboxState, 0, len(boxes))
+	for _, box := range boxes {
+		states = append(states, box.state())
+	}
+	return states
+}
+
+func (b *sandbox) state() sandboxState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := sandboxState{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: "attaching"}
+	switch {
+	case b.ready:
+		state.State = "ready"
+	case b.stopped:
+		state.State = "detaching"
+	}
+	if b.failure != nil {
+		state.Failure = b.failure.Error()
+	}
+	return state
+}

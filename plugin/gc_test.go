@@ -1,0 +1,56 @@
+package plugin
+
+import (
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// A sandbox is given up only when its namespace and its pod are both gone, and twice in a row.
+func TestEndedSandboxesAreCollected(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
+	const netns = "/proc/1/ns/net" // of both
+	gone := map[string]bool{}
+	isGone := func(pod cnichain.Pod) bool { return gone[pod.Name] }
+	suspects := map[string]bool{}
+	scan := func(want ...string) {
+		t.Helper()
+		suspects = f.boxes.collect(suspects, isGone)
+		if len(suspects) != len(want) || len(want) > 0 && !suspects[want[0]] {
+			t.Errorf("suspects are %v, want %v", suspects, want)
+		}
+	}
+	f.must(f.node.Pin("", netns))
+	gone["a"] = true
+	scan() // the runtime has it
+	f.must(f.node.Unpin(netns))
+	gone["a"] = false
+	scan() // the API server has it
+	gone["a"] = true
+	scan("a-0")
+	gone["a"] = false
+	scan() // after all
+	gone["a"] = true
+	scan("a-0")
+	scan()
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	if !f.ready("b-0") {
+		t.Error("the other pod was detached, too")
+	}
+	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
+}
+
+func TestCollectingEndsWithTheDriver(t *testing.T) {
+	f := newFixture(t)
+	ended := make(chan error, 1)
+	go func() { ended <- f.boxes.collectGarbage(f.boxes.work, func(cnichain.Pod) bool { return true }) }()
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	for range 2 {
+		f.step(gcPeriod)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); f.clock.Step(gcPeriod); return !known })
+	f.stopWork()
+	f.must(<-ended)
+}

@@ -1,0 +1,75 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// The names and labels are an interface: what changes here changes other people's dashboards.
+func TestMetrics(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.metrics = f.boxes.metrics
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	f.prepared("claim-a", "a", "up0")
+	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}
+	connection := &nriConnection{nriPlugin: f.nri}
+	f.must(connection.RunPodSandbox(context.Background(), sandbox))
+	f.must(connection.StopPodSandbox(context.Background(), sandbox))
+	measured := measuredCalls{Recorder: discardCalls{}, metrics: m.metrics}
+	measured.Record(cnichain.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD"})
+	measured.Record(cnichain.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
+	m.metrics.watch(f.claims, f.boxes, f.dra.executor)
+	if problems, err := testutil.GatherAndLint(m.metrics.registry); err != nil || len(problems) > 0 {
+		t.Errorf("lint says %v, %v", problems, err)
+	}
+	if err := testutil.GatherAndCompare(m.metrics.registry, strings.NewReader(`
+# HELP dra_network_claims Claims that are prepared on the node.
+# TYPE dra_network_claims gauge
+dra_network_claims 1
+# HELP dra_network_discovered_devices Network devices of the node, by type.
+# TYPE dra_network_discovered_devices gauge
+dra_network_discovered_devices{type="pf"} 1
+dra_network_discovered_devices{type="vf"} 2
+# HELP dra_network_policy_devices Devices of the node, by what a policy does with them.
+# TYPE dra_network_policy_devices gauge
+dra_network_policy_devices{policy="all",result="exposes"} 3
+# HELP dra_network_problems Things that an administrator should put right, by where they are; the log and events have their words.
+# TYPE dra_network_problems gauge
+dra_network_problems{source="apiserver"} 0
+dra_network_problems{source="discovery"} 0
+dra_network_problems{source="policies"} 0
+dra_network_problems{source="slices"} 1
+# HELP dra_network_published_devices Devices in the node's ResourceSlices, by the policy that gives them and whether pods share them.
+# TYPE dra_network_published_devices gauge
+dra_network_published_devices{mode="exclusive",policy="all"} 3
+# HELP dra_network_quarantined Devices that are held back because they could not be cleaned.
+# TYPE dra_network_quarantined gauge
+dra_network_quarantined 0
+# HELP dra_network_slice_changes_total How often the node's ResourceSlices were changed.
+# TYPE dra_network_slice_changes_total counter
+dra_network_slice_changes_total 1
+`), "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices", "dra_network_problems", "dra_network_published_devices",
+		"dra_network_quarantined", "dra_network_slice_changes_total"); err != nil {
+		t.Error(err)
+	}
+	for name, series := range map[string]int{
+		"dra_network_step_seconds": 2, "dra_network_attach_seconds": 2, "dra_network_nri_seconds": 2, "dra_network_refresh_seconds": 1,
+	} {
+		if got, err := testutil.GatherAndCount(m.metrics.registry, name); err != nil || got != series {
+			t.Errorf("%s has %d series, %v; want %d", name, got, err, series)
+		}
+	}
+}
+
+type discardCalls struct{}
+
+func (discardCalls) Record(cnichain.Call) {}

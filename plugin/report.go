@@ -1,0 +1,81 @@
+package plugin
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// finding is a problem, and what it is about.
+type finding struct {
+	source string
+	// policy is empty if it is about the node.
+	policy string
+	text   string
+}
+
+// findings are the problems of a computation, each once.
+func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
+	var found []finding
+	for _, text := range server {
+		found = append(found, finding{source: fromServer, text: text})
+	}
+	for _, problem := range facts.Problems {
+		found = append(found, finding{source: fromDiscovery, text: problem.String()})
+	}
+	for _, problem := range decision.Problems {
+		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String()})
+	}
+	for _, problem := range result.Problems {
+		found = append(found, finding{source: fromSlices, policy: problem.Policy, text: problem.String()})
+	}
+	return found
+}
+
+// maxEvents is how many problems of one computation become events: a policy may be wrong for a thousand devices. The log has
+// them all.
+const maxEvents = 10
+
+// report tells about problems that are new, in the log and as events of the policy or the node, and counts all.
+func (p *publisher) report(ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result) {
+	known := make(map[finding]bool, len(p.problems))
+	for _, problem := range p.problems {
+		known[problem] = true
+	}
+	bySource := map[string]int{}
+	events := 0
+	for _, problem := range found {
+		bySource[problem.source]++
+		if known[problem] {
+			continue
+		}
+		klog.FromContext(ctx).Info("Problem with the node's devices", "source", problem.source, "problem", problem.text)
+		if events++; events > maxEvents {
+			continue
+		}
+		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered", shorten("node "+p.cluster.nodeName+": "+problem.text))
+	}
+	if len(found) == 0 && len(p.problems) > 0 {
+		klog.FromContext(ctx).Info("No more problems with the node's devices")
+	}
+	p.problems = found
+	p.metrics.computed(decision, result, bySource)
+}
+
+// subject is what an event is about.
+func (p *publisher) subject(problem finding) *corev1.ObjectReference {
+	if object, found, err := p.cluster.policies.GetStore().GetByKey(problem.policy); found && err == nil {
+		if policy, ok := object.(*policyapi.DeviceExposurePolicy); ok {
+			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy", Name: policy.Name, UID: policy.UID}
+		}
+	}
+	name := p.cluster.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+}

@@ -1,0 +1,58 @@
+package plugin
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// taintKey is the key of the taint on devices that nobody should be given now; its value says why.
+const taintKey = v1alpha1.DriverName + "/unavailable"
+
+// Values of the taint.
+const (
+	// taintGone: a claim holds the device, but the machine has it no more.
+	taintGone = "gone"
+	// taintWithdrawn: a claim holds the device, but no policy gives it any more.
+	taintWithdrawn = "withdrawn"
+	// taintQuarantined: what an earlier pod left on the device could not be removed.
+	taintQuarantined = "quarantined"
+)
+
+// unfit finds the entries that nobody should be given.
+type unfit struct {
+	// present are the identities of what was discovered just now.
+	present map[string]bool
+	// quarantined says whether a device is held back.
+	quarantined func(discovery.Device) bool
+}
+
+func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
+	reason := ""
+	switch device := entry.Device; {
+	// Only virtual functions are discovered wherever they are. Of other devices that a claim holds is not known whether they
+	// are in a pod or gone.
+	case device.Type == discovery.TypeVF && !u.present[identity(device)]:
+		reason = taintGone
+	case u.quarantined(device):
+		reason = taintQuarantined
+	case entry.Withdrawn:
+		reason = taintWithdrawn
+	default:
+		return nil
+	}
+	return []resourceapi.DeviceTaint{{Key: taintKey, Value: reason, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+}
+
+// presentIn returns the identities of all devices of a reading.
+func presentIn(facts discovery.Facts) map[string]bool {
+	present := make(map[string]bool, len(facts.Devices)+len(facts.Orphans))
+	for _, devices := range [][]discovery.Device{facts.Devices, facts.Orphans} {
+		for i := range devices {
+			present[identity(devices[i])] = true
+		}
+	}
+	return present
+}
