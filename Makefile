@@ -7,8 +7,9 @@ LAB       := $(BIN)/lab
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
+SRIOV_FLAGS ?=
 
-.PHONY: help build image demo test test-unit test-kernel e2e verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e sriov-test sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +37,18 @@ test-kernel: build ## Run chains of real CNI plugins on machines of their own: f
 	$(GO) test -race -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
 
 e2e: build ## Run the tests on a real local Kubernetes (root)
+	@if [ "$$(id -u)" = 0 ]; then $(LAB) build && $(LAB) build --kubernetes 1.36; fi
 	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/...
 	$(GO) test -count=1 -timeout 25m -v $(E2E_FLAGS) ./e2e/suite/...
+	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
+
+sriov-test: build ## Run the tests on virtual functions, in a virtual machine
+	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/...
+	$(LAB) vm test $(SRIOV_FLAGS) ./e2e/sriov
+	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest
+
+sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead)
+	@$(LAB) vm $(if $(CMD),run --vfs 4 -- bash -c '$(subst ','\'',$(CMD))',shell --vfs 4)
 
 verify: generate ## Generate, tidy, vet and lint; fails when that changes anything
 	$(GO) mod tidy

@@ -23,6 +23,8 @@ type BuildOptions struct {
 	CacheDir string
 	// Clone is the project's folder; empty means the one around the working directory.
 	Clone string
+	// Kubernetes is a version such as "1.36", of which there is only the control plane; empty means that of e2e/tools.
+	Kubernetes string
 	// Progress gets lines that tell how far the build is; nil means none.
 	Progress io.Writer
 }
@@ -31,7 +33,7 @@ type BuildOptions struct {
 type Binaries struct {
 	// Dir holds the programs, such as kubelet and containerd.
 	Dir string
-	// CNIDir holds the CNI plugins.
+	// CNIDir holds the CNI plugins. It is empty where there is only a control plane.
 	CNIDir string
 }
 
@@ -47,7 +49,7 @@ func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 }
 
 // Build makes sure that all programs of the cluster are there. From nothing that takes minutes; once built they are found
-// again for as long as e2e/tools and the version of Go stay the same. Several may build at once: the others wait.
+// again for as long as their module, such as e2e/tools, and the version of Go stay the same. Several may build at once: the others wait.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -78,7 +80,11 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 			return toolchain{}, Binaries{}, err
 		}
 	}
-	t, err := readTools(ctx, o.Clone)
+	module, err := toolsDir(o.Clone, o.Kubernetes)
+	if err != nil {
+		return toolchain{}, Binaries{}, err
+	}
+	t, err := readTools(ctx, module)
 	dir := filepath.Join(o.CacheDir, "tools-"+t.hash)
 	return t, Binaries{Dir: dir, CNIDir: filepath.Join(dir, "cni")}, err
 }

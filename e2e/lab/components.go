@@ -54,7 +54,8 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case ControllerManager:
 		args = controllerManagerArgs(o)
 	case Scheduler:
-		args = withGates(o, "--kubeconfig="+o.pki("scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false")
+		args = withGates(o, "--kubeconfig="+o.pki("scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
+			"--kube-api-qps=500", "--kube-api-burst=1000") // with the defaults it schedules ten pods with claims a second
 	case Kubelet:
 		args = kubeletArgs(o)
 	default:
@@ -99,6 +100,9 @@ func apiServerArgs(o Options) []string {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+o.pki("sa.pub"), "--service-account-signing-key-file="+o.pki("sa.key"),
 	)
+	if o.ControlPlaneOnly { // nobody would ever take away the taint that this gives to a new node
+		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
+	}
 	if len(o.RuntimeConfig) > 0 {
 		args = append(args, "--runtime-config="+settings(o.RuntimeConfig, func(v string) string { return v }))
 	}
@@ -106,13 +110,17 @@ func apiServerArgs(o Options) []string {
 }
 
 func controllerManagerArgs(o Options) []string {
-	return withGates(o,
+	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults a cluster takes 6 s longer to be ready
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
+	if o.ControlPlaneOnly { // no kubelet says that its node is alive
+		args = append(args, "--controllers=*,-node-lifecycle-controller")
+	}
+	return args
 }
 
 func kubeletArgs(o Options) []string {

@@ -89,6 +89,8 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"registryPullQPS":        0,
 		"eventRecordQPS":         0,
 		"serializeImagePulls":    false,
+		// A test that kills a container again and again need not wait ever longer for it.
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 		// A full disk of the machine is no reason to evict a test's pods.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]any{

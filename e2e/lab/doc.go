@@ -9,4 +9,7 @@
 //	defer cluster.Down(ctx)
 //	config, err := cluster.RESTConfig()
 //	client, err := kubernetes.NewForConfig(config)
+//
+// With Options.ControlPlaneOnly there is no node, and Options.Kubernetes can be an older version: for what the API server and
+// the scheduler do with Node objects that a test makes.
 package lab

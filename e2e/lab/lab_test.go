@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -25,7 +26,7 @@ import (
 // needed is set where the tests with a cluster must run, however long the build of its programs takes.
 const needed = "DRA_NETWORK_E2E"
 
-func skipUnlessPossible(t *testing.T) {
+func skipUnlessPossible(t *testing.T, versions ...string) {
 	t.Helper()
 	if os.Getenv(needed) != "" {
 		return
@@ -33,8 +34,10 @@ func skipUnlessPossible(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a cluster needs root")
 	}
-	if _, cached, err := lab.Cached(t.Context(), lab.BuildOptions{}); err != nil || !cached {
-		t.Skipf("the cluster's programs are not built: run `go run ./e2e/cmd/lab build` once, or set %s=1 (%v)", needed, err)
+	for _, version := range append(versions, "") {
+		if _, cached, err := lab.Cached(t.Context(), lab.BuildOptions{Kubernetes: version}); err != nil || !cached {
+			t.Skipf("the cluster's programs are not built: run `go run ./e2e/cmd/lab build --kubernetes=%s` once, or set %s=1 (%v)", version, needed, err)
+		}
 	}
 }
 
@@ -82,6 +85,50 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	t.Logf("down in %s", time.Since(start))
+	checkNothingLeft(t, c, pid, mounts, links)
+}
+
+// TestControlPlane starts a control plane alone, in another version and with feature gates.
+func TestControlPlane(t *testing.T) {
+	const version = "1.36"
+	skipUnlessPossible(t, version)
+	mounts, links := hostMounts(t), hostState(t)
+	c, err := lab.Up(t.Context(), lab.Options{
+		Name: "labtest-plane", ControlPlaneOnly: true, Kubernetes: version,
+		FeatureGates: map[string]bool{"DRAListTypeAttributes": true}, Progress: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // does nothing if all went well
+		if err := c.Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	pid, client := initPID(c), newClient(t, c)
+	status, err := c.Status(t.Context())
+	if err != nil || len(status) != 4 || !status[lab.Scheduler].Running {
+		t.Errorf("unexpected components %+v (%v)", status, err)
+	}
+	if got, err := client.Discovery().ServerVersion(); err != nil || got.Major+"."+got.Minor != version {
+		t.Errorf("the API server is of version %v (%v)", got, err)
+	}
+	if line, err := c.Exec(t.Context(), "cat", fmt.Sprintf("/proc/%d/cmdline", status[lab.APIServer].PID)); err != nil || !bytes.Contains(line, []byte("DRAListTypeAttributes=true")) {
+		t.Errorf("the API server runs as %q (%v)", line, err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Status: corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
+	}}
+	if made, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil || len(made.Spec.Taints) > 0 {
+		t.Errorf("no pod can go to the node %+v (%v)", made, err)
+	}
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod("probe"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitCondition(t.Context(), t, client, "probe", corev1.PodScheduled)
+	if err := c.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	checkNothingLeft(t, c, pid, mounts, links)
 }
 
@@ -214,6 +261,11 @@ func runStaticPod(ctx context.Context, t *testing.T, c *lab.Cluster, client kube
 
 func waitReady(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
+	waitCondition(ctx, t, client, name, corev1.PodReady)
+}
+
+func waitCondition(ctx context.Context, t *testing.T, client kubernetes.Interface, name string, condition corev1.PodConditionType) {
+	t.Helper()
 	var last corev1.PodStatus
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
@@ -222,14 +274,14 @@ func waitReady(ctx context.Context, t *testing.T, client kubernetes.Interface, n
 		}
 		last = p.Status
 		for _, cond := range p.Status.Conditions {
-			if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
+			if cond.Type == condition && cond.Status == corev1.ConditionTrue {
 				return true, nil
 			}
 		}
 		return false, nil
 	})
 	if err != nil {
-		t.Fatalf("pod %s is not ready: %v: %+v", name, err, last)
+		t.Fatalf("pod %s is not %s: %v: %+v", name, condition, err, last)
 	}
 }
 

@@ -29,6 +29,11 @@ type Options struct {
 	CacheDir string
 	// Clone is the project's folder; empty means the one around the working directory.
 	Clone string
+	// Kubernetes is a version such as "1.36", which needs ControlPlaneOnly; empty means that of e2e/tools.
+	Kubernetes string
+	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes, and
+	// never run; nodes stay as they are made.
+	ControlPlaneOnly bool
 	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
 	// NodeName is the name of the node; empty means "e2e-node".
@@ -72,6 +77,9 @@ func (o Options) withDefaults() (Options, error) {
 		if !nameForm.MatchString(n) {
 			return o, fmt.Errorf("%q is not a good name: use up to 40 small letters, digits and dashes", n)
 		}
+	}
+	if o.Kubernetes != "" && !o.ControlPlaneOnly {
+		return o, fmt.Errorf("of Kubernetes %s there is only a control plane: set ControlPlaneOnly, which is --control-plane of lab up", o.Kubernetes)
 	}
 	if err := o.checkFiles(); err != nil {
 		return o, err

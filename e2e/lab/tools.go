@@ -21,12 +21,33 @@ const (
 	pluginsPath = "github.com/containernetworking/plugins"
 )
 
-// toolchain is the module e2e/tools: what to build and with which flags.
+// toolchain is a module with tools, e2e/tools or that of another version of Kubernetes: what to build and with which flags.
 type toolchain struct {
 	dir   string   // of the module
 	tools []string // package paths
 	flags []string // of go build
 	hash  string   // names the result
+}
+
+// toolsDir is the module for a version of Kubernetes such as "1.36"; empty means e2e/tools, which has the newest.
+func toolsDir(clone, version string) (string, error) {
+	newest := filepath.Join(clone, "e2e", "tools")
+	if version == "" {
+		return newest, nil
+	}
+	modules, err := filepath.Glob(newest + "-*")
+	if err != nil {
+		return "", err
+	}
+	var known []string
+	for _, dir := range modules {
+		other := strings.TrimPrefix(dir, newest+"-")
+		if other == version {
+			return dir, nil
+		}
+		known = append(known, other)
+	}
+	return "", fmt.Errorf("there is no Kubernetes %q here beside that of e2e/tools: use one of %q, or none for e2e/tools", version, known)
 }
 
 // goMod is the part of `go mod edit -json` that matters here.
@@ -35,8 +56,8 @@ type goMod struct {
 	Tool    []struct{ Path string }
 }
 
-func readTools(ctx context.Context, clone string) (toolchain, error) {
-	t := toolchain{dir: filepath.Join(clone, "e2e", "tools")}
+func readTools(ctx context.Context, dir string) (toolchain, error) {
+	t := toolchain{dir: dir}
 	data, err := t.command(ctx, "mod", "edit", "-json").Output()
 	if err != nil {
 		return t, fmt.Errorf("cannot read %s/go.mod: %w", t.dir, explain(err))
@@ -49,7 +70,7 @@ func readTools(ctx context.Context, clone string) (toolchain, error) {
 		t.tools = append(t.tools, tool.Path)
 	}
 	if t.flags, err = buildFlags(mod); err != nil {
-		return t, err
+		return t, fmt.Errorf("cannot use %s/go.mod: %w", t.dir, err)
 	}
 	version, err := t.command(ctx, "env", "GOVERSION").Output()
 	if err != nil {
@@ -65,19 +86,21 @@ func buildFlags(mod goMod) ([]string, error) {
 	for _, r := range mod.Require {
 		versions[r.Path] = r.Version
 	}
-	kubernetes, containerd, runc := versions["k8s.io/kubernetes"], versions["github.com/containerd/containerd/v2"], versions["github.com/opencontainers/runc"]
+	kubernetes := versions["k8s.io/kubernetes"]
 	parts := strings.SplitN(strings.TrimPrefix(kubernetes, "v"), ".", 3)
-	if len(parts) != 3 || containerd == "" || runc == "" {
-		return nil, fmt.Errorf("e2e/tools/go.mod must require k8s.io/kubernetes, containerd and runc: it has %q, %q and %q", kubernetes, containerd, runc)
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("it must require a version of k8s.io/kubernetes: it has %q", kubernetes)
 	}
 	const base = "-X k8s.io/component-base/version."
-	ld := strings.Join([]string{
-		"-s -w",
-		base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base + "gitMinor=" + parts[1],
-		"-X github.com/containerd/containerd/v2/version.Version=" + containerd,
-		"-X main.version=" + strings.TrimPrefix(runc, "v"),
-	}, " ")
-	return []string{"-trimpath", "-tags", buildTags, "-ldflags", ld}, nil
+	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base + "gitMinor=" + parts[1]}
+	// These are in no module that has only a control plane.
+	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
+		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)
+	}
+	if runc := versions["github.com/opencontainers/runc"]; runc != "" {
+		ld = append(ld, "-X main.version="+strings.TrimPrefix(runc, "v"))
+	}
+	return []string{"-trimpath", "-tags", buildTags, "-ldflags", strings.Join(ld, " ")}, nil
 }
 
 // fingerprint names the binaries by everything they depend on.

@@ -42,7 +42,7 @@ func TestOptionsDefaults(t *testing.T) {
 	}
 	for _, bad := range []Options{
 		{Name: "../x"}, {Name: "A"}, {Name: "-a"}, {Name: strings.Repeat("a", 41)}, {NodeName: "a b"},
-		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDir: "/does/not/exist"},
+		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDir: "/does/not/exist"}, {Kubernetes: "1.36"},
 	} {
 		bad.CacheDir, bad.Clone = t.TempDir(), t.TempDir()
 		if _, err := bad.withDefaults(); err == nil {
@@ -106,6 +106,17 @@ func TestCommandLines(t *testing.T) {
 	if !slices.Contains(must(t, args, err), "--node-labels=x=1") {
 		t.Errorf("kubelet lacks the label: %v", args)
 	}
+	for c, want := range map[Component]string{
+		APIServer:         "--disable-admission-plugins=TaintNodesByCondition",
+		ControllerManager: "--controllers=*,-node-lifecycle-controller",
+	} {
+		lone, err := commandLine(c, testOptions(t, Options{ControlPlaneOnly: true}), b)
+		must(t, lone, err)
+		whole, err := commandLine(c, plain, b)
+		if !slices.Contains(lone, want) || slices.Contains(must(t, whole, err), want) {
+			t.Errorf("%s runs with %v in a control plane, and with %v in a cluster", c, lone, whole)
+		}
+	}
 	if _, err := commandLine("other", plain, b); err == nil {
 		t.Error("an unknown component was accepted")
 	}
@@ -149,13 +160,13 @@ func read(t *testing.T, elem ...string) []byte {
 }
 
 func TestToolsFollowGoMod(t *testing.T) {
-	clone, err := findClone()
-	tools, err := readTools(t.Context(), must(t, clone, err))
+	dir := moduleOf(t, "")
+	tools, err := readTools(t.Context(), dir)
 	must(t, tools, err)
 	if len(tools.tools) < 20 || !strings.Contains(strings.Join(tools.flags, " "), "version.gitVersion=v1.") {
 		t.Errorf("unexpected tools %v with %q", tools.tools, tools.flags)
 	}
-	again, err := readTools(t.Context(), clone)
+	again, err := readTools(t.Context(), dir)
 	if must(t, again, err).hash != tools.hash {
 		t.Error("the hash is not stable")
 	}
@@ -172,6 +183,32 @@ func TestToolsFollowGoMod(t *testing.T) {
 	}
 	if _, err := buildFlags(goMod{}); err == nil {
 		t.Error("a go.mod without Kubernetes was accepted")
+	}
+}
+
+func moduleOf(t *testing.T, version string) string {
+	t.Helper()
+	clone, err := findClone()
+	dir, err2 := toolsDir(must(t, clone, err), version)
+	return must(t, dir, err2)
+}
+
+func TestToolsOfAnotherVersion(t *testing.T) {
+	tools, err := readTools(t.Context(), moduleOf(t, "1.36"))
+	must(t, tools, err)
+	flags := strings.Join(tools.flags, " ")
+	if !strings.Contains(flags, "gitVersion=v1.36.") || !strings.Contains(flags, "gitMinor=36") {
+		t.Errorf("built with %q", flags)
+	}
+	for _, c := range []Component{APIServer, ControllerManager, Scheduler, "kubectl"} {
+		if !slices.Contains(tools.tools, "k8s.io/kubernetes/cmd/"+string(c)) {
+			t.Errorf("there is no %s among %v", c, tools.tools)
+		}
+	}
+	for _, unknown := range []string{"1.2", "../1.36", "*"} {
+		if dir, err := toolsDir(filepath.Dir(filepath.Dir(tools.dir)), unknown); err == nil || !strings.Contains(err.Error(), "1.36") {
+			t.Errorf("version %q is in %q (%v)", unknown, dir, err)
+		}
 	}
 }
 

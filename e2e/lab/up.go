@@ -27,7 +27,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := checkMachine(ctx, p); err != nil {
 		return nil, err
 	}
-	bins, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Progress: o.Progress})
+	bins, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Kubernetes: o.Kubernetes, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -113,20 +113,23 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	images, err := c.helpers(ctx)
-	if err != nil {
+	if err := c.helpers(ctx); err != nil {
 		return err
 	}
-	p.step("keys, configuration and images written")
+	p.step("keys and configuration written")
 	if err := c.startInit(ctx); err != nil {
 		return err
 	}
 	p.step("namespaces, mounts and network made")
-	if err := c.startControlPlane(ctx, p, append(images, c.opts.Images...)); err != nil {
-		return err
+	// The API server does much before it needs etcd, so that it does not wait for etcd here; and all others need it.
+	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
+	if !c.opts.ControlPlaneOnly {
+		first, rest = append(first, Containerd), append(rest, Kubelet)
 	}
-	if err := c.startRest(ctx, p); err != nil {
-		return err
+	for _, comps := range [][]Component{first, rest} {
+		if err := c.startAll(ctx, p, comps); err != nil {
+			return err
+		}
 	}
 	c.state.Ready = true
 	return c.state.save()
@@ -185,16 +188,16 @@ func (c *Cluster) saveSpec() error {
 	}.Save()
 }
 
-// helpers builds the two small programs of our own and packs the images.
-func (c *Cluster) helpers(ctx context.Context) ([]string, error) {
+// helpers builds the two small programs of our own.
+func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./e2e/cmd/labnode", "./e2e/cmd/pause")
 	cmd.Dir = c.opts.Clone
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("cannot build labnode and pause: %w: %s", err, out)
+		return fmt.Errorf("cannot build labnode and pause: %w: %s", err, out)
 	}
-	return writeImages(filepath.Join(c.state.RunDir, imageDir), filepath.Join(dir, "pause"))
+	return nil
 }
 
 // startInit starts process 1 in namespaces of its own and waits until it can be told what to do.
@@ -255,47 +258,43 @@ func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-func (c *Cluster) startControlPlane(ctx context.Context, p *progress, images []string) error {
-	// The API server does much before it needs etcd, so that it does not wait for etcd here.
-	for _, comp := range []Component{Etcd, Containerd, APIServer} {
+// startAll starts components at once and waits until each does its work.
+func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) error {
+	for _, comp := range comps {
 		if err := c.launch(ctx, comp); err != nil {
 			return err
 		}
 	}
-	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := c.WaitHealthy(gctx, Containerd); err != nil {
-			return err
-		}
-		err := c.ImportImages(gctx, images...)
-		p.step("containerd runs, images imported")
-		return err
-	})
-	group.Go(func() error {
-		if err := c.WaitHealthy(gctx, Etcd); err != nil {
-			return err
-		}
-		p.step("etcd is healthy")
-		err := c.WaitHealthy(gctx, APIServer)
-		p.step("API server is healthy")
-		return err
-	})
+	group, ctx := errgroup.WithContext(ctx)
+	for _, comp := range comps {
+		group.Go(func() error {
+			if err := c.WaitHealthy(ctx, comp); err != nil {
+				return err
+			}
+			if err := c.prepared(ctx, comp); err != nil {
+				return err
+			}
+			p.step("%s works", comp)
+			return nil
+		})
+	}
 	return group.Wait()
 }
 
-func (c *Cluster) startRest(ctx context.Context, p *progress) error {
-	group, gctx := errgroup.WithContext(ctx)
-	for _, comp := range []Component{ControllerManager, Scheduler, Kubelet} {
-		if err := c.launch(ctx, comp); err != nil {
+// prepared waits for what a healthy component has yet to bring before pods can be made.
+func (c *Cluster) prepared(ctx context.Context, comp Component) error {
+	switch comp {
+	case Containerd:
+		own, err := writeImages(filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause"))
+		if err != nil {
 			return err
 		}
-		group.Go(func() error { return c.WaitHealthy(gctx, comp) })
+		return c.ImportImages(ctx, append(own, c.opts.Images...)...)
+	case ControllerManager:
+		return c.waitServiceAccount(ctx)
+	case Kubelet:
+		return c.waitNode(ctx)
+	default:
+		return nil
 	}
-	group.Go(func() error {
-		err := c.waitNode(gctx)
-		p.step("node %s is ready", c.state.NodeName)
-		return err
-	})
-	group.Go(func() error { return c.waitServiceAccount(gctx) })
-	return group.Wait()
 }

@@ -12,18 +12,20 @@ import (
 
 func buildCommand(w *where) *cobra.Command {
 	var onlyDir bool
+	var kubernetes string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the programs of the cluster, if they are not in the cache",
 		Long: `build makes sure that Kubernetes, etcd, containerd, runc and the CNI plugins are built in the versions that
-e2e/tools/go.mod pins. Compilers and headers that are missing are installed where apt-get and root allow it.
-"lab up" does the same on its own.`,
+e2e/tools/go.mod pins, or the control plane of another version of Kubernetes, for which there is an e2e/tools-VERSION.
+Compilers and headers that are missing are installed where apt-get and root allow it. "lab up" does the same on its own.`,
 		Example: `  lab build
+  lab build --kubernetes 1.36
   ls "$(lab build --dir)/cni"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
-			b, err := lab.Build(cmd.Context(), lab.BuildOptions{CacheDir: w.cache, Progress: cmd.ErrOrStderr()})
+			b, err := lab.Build(cmd.Context(), lab.BuildOptions{CacheDir: w.cache, Kubernetes: kubernetes, Progress: cmd.ErrOrStderr()})
 			if err != nil {
 				return err
 			}
@@ -33,8 +35,13 @@ e2e/tools/go.mod pins. Compilers and headers that are missing are installed wher
 			return say(cmd, "Built in %s: %s", since(start), b.Dir)
 		},
 	}
+	kubernetesFlag(cmd, &kubernetes)
 	cmd.Flags().BoolVar(&onlyDir, "dir", false, "print nothing but the folder of the programs, for scripts")
 	return cmd
+}
+
+func kubernetesFlag(cmd *cobra.Command, version *string) {
+	cmd.Flags().StringVar(version, "kubernetes", "", "version such as 1.36, of which there is only the control plane (default that of e2e/tools)")
 }
 
 func upCommand(w *where) *cobra.Command {
@@ -44,13 +51,19 @@ func upCommand(w *where) *cobra.Command {
 		Use:   "up",
 		Short: "Start a cluster and leave it running",
 		Long: `up builds what is missing, starts a cluster and returns when pods can be made. The cluster runs until
-"lab down". What a crashed cluster of the same name left is removed first.`,
+"lab down". What a crashed cluster of the same name left is removed first.
+
+With --control-plane there is no kubelet and no containerd: pods are scheduled to the Node objects that you make, and never
+run. That is enough to see what the scheduler does with the devices of many nodes.`,
 		Example: `  lab up
   lab up --name gates --feature-gate DRAListTypeAttributes=true
+  lab up --name older --control-plane --kubernetes 1.36
   lab up --image driver.tar --label example.com/rack=7`,
 		Args: cobra.NoArgs,
 	}
+	kubernetesFlag(cmd, &o.Kubernetes)
 	f := cmd.Flags()
+	f.BoolVar(&o.ControlPlaneOnly, "control-plane", false, "start only etcd, API server, controller manager and scheduler")
 	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node")
 	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of the node")
 	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: those of the version)")

@@ -1,0 +1,165 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+const (
+	linkSpeed = 100000 // of the cards, in Mbit/s
+	functions = 8      // of each card
+)
+
+// asks are bandwidths that claims want of one card, one after the other, in several orders. 0 asks for nothing, which gets
+// the smallest tier.
+var asks = [][]int64{
+	{50000, 25000, 25000, 10000, 10000, 10000, 0},
+	{0, 10000, 10000, 10000, 25000, 25000, 50000},
+	{25000, 50000, 10000, 25000, 0, 10000, 10000},
+	{10000, 25000, 10000, 50000, 10000, 25000, 0},
+	{50000, 50000, 10000, 0},
+	{25000, 25000, 25000, 10000, 25000, 10000},
+	{10000, 10000, 10000, 10000, 10000, 10000, 10000, 10000, 10000},
+	{7000, 10001, 26000, 50001, 25000},
+}
+
+// tiers are the bandwidths of the policy, in Mbit/s.
+var tiers = []int64{10000, 25000, 50000}
+
+// Claims for bandwidth get the smallest tier that is enough, never more than the link has, and are refused only if that
+// would be more.
+func TestBandwidth(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)), []v1alpha1.DeviceExposurePolicy{exposurePolicy(t, "tiers", `
+selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+action: expose
+exposure:
+  supportedCNIPlugins: [{name: sriov, exclusive: true}]
+  capacity: {bandwidth: {value: "100000", requestPolicy: {default: "10000", validValues: ["10000", "25000", "50000"]}}}
+`)}, p.encodings...)
+		n.offers(t, len(asks)*functions*len(tiers))
+		t.Run("orders", func(t *testing.T) {
+			for i, order := range asks {
+				t.Run(fmt.Sprint(order), func(t *testing.T) {
+					t.Parallel()
+					if err := n.ask(t.Context(), cardName(i), order); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	})
+}
+
+// ask makes claims for bandwidth of a card, each when the one before is decided.
+func (n node) ask(ctx context.Context, card string, order []int64) error {
+	offered, err := n.devices()
+	if err != nil {
+		return err
+	}
+	var used, given int64
+	for i, amount := range order {
+		r := request{class: "sriov", card: card}
+		if amount > 0 {
+			r.capacity = map[string]string{"bandwidth": strconv.FormatInt(amount, 10)}
+		}
+		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", card, i), false, claim(r))
+		if err != nil {
+			return err
+		}
+		tier := smallest(amount)
+		fits := tier > 0 && used+tier <= linkSpeed && given < functions
+		what := fmt.Sprintf("%d Mbit/s beside %d on %d functions", amount, used, given)
+		devices, err := n.outcome(ctx, pod, fits)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if !fits {
+			continue
+		}
+		if has := bandwidthOf(offered[devices[0].Device]); has != tier {
+			return fmt.Errorf("%s: got %s with %d, want %d", what, names(devices), has, tier)
+		}
+		used, given = used+tier, given+1
+	}
+	return nil
+}
+
+// smallest is the tier for an amount; 0 if none is enough.
+func smallest(amount int64) int64 {
+	for _, tier := range tiers {
+		if amount <= tier {
+			return tier
+		}
+	}
+	return 0
+}
+
+// bandwidthOf is what a device has, in Mbit/s.
+func bandwidthOf(device resourceapi.Device) int64 {
+	value := device.Capacity[v1alpha1.AttributeDomain+"/bandwidth"].Value
+	return value.Value()
+}
+
+// A claim finds a device by the capacity that it asks for alone, takes that much of it, and what is the default if it asks
+// for nothing.
+func TestCapacity(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{
+			exposurePolicy(t, "vf", `
+selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+action: expose
+exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+`),
+			exposurePolicy(t, "macvlan", `
+selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+action: expose
+exposure:
+  deviceNameSuffix: -macvlan
+  allowMultipleAllocations: true
+  supportedCNIPlugins: [{name: macvlan}]
+  capacity: {macvlans: {value: "5", requestPolicy: {default: "1", validRange: {min: "1", max: "4", step: "1"}}}}
+`)}, p.encodings...)
+		n.offers(t, functions+1)
+		fair := strconv.Itoa(linkSpeed / functions)
+		for i, test := range []struct {
+			title    string
+			request  request
+			device   string // a part of its name; empty if the claim is refused
+			consumed string // of the capacity of a shared device
+		}{
+			{"two of the card's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}}, "-macvlan", "2"},
+			{"the default", request{class: "macvlan"}, "-macvlan", "1"},
+			{"more than are left", request{class: anyPlugin, capacity: map[string]string{"macvlans": "3"}}, "", ""},
+			{"more than one claim may have", request{class: anyPlugin, capacity: map[string]string{"macvlans": "5"}}, "", ""},
+			{"the fair share", request{class: anyPlugin, capacity: map[string]string{"bandwidth": fair}}, "v", ""},
+			{"more than the fair share", request{class: anyPlugin, capacity: map[string]string{"bandwidth": fair + "1"}}, "", ""},
+			{"a function", request{class: "sriov"}, "v", ""},
+		} {
+			pod, err := n.pod(t.Context(), fmt.Sprint(i), false, claim(test.request))
+			if err != nil {
+				t.Fatal(err)
+			}
+			devices, err := n.outcome(t.Context(), pod, test.device != "")
+			if err != nil {
+				t.Fatalf("%s: %v", test.title, err)
+			}
+			if test.device == "" {
+				continue
+			}
+			if len(devices) != 1 || !strings.HasPrefix(devices[0].Device, cardName(0)+test.device) {
+				t.Fatalf("%s: got %s", test.title, names(devices))
+			}
+			if used, shared := devices[0].ConsumedCapacity["dra.networking/macvlans"]; shared != (test.consumed != "") || shared && used.String() != test.consumed {
+				t.Errorf("%s: took %s macvlans, want %s", test.title, &used, test.consumed)
+			}
+		}
+	})
+}

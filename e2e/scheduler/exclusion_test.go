@@ -1,0 +1,146 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// TestExclusion tries every use of a card beside every other, and beside every two others that can be in use at once.
+func TestExclusion(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		var results []*matrix
+		t.Run("cases", func(t *testing.T) {
+			for _, c := range exclusionMachines() {
+				m := &matrix{cards: c, rows: append(c.allSeries(2), c.allSeries(3)...), seen: map[string]bool{}}
+				results = append(results, m)
+				t.Run(m.name, func(t *testing.T) {
+					t.Parallel()
+					m.fill(t, p)
+				})
+			}
+		})
+		for _, m := range results {
+			t.Logf("%s\n%s", p.version, m)
+		}
+	})
+}
+
+// try uses a card in several ways and tells whether the scheduler has let the last of them happen.
+func (n node) try(ctx context.Context, card, arrival string, s series, refusals *refusals) (bool, error) {
+	if arrival == "pods" {
+		return n.tryPods(ctx, card, s, refusals)
+	}
+	var requests []request
+	for _, u := range s {
+		requests = append(requests, request{class: u.plugin, card: card})
+	}
+	claims := []resourceapi.ResourceClaimSpec{claim(requests...)}
+	if arrival == "claims" {
+		claims = nil
+		for _, r := range requests {
+			claims = append(claims, claim(r))
+		}
+	}
+	pod, err := n.pod(ctx, card, n.templates, claims...)
+	if err != nil {
+		return false, err
+	}
+	if s.fits() {
+		return true, n.got(ctx, pod, card, s...)
+	}
+	return refusals.expect(ctx, n, pod)
+}
+
+// tryPods makes a pod for each use. If the last is refused, it must be scheduled when those that it excludes are gone.
+func (n node) tryPods(ctx context.Context, card string, s series, refusals *refusals) (bool, error) {
+	var pods []string
+	for i, u := range s {
+		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", card, i), false, claim(request{class: u.plugin, card: card}))
+		if err == nil && (i < len(s)-1 || s.fits()) {
+			err = n.got(ctx, pod, card, u)
+		}
+		if err != nil {
+			return false, err
+		}
+		pods = append(pods, pod)
+	}
+	if s.fits() {
+		return true, nil
+	}
+	last := len(s) - 1
+	if used, err := refusals.expect(ctx, n, pods[last]); err != nil || used {
+		return used, err
+	}
+	refusals.forget(pods[last])
+	for i, u := range s[:last] {
+		if together(u, s[last]) {
+			continue
+		}
+		if err := n.release(ctx, pods[i]); err != nil {
+			return false, err
+		}
+	}
+	return false, n.got(ctx, pods[last], card, s[last])
+}
+
+// got waits until a pod is scheduled, and checks that it got devices of the card for these uses.
+func (n node) got(ctx context.Context, pod, card string, uses ...use) error {
+	devices, err := n.allocated(ctx, pod)
+	if err != nil {
+		return err
+	}
+	for i, u := range uses {
+		prefix := card + "-"
+		if u.function {
+			prefix = card + "v"
+		}
+		if i >= len(devices) || !strings.HasPrefix(devices[i].Device, prefix) || !strings.HasSuffix(devices[i].Device, "-"+u.name) {
+			return fmt.Errorf("pod %s got %s, want %s of %s", pod, names(devices), series(uses).names(), card)
+		}
+	}
+	return nil
+}
+
+// refusals are pods that must stay refused.
+type refusals struct {
+	mu   sync.Mutex
+	pods map[string]bool
+}
+
+// expect waits for the decision about a pod, and tells whether it is scheduled all the same.
+func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error) {
+	if used, err := n.decided(ctx, pod); used || err != nil {
+		return used, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pods == nil {
+		r.pods = map[string]bool{}
+	}
+	r.pods[pod] = true
+	return false, nil
+}
+
+// forget takes out a pod that has a reason to be scheduled now.
+func (r *refusals) forget(pod string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pods, pod)
+}
+
+// stand checks that none was scheduled after all: what is refused at first sight could have come too early.
+func (r *refusals) stand(n node) error {
+	var wrong []error
+	for pod := range r.pods {
+		if v, _ := n.verdict(pod); v == scheduled {
+			wrong = append(wrong, fmt.Errorf("pod %s was refused at first, and is scheduled now", pod))
+		}
+	}
+	return errors.Join(wrong...)
+}

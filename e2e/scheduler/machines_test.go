@@ -1,0 +1,41 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// record writes a machine as netdra records one.
+func record(t *testing.T, machine *discoverytest.Host) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := machine.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// machine has cards of 100 Gbit/s, each with so many virtual functions. A card without is not capable of them.
+func machine(count, functions int) *discoverytest.Host {
+	h := discoverytest.NewHost()
+	for i := range count {
+		address := fmt.Sprintf("0000:%02x:00.0", i+1)
+		h.Function(address)
+		h.NIC(cardName(i), address)
+		var addresses []string
+		for j := range functions {
+			addresses = append(addresses, fmt.Sprintf("0000:%02x:%02x.%d", i+1, 1+j/8, j%8))
+		}
+		if functions > 0 {
+			h.VirtualFunctions(address, addresses...)
+		}
+		for j, a := range addresses {
+			h.NIC(fmt.Sprintf("%sv%d", cardName(i), j), a)
+		}
+	}
+	return h
+}
+
+func cardName(i int) string { return fmt.Sprintf("card%d", i) }

@@ -1,0 +1,146 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// Flags of the driver.
+const (
+	// listAttributes asks for one list of a device's CNI plugins, in place of a boolean for each.
+	listAttributes = "--list-attributes"
+	// compatibilityGroups asks for groups that keep the uses of a device apart, in place of counters.
+	compatibilityGroups = "--compatibility-groups"
+)
+
+// version is a control plane that every test runs on.
+type version struct {
+	name       string // of subtests, and a part of the cluster's
+	kubernetes string // see lab.Options
+	gates      map[string]bool
+	// encodings are flags of the driver that the gates allow.
+	encodings []string
+}
+
+var versions = []version{
+	{name: "newest"},
+	{
+		name: "newest-alpha", gates: map[string]bool{"DRAListTypeAttributes": true, "DRADeviceCompatibilityGroups": true},
+		encodings: []string{listAttributes, compatibilityGroups},
+	},
+	{name: "1.36", kubernetes: "1.36"},
+}
+
+// running are the control planes by the name of their version; each is started by the first test that needs it.
+var running struct {
+	sync.Mutex
+	planes map[string]*plane
+	failed map[string]error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, p := range running.planes {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		if err := p.stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		cancel()
+	}
+	os.Exit(code)
+}
+
+// onEvery runs a test on every version.
+func onEvery(t *testing.T, test func(*testing.T, *plane)) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts control planes of Kubernetes in private namespaces")
+	}
+	for _, v := range versions {
+		t.Run(v.name, func(t *testing.T) {
+			p, err := planeOf(v)
+			if err != nil {
+				t.Fatalf("no control plane: %v", err)
+			}
+			test(t, p)
+		})
+	}
+}
+
+func planeOf(v version) (*plane, error) {
+	running.Lock()
+	defer running.Unlock()
+	if p, err := running.planes[v.name], running.failed[v.name]; p != nil || err != nil {
+		return p, err
+	}
+	if running.planes == nil {
+		running.planes, running.failed = map[string]*plane{}, map[string]error{}
+	}
+	p, err := startPlane(v)
+	running.planes[v.name], running.failed[v.name] = p, err
+	if p == nil {
+		delete(running.planes, v.name)
+	}
+	return p, err
+}
+
+// startPlane starts a control plane with our definitions and classes. If that fails, what was started ends with this process.
+func startPlane(v version) (*plane, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build from nothing
+	defer cancel()
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := lab.Up(ctx, lab.Options{
+		Name: "scheduler-" + strings.ReplaceAll(v.name, ".", "-"), Clone: clone,
+		Kubernetes: v.kubernetes, ControlPlaneOnly: true, FeatureGates: v.gates, Progress: os.Stderr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := cluster.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // the API server is ours alone
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	served, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, err
+	}
+	p := &plane{
+		Cluster: cluster, client: client, version: served.GitVersion + " (" + v.name + ")", templates: v.kubernetes == "", encodings: v.encodings,
+		driver: filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
+	}
+	definitions := filepath.Join(clone, "deploy", "crds")
+	for _, args := range [][]string{
+		{"apply", "-f", definitions},
+		{"wait", "--for=condition=Established", "--timeout=30s", "-f", definitions},
+	} {
+		if _, err := cluster.Exec(ctx, append([]string{"kubectl"}, args...)...); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.apply(ctx, classes(slices.Contains(v.encodings, listAttributes))); err != nil {
+		return nil, err
+	}
+	return p, p.watch(ctx)
+}

@@ -1,0 +1,134 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// matrix is what the scheduler let happen on a machine.
+type matrix struct {
+	cards
+	rows []series
+	mu   sync.Mutex
+	seen map[string]bool // by the key of a row and an arrival: whether the last was used, too
+}
+
+func key(s series, arrival string) string { return s.names() + " " + arrival }
+
+// used says whether the last of a series was used, if that is known.
+func (m *matrix) used(s series, arrival string) (used, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used, known = m.seen[key(s, arrival)]
+	return used, known
+}
+
+// fill tries every series in every way, each on a card of its own. There is a node for each way: a pod takes the scheduler
+// the longer the more pools its node has.
+func (m *matrix) fill(t *testing.T, p *plane) {
+	t.Helper()
+	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))
+	t.Run("by", func(t *testing.T) {
+		for _, arrival := range allArrivals() {
+			t.Run(arrival, func(t *testing.T) {
+				t.Parallel()
+				n := p.publish(t, m.name+"-"+arrival, recording, policies, p.encodings...)
+				n.offers(t, len(m.rows)*m.entries())
+				m.fillBy(t, n, arrival)
+			})
+		}
+	})
+}
+
+// atOnce is how many series are tried at the same time on a node.
+const atOnce = 8
+
+// fillBy tries every series in one way.
+func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
+	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	var refusals refusals
+	for i, s := range m.rows {
+		if !slices.Contains(s.arrivals(), arrival) {
+			continue
+		}
+		group.Go(func() error {
+			used, err := n.try(t.Context(), cardName(i), arrival, s, &refusals)
+			if err != nil {
+				t.Errorf("%s: %v", s.names(), err)
+				return nil // all others are tried
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.seen[key(s, arrival)] = used
+			return nil
+		})
+	}
+	if m.hidden {
+		group.Go(func() error {
+			pod, err := n.pod(t.Context(), "hidden", false, claim(request{class: "host-device"}))
+			if err != nil {
+				return err
+			}
+			used, err := refusals.expect(t.Context(), n, pod)
+			if used {
+				err = errors.New("a pod got a hidden card")
+			}
+			return err
+		})
+	}
+	if err := errors.Join(group.Wait(), refusals.stand(n)); err != nil {
+		t.Error(err)
+	}
+	for _, s := range m.rows {
+		if used, known := m.used(s, arrival); known && used != s.fits() {
+			t.Errorf("%s, as %s: the last was used %t, want %t", s.names(), arrival, used, s.fits())
+		}
+	}
+}
+
+// String prints a row for what is in use, and a column for what is wanted beside it.
+func (m *matrix) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: what can be used beside what is in use? (%s)\n", m.title, strings.Join(allArrivals(), "/"))
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) } // a strings.Builder takes everything
+	line(append([]string{"in use"}, strings.Split(series(m.uses).names(), ", ")...))
+	for row := range slices.Chunk(m.rows, len(m.uses)) {
+		cells := []string{row[0][:len(row[0])-1].names()}
+		for _, s := range row {
+			cells = append(cells, m.cell(s))
+		}
+		line(cells)
+	}
+	_ = w.Flush() // as above
+	return out.String()
+}
+
+// cell is one word if all arrivals agree, and one for each of them if not. Wrong ones are marked.
+func (m *matrix) cell(s series) string {
+	var words []string
+	for _, arrival := range s.arrivals() {
+		used, known := m.used(s, arrival)
+		word := map[bool]string{true: "yes", false: "no"}[used]
+		switch {
+		case !known:
+			word = "?"
+		case used != s.fits():
+			word += "!"
+		}
+		words = append(words, word)
+	}
+	if len(slices.Compact(slices.Clone(words))) == 1 {
+		return words[0]
+	}
+	return strings.Join(words, "/")
+}

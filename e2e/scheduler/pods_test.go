@@ -1,0 +1,212 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// anyPlugin is the class of all devices of the driver.
+const anyPlugin = "network"
+
+// classes are a DeviceClass for each CNI plugin, as the controller makes them for topologies, and one for all. With lists, the
+// CNI plugins of a device are one attribute.
+func classes(lists bool) string {
+	class := func(name string, expressions ...string) string {
+		text := "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name + "}\nspec:\n  selectors:\n"
+		for _, e := range append([]string{fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)}, expressions...) {
+			text += "  - cel: {expression: '" + e + "'}\n"
+		}
+		return text
+	}
+	documents := []string{class(anyPlugin)}
+	for _, plugin := range []string{"host-device", "ipvlan", "macvlan", "sriov"} {
+		supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin))
+		if lists {
+			const list = `device.attributes["dra.networking"].supportedCNIs`
+			supports = fmt.Sprintf("has(%s) && %s.includes(%q)", list, list, plugin)
+		}
+		documents = append(documents, class(plugin, supports))
+	}
+	return strings.Join(documents, "---\n")
+}
+
+// request asks for one device of a class.
+type request struct {
+	class string
+	// card is the interface of the physical device: it or a virtual function of it is wanted. Empty: of any card.
+	card string
+	// capacity is what is asked of the device, such as "bandwidth": "10000".
+	capacity map[string]string
+}
+
+// claim asks for devices at once.
+func claim(requests ...request) resourceapi.ResourceClaimSpec {
+	var spec resourceapi.ResourceClaimSpec
+	for i, r := range requests {
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
+		if r.card != "" {
+			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
+				`device.attributes["dra.networking"].ifName == %q || device.attributes["dra.networking"].pfName == %q`, r.card, r.card)}}}
+		}
+		if len(r.capacity) > 0 {
+			exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+			for key, amount := range r.capacity {
+				exactly.Capacity.Requests[resourceapi.QualifiedName(v1alpha1.AttributeDomain+"/"+key)] = resource.MustParse(amount)
+			}
+		}
+		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
+	}
+	return spec
+}
+
+// pod makes a pod that can go to this node only, with a claim for each spec, which may be made from templates. It returns the
+// pod's name.
+func (n node) pod(ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec) (string, error) {
+	name = n.name + "-" + name
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: n.name},
+			Containers:   []corev1.Container{{Name: "main", Image: "never-pulled"}},
+		},
+	}
+	for i, spec := range specs {
+		use, err := n.claim(ctx, fmt.Sprintf("%s-%d", name, i), templates, spec)
+		if err != nil {
+			return "", err
+		}
+		use.Name = fmt.Sprintf("net%d", i)
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, use)
+	}
+	_, err := n.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
+	return name, err
+}
+
+// claim makes a claim or a template of one, for a pod to use.
+func (n node) claim(ctx context.Context, name string, template bool, spec resourceapi.ResourceClaimSpec) (corev1.PodResourceClaim, error) {
+	api, object := n.client.ResourceV1(), metav1.ObjectMeta{Name: name}
+	if template {
+		_, err := api.ResourceClaimTemplates(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaimTemplate{
+			ObjectMeta: object, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec},
+		}, metav1.CreateOptions{})
+		return corev1.PodResourceClaim{ResourceClaimTemplateName: &name}, err
+	}
+	_, err := api.ResourceClaims(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaim{ObjectMeta: object, Spec: spec}, metav1.CreateOptions{})
+	return corev1.PodResourceClaim{ResourceClaimName: &name}, err
+}
+
+// release deletes a pod, whose claims are then free for others.
+func (n node) release(ctx context.Context, pod string) error {
+	now := int64(0)
+	return n.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: &now})
+}
+
+// verdict is what the scheduler has said of a pod.
+type verdict int
+
+const (
+	undecided verdict = iota
+	scheduled
+	refused
+)
+
+// verdict returns what is said of a pod so far. Only claims that cannot be allocated count as refused: a pod may also wait
+// for its claims to be made, or for a pool to be complete.
+func (n node) verdict(name string) (verdict, error) {
+	pod, err := n.pods.Get(name)
+	if err != nil {
+		return undecided, err // the cache does not have it yet
+	}
+	if pod.Spec.NodeName != "" {
+		return scheduled, nil
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			if c.Reason == corev1.PodReasonUnschedulable && strings.Contains(c.Message, "cannot allocate all claims") {
+				return refused, fmt.Errorf("%s: %s", c.Reason, c.Message)
+			}
+			return undecided, fmt.Errorf("%s: %s", c.Reason, c.Message)
+		}
+	}
+	return undecided, fmt.Errorf("the scheduler has not looked at it")
+}
+
+// decided waits until the scheduler has decided about a pod, and tells whether it is scheduled.
+func (n node) decided(ctx context.Context, pod string) (bool, error) {
+	var v verdict
+	err := n.until(ctx, "pod "+pod+" is scheduled or refused", func() (err error) {
+		if v, err = n.verdict(pod); v != undecided {
+			return nil
+		}
+		return err
+	})
+	return v == scheduled, err
+}
+
+// allocated waits until a pod is scheduled, and returns its devices in the order of its claims and their requests.
+func (n node) allocated(ctx context.Context, name string) (devices []resourceapi.DeviceRequestAllocationResult, err error) {
+	err = n.until(ctx, "pod "+name+" is scheduled and its claims are allocated", func() error {
+		if v, err := n.verdict(name); v != scheduled {
+			return err
+		}
+		devices, err = n.results(name)
+		return err
+	})
+	return devices, err
+}
+
+// outcome waits until a pod is scheduled or refused, as it should be, and returns the devices that it then has. What should be
+// scheduled may be refused at first: the scheduler may not have seen the node's devices yet.
+func (n node) outcome(ctx context.Context, pod string, wanted bool) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	if wanted {
+		return n.allocated(ctx, pod)
+	}
+	used, err := n.decided(ctx, pod)
+	if used {
+		err = errors.New("it is scheduled")
+	}
+	return nil, err
+}
+
+// results are what a pod's claims have.
+func (n node) results(name string) ([]resourceapi.DeviceRequestAllocationResult, error) {
+	pod, err := n.pods.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	var devices []resourceapi.DeviceRequestAllocationResult
+	for i := range pod.Spec.ResourceClaims {
+		claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, err
+		}
+		claim, err := n.claims.Get(*claimName)
+		if err != nil {
+			return nil, err
+		}
+		if claim.Status.Allocation == nil {
+			return nil, fmt.Errorf("claim %s has nothing", *claimName)
+		}
+		devices = append(devices, claim.Status.Allocation.Devices.Results...)
+	}
+	return devices, nil
+}
+
+// names are those of devices.
+func names(devices []resourceapi.DeviceRequestAllocationResult) string {
+	var list []string
+	for _, d := range devices {
+		list = append(list, d.Device)
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,97 @@
+package scheduler
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// A node with eight cards of 128 virtual functions each: it is published whole, what flaps is not written, a change writes the
+// slices of its pool only, and the driver stays small.
+func TestThousandDevices(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		const cards, functions, most = 8, 128, 80 << 10 // KiB; 55 MiB where this was written
+		m := machine(cards, functions)
+		recording := filepath.Join(t.TempDir(), "recording")
+		point(t, recording, m)
+		policies := []v1alpha1.DeviceExposurePolicy{
+			use{name: "passthrough", plugin: "host-device", exclusive: true}.policy(t), use{name: "vf", plugin: "sriov", function: true}.policy(t),
+		}
+		n := p.publish(t, "thousand", recording, policies, p.encodings...)
+		n.offers(t, cards*(1+functions))
+		before := n.versions(t)
+		for i := range 4 {
+			link := m.Link(cardName(0))
+			link.OperState, link.Carrier = []string{"down", "up"}[i%2], i%2 == 1
+			point(t, recording, m)
+		}
+		m.Link(cardName(1)).MTU = 9000
+		point(t, recording, m)
+		pool := n.name + "/" + cardName(1)
+		err := n.until(t.Context(), "the change is published", func() error {
+			devices, err := n.devices()
+			if mtu := devices[cardName(1)+"-passthrough"].Attributes["dra.networking/mtu"].IntValue; err == nil && (mtu == nil || *mtu != 9000) {
+				err = fmt.Errorf("the MTU is %v", mtu)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, after := range n.versions(t) {
+			if !strings.HasPrefix(name, pool+" ") && after != before[name] {
+				t.Errorf("slice %s was written", name)
+			}
+		}
+		own, file := n.resident(t)
+		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary", cards*(1+functions), len(before), own>>10, file>>10)
+		if own > most {
+			t.Errorf("the driver has %d KiB of its own, more than %d", own, most)
+		}
+	})
+}
+
+// versions are the resource versions of the node's slices, by "pool name".
+func (n node) versions(t *testing.T) map[string]string {
+	t.Helper()
+	slices, err := n.published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, slice := range slices {
+		versions[slice.Spec.Pool.Name+" "+slice.Name] = slice.ResourceVersion
+	}
+	return versions
+}
+
+// resident is the memory of the driver of the node, in KiB, from /proc of the host: its own, and pages of the binary.
+func (n node) resident(t *testing.T) (own, file int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		arguments, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(arguments), "--node-name="+n.name+"\x00") {
+			continue // it has ended, or is another
+		}
+		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(status)) {
+			_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &own) // other lines don't match
+			_, _ = fmt.Sscanf(line, "RssFile: %d kB", &file)
+		}
+	}
+	if own == 0 {
+		t.Fatalf("the driver of node %s is not found", n.name)
+	}
+	return own, file
+}

@@ -1,0 +1,161 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// use is one way to use a card, as a policy offers it.
+type use struct {
+	name   string // also the suffix of the device's name
+	plugin string // the CNI plugin, and the class for it
+	// function says that a virtual function of the card is used: each claim gets another one, for itself.
+	function bool
+	// exclusive says that nobody else can use the card at the same time.
+	exclusive bool
+	// capacity is what users of a shared card divide.
+	capacity string
+	// group is the exclusion group: others of it can't use the card at the same time.
+	group string
+}
+
+// policy is what the administrator writes for the use.
+func (u use) policy(t *testing.T) v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	types := `["pf", "nic"]`
+	if u.function {
+		types = `["vf"]`
+	}
+	exposure := fmt.Sprintf("supportedCNIPlugins: [{name: %s, exclusive: true}]", u.plugin)
+	if !u.function && !u.exclusive {
+		exposure = fmt.Sprintf(`supportedCNIPlugins: [{name: %s}], exclusionGroup: %q, allowMultipleAllocations: true,
+  capacity: {%s: {value: "8", requestPolicy: {default: "1"}}}`, u.plugin, u.group, u.capacity)
+	}
+	return exposurePolicy(t, u.name, fmt.Sprintf(`
+selector: {cel: 'device.attributes["dra.networking"].type in %s'}
+action: expose
+exposure: {deviceNameSuffix: -%s, %s}
+`, types, u.name, exposure))
+}
+
+// exposurePolicy is a policy with the spec in YAML.
+func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	return v1alpha1.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: parse[v1alpha1.DeviceExposurePolicySpec](t, spec),
+	}
+}
+
+// together says whether the design lets two claims use one card in these ways at once.
+func together(a, b use) bool {
+	switch {
+	case a.function && b.function:
+		return true // there are enough of them
+	case a.exclusive || b.exclusive:
+		return false // who takes the card takes its functions, too
+	case a.function || b.function || a == b:
+		return true
+	}
+	return a.group == "" || a.group != b.group
+}
+
+// cards is a machine whose cards are all offered in the same ways.
+type cards struct {
+	name, title string
+	functions   int // of each card; a card without is no physical function
+	uses        []use
+	// hidden says that a policy hides the cards themselves.
+	hidden bool
+}
+
+// policies are those of the machine.
+func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
+	t.Helper()
+	var list []v1alpha1.DeviceExposurePolicy
+	for _, u := range c.uses {
+		list = append(list, u.policy(t))
+	}
+	if c.hidden {
+		list = append(list, exposurePolicy(t, "hidden", `{action: exclude, selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}}`))
+	}
+	return list
+}
+
+// entries is how many devices are published of each card and its functions.
+func (c cards) entries() int {
+	count := 0
+	for _, u := range c.uses {
+		if count++; u.function {
+			count += c.functions - 1
+		}
+	}
+	return count
+}
+
+func exclusionMachines() []cards {
+	macvlan := use{name: "macvlan", plugin: "macvlan", capacity: "macvlans", group: "rx-handler"}
+	ipvlan := use{name: "ipvlan", plugin: "ipvlan", capacity: "ipvlans", group: "rx-handler"}
+	passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
+	takeover := use{name: "takeover", plugin: "sriov", exclusive: true}
+	vf := use{name: "vf", plugin: "sriov", function: true}
+	free := func(u use) use { u.capacity, u.group = "shares", ""; return u }
+	return []cards{
+		{name: "grouped", title: "macvlan and ipvlan exclude each other", functions: 3, uses: []use{macvlan, ipvlan, passthrough, vf}},
+		{name: "ungrouped", title: "macvlan and ipvlan have no group, and capacities of the same name", functions: 3,
+			uses: []use{free(macvlan), free(ipvlan), passthrough, vf}},
+		{name: "nic", title: "cards without virtual functions", uses: []use{passthrough, takeover, macvlan, ipvlan}},
+		{name: "hidden", title: "cards that are hidden", functions: 3, uses: []use{vf}, hidden: true},
+	}
+}
+
+// series are uses of one card, one after the other. All but the last can be in use at once.
+type series []use
+
+func (s series) names() string {
+	var names []string
+	for _, u := range s {
+		names = append(names, u.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// arrivals are the ways in which the series is tried. Long ones are tried in the others by the tests of package slices.
+func (s series) arrivals() []string {
+	if len(s) > 2 {
+		return allArrivals()[:1]
+	}
+	return allArrivals()
+}
+
+// fits says whether the last can be in use beside all others.
+func (s series) fits() bool {
+	last := s[len(s)-1]
+	return !slices.ContainsFunc(s[:len(s)-1], func(u use) bool { return !together(u, last) })
+}
+
+// allSeries are all series of so many uses.
+func (c cards) allSeries(length int) []series {
+	if length == 0 {
+		return []series{nil}
+	}
+	var all []series
+	for _, before := range c.allSeries(length - 1) {
+		if len(before) > 1 && !before.fits() {
+			continue
+		}
+		for _, u := range c.uses {
+			all = append(all, append(slices.Clone(before), u))
+		}
+	}
+	return all
+}
+
+// allArrivals are the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a claim for each,
+// and in one claim.
+func allArrivals() []string { return []string{"pods", "claims", "requests"} }
