@@ -100,7 +100,7 @@ func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision)
 			if tiers {
 				offer.Suffix = fmt.Sprintf("%s-bw%d", p.Suffix, amount.Value())
 			}
-			if held, ok := b.held(pool, entryName(vf.Device, offer)); ok {
+			if held, ok := b.heldBandwidth(pool, entryName(vf.Device, offer)); ok {
 				amount = quantity(held)
 			}
 			offer.Capacity = withBandwidth(p.Capacity, amount)
@@ -122,9 +122,9 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 	return changed
 }
 
-// held returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be its share
+// heldBandwidth returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be its share
 // now. The scheduler counts it by what is published.
-func (b *builder) held(pool, name string) (int64, bool) {
+func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
@@ -135,7 +135,7 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
 		c := declared(e.Persona)
-		held, isHeld := b.held(pool, e.Name)
+		held, isHeld := b.heldBandwidth(pool, e.Name)
 		switch {
 		case isHeld:
 			e.Bandwidth = held
@@ -150,7 +150,7 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 // withinSpeed leaves out entries that no claim could get, because they take more than the whole link has. A function of
 // which a claim holds an entry keeps them all, so that what the held one consumes does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
-	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.held(pool, e.Name); return held }) {
+	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries
 	}
 	return stdslices.DeleteFunc(entries, func(e Entry) bool {
@@ -175,7 +175,7 @@ func (b *builder) budget(pool string, l link, vfs []function) amounts {
 	for _, vf := range vfs {
 		for _, e := range vf.entries {
 			used = used || e.Bandwidth > 0
-			if _, ok := b.held(pool, e.Name); ok {
+			if _, ok := b.heldBandwidth(pool, e.Name); ok {
 				held += e.Bandwidth
 			}
 		}

@@ -77,7 +77,7 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))
 	}
-	b := builder{features: features}
+	b := builder{features: features, held: byDevice(features.Held)}
 	result := Result{Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
 	var all [][]Entry
 	for _, d := range domains(decision) {
@@ -142,6 +142,8 @@ func domains(decision policy.Decision) []conflictDomain {
 // builder collects problems on the way.
 type builder struct {
 	features Features
+	// held are the entries that claims hold, by device.
+	held     map[heldDevice][]EntryID
 	problems map[policy.Problem]bool
 }
 

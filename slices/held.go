@@ -22,7 +22,7 @@ type Holding struct {
 // policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become exclusive, the
 // entry stays as it was and is withdrawn, which means that nobody else gets it.
 func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
-	for _, id := range b.holdings(pool, d.Name) {
+	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]
 		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
 		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
@@ -44,14 +44,22 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 	return entries
 }
 
-// holdings returns the entries of a device that claims hold, sorted.
-func (b *builder) holdings(pool string, device discovery.IfName) []EntryID {
-	var ids []EntryID
-	for id, holding := range b.features.Held {
-		if id.Pool == pool && holding.Device == device && holding.Persona != nil {
-			ids = append(ids, id)
+// byDevice returns what claims hold by pool and device, sorted by name.
+func byDevice(held map[EntryID]Holding) map[heldDevice][]EntryID {
+	ids := map[heldDevice][]EntryID{}
+	for id, holding := range held {
+		if holding.Persona != nil {
+			key := heldDevice{pool: id.Pool, name: holding.Device}
+			ids[key] = append(ids[key], id)
 		}
 	}
-	stdslices.SortFunc(ids, func(a, b EntryID) int { return cmp.Compare(a.Name, b.Name) })
+	for _, list := range ids {
+		stdslices.SortFunc(list, func(a, b EntryID) int { return cmp.Compare(a.Name, b.Name) })
+	}
 	return ids
+}
+
+type heldDevice struct {
+	pool string
+	name discovery.IfName
 }

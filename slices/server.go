@@ -77,6 +77,9 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 
 // Tainted returns the result with the taints that a function gives to entries. The receiver is not changed.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
+	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
+		return r
+	}
 	tainted := Result{Entries: stdslices.Clone(r.Entries), Problems: r.Problems, Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
 	byPool := map[string][]Entry{}
 	for i := range tainted.Entries {
