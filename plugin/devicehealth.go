@@ -20,9 +20,10 @@ const healthPeriod = 10 * time.Second
 // device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain are
 // created only at kubelet's next try, 10 to 15 s later.
 type deviceHealth struct {
-	claims      *claims
-	quarantined func(discovery.Device) bool
-	clock       clock.WithTicker
+	claims *claims
+	// unhealthy says what is wrong with a device; empty if nothing.
+	unhealthy func(discovery.Device) string
+	clock     clock.WithTicker
 
 	mu sync.Mutex
 	// news is what was last said about devices.
@@ -31,8 +32,8 @@ type deviceHealth struct {
 	told chan struct{}
 }
 
-func newDeviceHealth(claims *claims, quarantined func(discovery.Device) bool, clock clock.WithTicker) *deviceHealth {
-	return &deviceHealth{claims: claims, quarantined: quarantined, clock: clock, news: map[entryKey]string{}, told: make(chan struct{})}
+func newDeviceHealth(claims *claims, unhealthy func(discovery.Device) string, clock clock.WithTicker) *deviceHealth {
+	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{}, told: make(chan struct{})}
 }
 
 // attached wakes kubelet for the pods of claims: their containers need not wait any more.
@@ -45,6 +46,17 @@ func (h *deviceHealth) attached(pod cnichain.Pod, records []ClaimRecord) {
 			h.news[entryKey{pool: device.Pool, device: device.Name}] = message
 		}
 	}
+	h.tellLocked()
+}
+
+// changed has kubelet told how devices are now.
+func (h *deviceHealth) changed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tellLocked()
+}
+
+func (h *deviceHealth) tellLocked() {
 	close(h.told)
 	h.told = make(chan struct{})
 }
@@ -90,8 +102,8 @@ func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct
 			PoolName: held.Pool, DeviceName: held.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now,
 			Message: h.news[entryKey{pool: held.Pool, device: held.Name}],
 		}
-		if h.quarantined(held.Facts) {
-			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, "in quarantine: what an earlier pod left on it could not be removed"
+		if reason := h.unhealthy(held.Facts); reason != "" {
+			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, reason
 		}
 		report.Devices = append(report.Devices, health)
 	}

@@ -62,3 +62,18 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 		t.Errorf("report is %+v", report)
 	}
 }
+
+// What is wrong with a device is told at once, and outweighs news.
+func TestUnhealthyDevices(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.dra.health.attached(podNamed("a-0"), []ClaimRecord{record})
+	reports := f.watchHealth()
+	<-reports
+	f.unhealthy["up0"] = "the link has lost its carrier"
+	f.dra.health.changed()
+	report := <-reports
+	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy || device.Message != "the link has lost its carrier" {
+		t.Errorf("report is %+v", report)
+	}
+}

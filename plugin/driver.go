@@ -76,6 +76,8 @@ type Driver struct {
 	sources   discovery.Sources
 	journal   journal.Opened
 	metrics   *metrics
+	health    *deviceHealth
+	carriers  *carriers
 	stopWork  context.CancelFunc
 
 	guarding sync.Mutex
@@ -206,8 +208,9 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.statuses.sandboxes = d.sandboxes
 	d.sandboxes.metrics = d.metrics
 	d.metrics.watch(d.claims, d.sandboxes, executor)
-	health := newDeviceHealth(d.claims, quarantined(executor), realClock)
-	d.sandboxes.late, d.sandboxes.describe = health.attached, d.describe
+	d.carriers = newCarriers(realClock)
+	d.health = newDeviceHealth(d.claims, d.unhealthy(executor), realClock)
+	d.sandboxes.late, d.sandboxes.describe = d.health.attached, d.describe
 	if err := d.buildPublisher(ctx, recorder, executor, realClock); err != nil {
 		return err
 	}
@@ -217,7 +220,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
-		statuses: d.statuses, health: health, metrics: d.metrics, locks: newKeyedLocks(), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
+		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
 	return d.cluster.onChange(d.publisher.trigger)
 }
@@ -235,9 +238,23 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), recorder: recorder, metrics: d.metrics, triggers: make(chan struct{}, 1),
+		quarantined: quarantined(executor), carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, triggers: make(chan struct{}, 1),
 	}
 	return nil
+}
+
+// unhealthy says what is wrong with a device; empty if nothing.
+func (d *Driver) unhealthy(executor *cnichain.Executor) func(discovery.Device) string {
+	isQuarantined := quarantined(executor)
+	return func(device discovery.Device) string {
+		switch {
+		case isQuarantined(device):
+			return "in quarantine: what an earlier pod left on it could not be removed"
+		case d.carriers.isLost(device):
+			return "the link has lost its carrier"
+		}
+		return ""
+	}
 }
 
 // quarantined says whether a device is held back.

@@ -50,6 +50,8 @@ type fixture struct {
 	nri      *nriPlugin
 	stopWork context.CancelFunc
 
+	// unhealthy says what is wrong with devices.
+	unhealthy map[discovery.IfName]string
 	// busyLinks says what the node does with links.
 	busyLinks map[discovery.IfName]string
 
@@ -88,7 +90,8 @@ func (f *fixture) start(bootID string) {
 	f.boxes.changed, f.boxes.failed = func(string) {}, f.attachFailed
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
-	health := newDeviceHealth(f.claims, quarantined(executor), f.clock)
+	f.unhealthy = map[discovery.IfName]string{}
+	health := newDeviceHealth(f.claims, func(device discovery.Device) string { return f.unhealthy[device.Name] }, f.clock)
 	f.boxes.late, f.boxes.metrics = health.attached, newMetrics()
 	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
 		f.mu.Lock()

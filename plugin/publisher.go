@@ -46,11 +46,14 @@ type publisher struct {
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
 	// quarantined says whether a device is held back.
 	quarantined func(discovery.Device) bool
-	events      discovery.Events
-	period      time.Duration // of scans
-	cniDirs     []string
-	recorder    record.EventRecorder
-	metrics     *metrics
+	carriers    *carriers
+	// healthChanged is called when the health of devices is another one.
+	healthChanged func()
+	events        discovery.Events
+	period        time.Duration // of scans
+	cniDirs       []string
+	recorder      record.EventRecorder
+	metrics       *metrics
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
@@ -109,6 +112,8 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)
 			again = time.After(refreshRetry)
+		} else if wait := p.carriers.again(); wait > 0 {
+			again = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -147,7 +152,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(unfit{present: present, quarantined: p.quarantined}.taintsOf).Without(server.lacks)
+	result = result.Tainted(unfit{present: present, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.lacks)
 	p.report(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	return p.handOn(ctx, &result)
 }
@@ -164,6 +169,9 @@ func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discove
 		return facts, nil, nil, err
 	}
 	present = presentIn(facts)
+	if p.carriers.observe(facts) {
+		p.healthChanged()
+	}
 	inUseNow := p.claims.inUse()
 	facts = p.memory.recall(facts).With(inUse...).With(inUseNow...)
 	if err := p.memory.keep(facts, inUseNow); err != nil {

@@ -46,8 +46,8 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 	p = &publisher{
 		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
-		quarantined: func(discovery.Device) bool { return false },
-		recorder:    record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1),
+		quarantined: func(discovery.Device) bool { return false }, carriers: newCarriers(f.clock), healthChanged: func() {},
+		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1),
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
@@ -288,7 +288,7 @@ func TestStormsOfChanges(t *testing.T) {
 	}{
 		{"flaps", func(i int, link *discovery.RecordedLink) {
 			link.OperState, link.Carrier = []string{"up", "down"}[i%2], i%2 == 0
-		}, 0, 0},
+		}, 1, 1}, // the taint of a lost carrier, which stays while it flaps
 		{"MTU", func(i int, link *discovery.RecordedLink) { link.MTU = 1501 + i }, 1, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {

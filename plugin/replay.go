@@ -65,9 +65,9 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	p := &publisher{
 		cluster: c, claims: &claims{}, memory: memory, server: server, metrics: newMetrics(),
 		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
-		quarantined: func(discovery.Device) bool { return false },
-		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
-		triggers:    make(chan struct{}, 1),
+		quarantined: func(discovery.Device) bool { return false }, carriers: newCarriers(clock.RealClock{}), healthChanged: func() {},
+		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
+		triggers: make(chan struct{}, 1),
 	}
 	if err := c.onChange(p.trigger); err != nil {
 		return err

@@ -19,6 +19,8 @@ const (
 	taintWithdrawn = "withdrawn"
 	// taintQuarantined: what an earlier pod left on the device could not be removed.
 	taintQuarantined = "quarantined"
+	// taintNoCarrier: the link, or that of the physical function, had a carrier and has lost it.
+	taintNoCarrier = "no-carrier"
 )
 
 // unfit finds the entries that nobody should be given.
@@ -27,6 +29,8 @@ type unfit struct {
 	present map[string]bool
 	// quarantined says whether a device is held back.
 	quarantined func(discovery.Device) bool
+	// lost says whether a device has lost its carrier.
+	lost func(discovery.Device) bool
 }
 
 func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
@@ -40,6 +44,8 @@ func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 		reason = taintQuarantined
 	case entry.Withdrawn:
 		reason = taintWithdrawn
+	case u.lost(device):
+		reason = taintNoCarrier
 	default:
 		return nil
 	}
