@@ -431,6 +431,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	record, held := d.claims.get(uid)
+	record.Claim.UID = uid
 	if held {
 		if err := d.executor.ProveHome(record.Plans); err != nil {
 			return err
@@ -440,7 +441,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 		return err
 	}
 	d.health.released(record.Devices)
-	d.statuses.forget(uid)
+	d.statuses.clear(&record)
 	d.publisher.trigger()
 	return nil
 }

@@ -49,6 +49,8 @@ type statuses struct {
 	mu       sync.Mutex
 	failures map[string]failure
 	written  map[string][]deviceStatus
+	// released are claims that outlive their release, by UID: what they had must not stay in their status.
+	released map[string]cnichain.Claim
 }
 
 // failure is the last attempt that failed.
@@ -72,7 +74,7 @@ func newStatuses(client kubernetes.Interface, events record.EventRecorder, claim
 	return &statuses{
 		client: client, events: events, claims: claims, clock: clock,
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
-		failures: map[string]failure{}, written: map[string][]deviceStatus{},
+		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
 }
 
@@ -119,6 +121,20 @@ func (s *statuses) forget(claimUID string) {
 	defer s.mu.Unlock()
 	delete(s.failures, claimUID)
 	delete(s.written, claimUID)
+	delete(s.released, claimUID)
+}
+
+// clear ends the story of a claim that is released. One that several pods may use is there for the next of them, without what
+// the last one had.
+func (s *statuses) clear(record *ClaimRecord) {
+	s.forget(record.Claim.UID)
+	if !record.Shareable {
+		return // kubelet's controller deletes it with its pod
+	}
+	s.mu.Lock()
+	s.released[record.Claim.UID] = record.Claim
+	s.mu.Unlock()
+	s.queue.Add(record.Claim.UID)
 }
 
 // run writes until ctx ends.
@@ -146,11 +162,8 @@ func (s *statuses) run(ctx context.Context) error {
 }
 
 func (s *statuses) write(ctx context.Context, uid string) error {
-	claim, wanted := s.wanted(uid)
-	s.mu.Lock()
-	same := reflect.DeepEqual(s.written[uid], wanted)
-	s.mu.Unlock()
-	if same || len(wanted) == 0 {
+	claim, wanted, needed := s.next(uid)
+	if !needed {
 		return nil
 	}
 	err := s.apply(ctx, claim, wanted)
@@ -162,9 +175,22 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 		return fmt.Errorf("claim %s: %w", claim, err)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.written[uid] = wanted
-	s.mu.Unlock()
+	delete(s.released, uid)
 	return nil
+}
+
+// next is what is to be written of a claim, if it is needed.
+func (s *statuses) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
+	claim, wanted = s.wanted(uid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(wanted) == 0 {
+		claim, needed = s.released[uid]
+		return claim, nil, needed
+	}
+	return claim, wanted, !reflect.DeepEqual(s.written[uid], wanted)
 }
 
 // wanted computes the entries of a claim, which may be prepared, or may have failed to be.

@@ -9,7 +9,9 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -87,5 +89,48 @@ func TestStatusIsWritten(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
 		t.Error("an unchanged status was written again")
+	}
+}
+
+// A claim that outlives its pods does not keep what the last one had. One that can't be told now is told later.
+func TestStatusOfReleasedClaims(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("claim-a", "up0", "a")
+	client := fake.NewClientset(claim)
+	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock)
+	s.sandboxes = f.boxes
+	entries := func() int {
+		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+		f.must(err)
+		return len(got.Status.Devices)
+	}
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.must(s.write(context.Background(), "claim-a"))
+	f.must(f.boxes.detach(context.Background(), "a-0"))
+	f.must(f.claims.release("claim-a"))
+	s.clear(&record) // a pod's own
+	f.must(s.write(context.Background(), "claim-a"))
+	if entries() != 1 {
+		t.Error("the status of a claim was written that goes with its pod")
+	}
+	record.Shareable = true
+	s.clear(&record)
+	failing := true
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return failing, nil, errors.New("timeout")
+	})
+	if err := s.write(context.Background(), "claim-a"); err == nil {
+		t.Error("the failure is lost")
+	}
+	failing = false
+	f.must(s.write(context.Background(), "claim-a"))
+	if entries() != 0 {
+		t.Error("the status is as it was")
+	}
+	actions := len(client.Actions())
+	f.must(s.write(context.Background(), "claim-a"))
+	if len(client.Actions()) != actions {
+		t.Error("the status was cleared again")
 	}
 }
