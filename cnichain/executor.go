@@ -198,10 +198,29 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 		return nil
 	}
 	err := e.Quarantined(record.Step.Device)
+	if err == nil {
+		err = e.stillCalled(record.Step.Device)
+	}
 	if err != nil {
 		e.owners.release(record)
 	}
 	return err
+}
+
+// stillCalled refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
+// another card's by now. Devices that are no hardware are their names.
+func (e *Executor) stillCalled(device *Device) error {
+	if device.PCIAddress == "" || device.IfName == "" {
+		return nil
+	}
+	now, err := e.Host.Snapshot(*device)
+	if err != nil {
+		return err
+	}
+	if now.IfName != device.IfName {
+		return fmt.Errorf("the interface of device %s (%s) is called %s now and was %s when the claim was prepared: delete the pod and its claim", device.Name, device.PCIAddress, now.IfName, device.IfName)
+	}
+	return nil
 }
 
 // collided says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL

@@ -1,6 +1,9 @@
 package discovery
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Named returns the facts with other names for PCI functions: physical functions and NICs get theirs, virtual functions
 // follow their physical function. It keeps the names under which devices are known when interfaces are renamed. Names of
@@ -24,6 +27,10 @@ func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 		}
 	}
 	named := Facts{Orphans: f.Orphans, Problems: slices.Clone(f.Problems)}
-	named.add(devices, nil)
+	kept := map[string]bool{}
+	for id, d := range devices {
+		_, kept[id] = names[cmp.Or(d.PFAddress, d.PCIAddress)]
+	}
+	named.add(devices, kept)
 	return named
 }

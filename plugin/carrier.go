@@ -33,8 +33,26 @@ type carrierState struct {
 	back time.Time
 }
 
-func newCarriers(clock clock.PassiveClock) *carriers {
-	return &carriers{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
+// newCarriers begins with links that had lost their carrier when an earlier driver looked.
+func newCarriers(clock clock.PassiveClock, lost ...string) *carriers {
+	c := &carriers{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
+	for _, id := range lost {
+		c.states[id] = carrierState{lost: true}
+	}
+	return c
+}
+
+// links are the identities of the links that have lost their carrier, sorted.
+func (c *carriers) links() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lost []string
+	for _, id := range sortedKeys(c.states) {
+		if c.states[id].lost {
+			lost = append(lost, id)
+		}
+	}
+	return lost
 }
 
 // observe takes note of a reading. It says whether the answer of isLost has changed for any device.

@@ -191,15 +191,16 @@ func (c *claims) named(namespace, name string) (ClaimRecord, bool) {
 	return ClaimRecord{}, false
 }
 
-// inUse returns the facts of every held device as they were when it was prepared, each device once, sorted.
-func (c *claims) inUse() []discovery.Device {
+// inUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that which
+// is true for.
+func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var devices []discovery.Device
 	seen := map[string]bool{}
 	for _, uid := range sortedKeys(c.byUID) {
 		for _, held := range c.byUID[uid].Devices {
-			if !seen[identity(held.Facts)] {
+			if which(held) && !seen[identity(held.Facts)] {
 				seen[identity(held.Facts)] = true
 				devices = append(devices, held.Facts)
 			}
@@ -229,9 +230,11 @@ func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
 	defer c.mu.Unlock()
 	for _, uid := range sortedKeys(c.byUID) {
 		for _, device := range c.byUID[uid].Devices {
-			held[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = draslices.Holding{
-				Device: device.Facts.Name, Bandwidth: device.Bandwidth, Persona: device.Persona,
+			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
+			if device.Persona == nil && held[id].Persona != nil {
+				continue // an earlier driver's record says less
 			}
+			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth, Persona: device.Persona}
 		}
 	}
 }

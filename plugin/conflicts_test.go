@@ -109,4 +109,13 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 			t.Errorf("%s takes %v: %v, want %q", test.name, test.amounts, err, test.want)
 		}
 	}
+	var second error
+	f.must(f.claims.release("a"))
+	f.must(f.claims.hold(share("a", "2"), func(*ClaimRecord) error { // two at once
+		second = f.claims.hold(share("g", "1"), asItIs)
+		return nil
+	}))
+	if second == nil || !strings.Contains(second.Error(), "would be taken") {
+		t.Errorf("a claim beside one that is being prepared: %v", second)
+	}
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -36,9 +35,10 @@ func newDeviceHealth(claims *claims, unhealthy func(discovery.Device) string, cl
 	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{}, told: make(chan struct{})}
 }
 
-// attached wakes kubelet for the pods of claims: their containers need not wait any more.
-func (h *deviceHealth) attached(pod cnichain.Pod, records []ClaimRecord) {
-	message := fmt.Sprintf("attached to pod %s at %s", pod, h.clock.Now().UTC().Format("15:04:05.000"))
+// attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a device see the
+// message, too, so it names nobody.
+func (h *deviceHealth) attached(_ cnichain.Pod, records []ClaimRecord) {
+	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, record := range records {

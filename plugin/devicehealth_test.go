@@ -34,7 +34,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	}
 	release()
 	second := <-reports // without any time passing
-	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached to pod ns/a") {
+	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached at 00:16:40.300") {
 		t.Errorf("the second report is %+v", second)
 	}
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))

@@ -201,14 +201,13 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	recorder := d.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
 	claimGate := gate{dir: d.config.CDIDir}
-	d.statuses = newStatuses(d.client, recorder, d.claims, realClock)
+	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
 	d.sandboxes = newSandboxes(work, executor, d.claims, claimGate, realClock)
 	d.sandboxes.changed, d.sandboxes.failed = d.statuses.changed, d.statuses.attachFailed
 	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, strings.TrimSpace(string(bootID)), d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
 	d.sandboxes.metrics = d.metrics
 	d.metrics.watch(d.claims, d.sandboxes, executor)
-	d.carriers = newCarriers(realClock)
 	d.health = newDeviceHealth(d.claims, d.unhealthy(executor), realClock)
 	d.sandboxes.late, d.sandboxes.describe = d.health.attached, d.describe
 	if err := d.buildPublisher(ctx, recorder, executor, realClock); err != nil {
@@ -234,6 +233,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 	for _, record := range damaged {
 		klog.FromContext(ctx).Error(record.Err, "A journal record can't be read and is ignored", "bucket", record.Bucket, "key", record.Key)
 	}
+	d.carriers = newCarriers(clock, memory.kept.Lost...)
 	d.publisher = &publisher{
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
@@ -265,14 +265,14 @@ func quarantined(executor *cnichain.Executor) func(discovery.Device) bool {
 }
 
 // busy says what the node itself does with a link.
-func (d *Driver) busy(name discovery.IfName) (string, error) {
+func (d *Driver) busy(ctx context.Context, name discovery.IfName) (string, error) {
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
 	sources := d.guard
 	if node, err := d.cluster.thisNode(); err == nil {
 		sources.NodeAddresses = addresses(node)
 	}
-	return discovery.Busy(context.Background(), sources, name)
+	return discovery.Busy(ctx, sources, name)
 }
 
 // fail ends Run.
@@ -388,18 +388,9 @@ const (
 	settleLimit = 20 * time.Second
 )
 
-// serveDRA registers with kubelet once the devices are known, and publishes until ctx ends.
+// serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or the API
+// server, are not known, and only claims can't be prepared.
 func (d *Driver) serveDRA(ctx context.Context) error {
-	if err := d.cluster.synced(ctx); err != nil {
-		return nil // ctx has ended
-	}
-	changes, err := d.publisher.watch(ctx)
-	if err != nil {
-		return err
-	}
-	if err := d.publisher.first(ctx); err != nil {
-		return nil // ctx has ended
-	}
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName), kubeletplugin.KubeClient(d.client),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
@@ -416,12 +407,17 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		return status != nil && status.PluginRegistered
 	}
 	d.mu.Unlock()
-	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
+	if err := d.cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
-	d.publisher.startPublishing(helper.PublishResources)
-	d.publisher.run(ctx, changes)
-	return nil
+	changes, err := d.publisher.watch(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.publisher.settle(ctx, helper.PublishResources) })
+	group.Go(func() error { d.publisher.run(ctx, changes); return nil })
+	return group.Wait()
 }
 
 // finishWork lets what runs end, and nothing begin again.

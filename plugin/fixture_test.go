@@ -85,7 +85,7 @@ func (f *fixture) start(bootID string) {
 	f.must(err)
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi")}
 	f.must(os.MkdirAll(claimGate.dir, 0o755))
-	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock)
+	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock, "n")
 	f.boxes = newSandboxes(work, executor, f.claims, claimGate, f.clock)
 	f.boxes.changed, f.boxes.failed = func(string) {}, f.attachFailed
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
@@ -120,8 +120,15 @@ func (f *fixture) crash() {
 	f.must(f.db.Close())
 }
 
+// baselines completes a record as Prepare does.
+func (f *fixture) baselines(record *ClaimRecord) error {
+	return f.dra.takeBaselines(context.Background(), record)
+}
+
 // busy says what the test says.
-func (f *fixture) busy(name discovery.IfName) (string, error) { return f.busyLinks[name], nil }
+func (f *fixture) busy(_ context.Context, name discovery.IfName) (string, error) {
+	return f.busyLinks[name], nil
+}
 
 func (f *fixture) must(err error) {
 	f.Helper()

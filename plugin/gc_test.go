@@ -42,6 +42,20 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
 }
 
+// What an earlier driver has attached is collected, too: restarts are when events are lost.
+func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.start("boot-1")
+	suspects := map[string]bool{}
+	for range 2 {
+		suspects = f.boxes.collect(suspects, func(cnichain.Pod) bool { return true })
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.expect(clean)
+}
+
 func TestCollectingEndsWithTheDriver(t *testing.T) {
 	f := newFixture(t)
 	ended := make(chan error, 1)

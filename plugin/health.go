@@ -54,5 +54,8 @@ func (d *Driver) missing() []string {
 	if !registered() {
 		missing = append(missing, "not registered with kubelet")
 	}
+	if err := d.publisher.unknown(); err != nil {
+		missing = append(missing, err.Error())
+	}
 	return missing
 }

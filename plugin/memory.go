@@ -32,8 +32,11 @@ type remembered struct {
 	BootID string `json:"bootID"`
 	// Names are those of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
-	// Speeds are in Mbit/s, by identity.
+	// Speeds are in Mbit/s, by identity, of links that are hardware or made of it: those of pods' links would be written with
+	// every pod.
 	Speeds map[string]int `json:"speeds"`
+	// Lost are the links that have lost their carrier, by identity, sorted.
+	Lost []string `json:"lost,omitempty"`
 }
 
 type sighting struct {
@@ -60,14 +63,24 @@ func loadMemory(db *journal.DB, bootID string, clock clock.PassiveClock) (*memor
 		m.bucket, m.kept, damaged = bucket, records[memoryKey], unreadable
 	}
 	if m.kept.BootID != bootID {
-		m.kept.BootID, m.kept.Names = bootID, nil
+		m.kept.BootID, m.kept.Names, m.kept.Lost = bootID, nil, nil
 	}
 	return m, damaged, nil
 }
 
-// recall returns facts of this moment under the names that are kept, and with the last speeds of links that have none.
-func (m *memory) recall(facts discovery.Facts) discovery.Facts {
-	facts = facts.Named(m.kept.Names)
+// recall returns facts of this moment under the names that are kept, or under which claims hold devices, and with the last
+// speeds of links that have none.
+func (m *memory) recall(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
+	names := map[discovery.PCIAddress]discovery.IfName{}
+	maps.Copy(names, m.kept.Names)
+	for _, device := range inUse {
+		if device.PFAddress != "" {
+			names[device.PFAddress] = device.PFName
+		} else if device.PCIAddress != "" {
+			names[device.PCIAddress] = device.Name
+		}
+	}
+	facts = facts.Named(names)
 	devices := make([]discovery.Device, len(facts.Devices))
 	for i, device := range facts.Devices {
 		if device.LinkSpeed == 0 {
@@ -79,17 +92,19 @@ func (m *memory) recall(facts discovery.Facts) discovery.Facts {
 	return facts
 }
 
-// keep remembers facts, durably before anybody else hears of them. Devices that are gone are forgotten.
-func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device) error {
+// keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of devices
+// that are gone are forgotten.
+func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
 		held[device.PCIAddress], held[device.PFAddress] = true, true
 	}
-	now := remembered{BootID: m.kept.BootID, Names: map[discovery.PCIAddress]discovery.IfName{}, Speeds: map[string]int{}}
+	m.forgetFresh(facts)
+	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{}, Speeds: map[string]int{}}
 	maps.Copy(now.Names, m.kept.Names) // also of functions that are away: they may come back
 	for i := range facts.Devices {
 		device := &facts.Devices[i]
-		if device.LinkSpeed > 0 {
+		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
 			now.Speeds[identity(*device)] = device.LinkSpeed
 		}
 		if device.PCIAddress != "" && device.PFAddress == "" && (held[device.PCIAddress] || m.settled(device)) {
@@ -106,6 +121,29 @@ func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device) error {
 	}
 	m.kept = now
 	return nil
+}
+
+// forgetFresh forgets when interfaces were seen first that are gone.
+func (m *memory) forgetFresh(facts discovery.Facts) {
+	there := map[discovery.PCIAddress]bool{}
+	for i := range facts.Devices {
+		there[facts.Devices[i].PCIAddress] = true
+	}
+	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !there[address] })
+}
+
+// again is how soon a name may count as settled; 0 if there is none to wait for.
+func (m *memory) again() time.Duration {
+	var soonest time.Duration
+	for address, seen := range m.fresh {
+		if _, kept := m.kept.Names[address]; kept {
+			continue
+		}
+		if left := max(settleTime-m.clock.Since(seen.since), time.Millisecond); soonest == 0 || left < soonest {
+			soonest = left
+		}
+	}
+	return soonest
 }
 
 // settled says whether a function has had its name for long enough.

@@ -30,7 +30,7 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 			{Name: discovery.IfName(pf + "v0"), Type: discovery.TypeVF, PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0", PFName: discovery.IfName(pf)},
 		}}
 		facts = m.recall(facts).With(inUse...)
-		f.must(m.keep(facts, inUse))
+		f.must(m.keep(facts, inUse, nil))
 		var names []string
 		for _, device := range facts.Devices {
 			names = append(names, string(device.Name))
@@ -67,8 +67,8 @@ func TestSpeedsAreRemembered(t *testing.T) {
 		boots++
 		m, _, err := loadMemory(f.db, string(rune('a'+boots/2)), f.clock)
 		f.must(err)
-		facts := m.recall(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", LinkSpeed: speed}}})
-		f.must(m.keep(facts, nil))
+		facts := m.recall(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC, LinkSpeed: speed}}})
+		f.must(m.keep(facts, nil, nil))
 		return facts.Devices[0].LinkSpeed
 	}
 	for _, step := range []struct{ read, want int }{{0, 0}, {25000, 25000}, {0, 25000}, {10000, 10000}, {0, 10000}} {
@@ -94,7 +94,7 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := m.keep(facts, nil); err != nil {
+		if err := m.keep(facts, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		clock.Step(settleTime)
@@ -102,11 +102,11 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 	if err := opened.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.keep(facts, nil); err != nil {
+	if err := m.keep(facts, nil, nil); err != nil {
 		t.Errorf("the same facts are written again: %v", err)
 	}
-	facts.Devices[0].LinkSpeed = 1
-	if err := m.keep(facts, nil); err == nil {
+	facts.Devices[0].LinkSpeed, facts.Devices[0].Type = 1, discovery.TypeNIC
+	if err := m.keep(facts, nil, nil); err == nil {
 		t.Error("other facts are not written")
 	}
 }

@@ -44,7 +44,7 @@ type draPlugin struct {
 	// connected says whether the container runtime would tell us about a new pod.
 	connected func() bool
 	// busy says what the node itself does with a link; empty if nothing.
-	busy  func(discovery.IfName) (string, error)
+	busy  func(context.Context, discovery.IfName) (string, error)
 	fatal func(error)
 }
 
@@ -106,7 +106,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	if err != nil {
 		return nil, err
 	}
-	if err := d.claims.hold(record, d.takeBaselines); err != nil {
+	if err := d.claims.hold(record, func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }); err != nil {
 		return nil, err
 	}
 	d.publisher.trigger()
@@ -117,7 +117,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 
 // takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they must
 // come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
-func (d *draPlugin) takeBaselines(record *ClaimRecord) error {
+func (d *draPlugin) takeBaselines(ctx context.Context, record *ClaimRecord) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
 		plan.Steps = slices.Clone(plan.Steps)
@@ -125,7 +125,7 @@ func (d *draPlugin) takeBaselines(record *ClaimRecord) error {
 			if plan.Steps[i].Device == nil {
 				continue
 			}
-			device, err := d.takeBaseline(*plan.Steps[i].Device)
+			device, err := d.takeBaseline(ctx, *plan.Steps[i].Device)
 			if err != nil {
 				return err
 			}
@@ -137,11 +137,11 @@ func (d *draPlugin) takeBaselines(record *ClaimRecord) error {
 	return nil
 }
 
-func (d *draPlugin) takeBaseline(device cnichain.Device) (cnichain.Device, error) {
+func (d *draPlugin) takeBaseline(ctx context.Context, device cnichain.Device) (cnichain.Device, error) {
 	if err := d.executor.Quarantined(&device); err != nil {
 		return device, err
 	}
-	if err := d.notBusy(&device); err != nil {
+	if err := d.notBusy(ctx, &device); err != nil {
 		return device, err
 	}
 	now, err := d.executor.Host.Snapshot(device)
@@ -155,11 +155,11 @@ func (d *draPlugin) takeBaseline(device cnichain.Device) (cnichain.Device, error
 }
 
 // notBusy refuses to take a link from the node that works with it, whatever policies say: the node could be lost with it.
-func (d *draPlugin) notBusy(device *cnichain.Device) error {
+func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error {
 	if !device.Exclusive || device.IfName == "" {
 		return nil
 	}
-	reason, err := d.busy(discovery.IfName(device.IfName))
+	reason, err := d.busy(ctx, discovery.IfName(device.IfName))
 	if err == nil && reason != "" {
 		err = fmt.Errorf("device %s (%s) can't be taken from the node: %s; free it, or exclude it with a DeviceExposurePolicy, and delete the claim", device.Name, device.IfName, reason)
 	}

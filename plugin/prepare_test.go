@@ -184,7 +184,7 @@ func TestQuarantine(t *testing.T) {
 	next := f.prepared("claim-b", "b", "up1") // another device is not concerned
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
 	refused := func() error {
-		_, err := f.dra.takeBaseline(*record.Plans[0].Steps[0].Device)
+		_, err := f.dra.takeBaseline(context.Background(), *record.Plans[0].Steps[0].Device)
 		return err
 	}
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
@@ -239,7 +239,7 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 		if link == "up1" {
 			f.node.RemoveHostLink("up1")
 		}
-		err := f.claims.hold(record, f.dra.takeBaselines)
+		err := f.claims.hold(record, f.baselines)
 		held, isHeld := f.claims.get("claim-" + link)
 		switch link {
 		case "up0":
@@ -261,7 +261,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	record := f.prepared("c", "a", "up0")
 	f.must(f.claims.release("c"))
 	f.busyLinks = map[discovery.IfName]string{"up0": "it is a port of the bridge br0"}
-	err := f.claims.hold(record, f.dra.takeBaselines)
+	err := f.claims.hold(record, f.baselines)
 	if err == nil || !strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
 	}
@@ -269,5 +269,5 @@ func TestBusyLinksAreRefused(t *testing.T) {
 		t.Error("the claim is held")
 	}
 	f.busyLinks = nil
-	f.must(f.claims.hold(record, f.dra.takeBaselines))
+	f.must(f.claims.hold(record, f.baselines))
 }

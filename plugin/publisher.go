@@ -61,7 +61,8 @@ type publisher struct {
 	problems []finding // of the last computation; only refresh uses it
 
 	mu        sync.Mutex
-	entries   map[entryKey]draslices.Entry // without Spec, which would be half of the driver's memory
+	entries   map[entryKey]draslices.Entry // without Spec, which would be half of the driver's memory; nil until the devices are known
+	failure   error                        // why they are not
 	published [sha256.Size]byte            // of the resources that were published last
 }
 
@@ -84,35 +85,38 @@ func (p *publisher) trigger() {
 	}
 }
 
-// first computes the devices for the first time, however long that takes.
-func (p *publisher) first(ctx context.Context) error {
-	for {
-		err := p.refresh(ctx)
-		if err == nil {
-			return nil
-		}
-		klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; pods with claims wait", "again", refreshRetry)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(refreshRetry):
-		}
-	}
-}
-
 // watch returns a channel that says when to read the devices again.
 func (p *publisher) watch(ctx context.Context) (<-chan struct{}, error) {
 	return discovery.Watch(ctx, p.events, p.period)
 }
 
-// run publishes until ctx ends: at once, and with every change.
+// settle begins to publish when no device has appeared for a while.
+func (p *publisher) settle(ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of the notifications
+	changes, err := p.watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
+		return nil //nolint:nilerr // ctx has ended
+	}
+	p.startPublishing(publish)
+	p.trigger()
+	return nil
+}
+
+// run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
 func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 	for {
 		var again <-chan time.Time
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)
+			p.mu.Lock()
+			p.failure = err
+			p.mu.Unlock()
 			again = time.After(refreshRetry)
-		} else if wait := p.carriers.again(); wait > 0 {
+		} else if wait := soonest(p.carriers.again(), p.memory.again()); wait > 0 {
 			again = time.After(wait)
 		}
 		select {
@@ -123,6 +127,14 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		case <-again:
 		}
 	}
+}
+
+// soonest is the shorter of two waits, of which 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }
 
 // refresh reads the host, computes the slices and hands them on if they changed.
@@ -157,13 +169,15 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// facts reads the host. Devices in use stay as they were when their claim was prepared: where they are now, discovery can't
-// see them. present are the identities of those that it sees.
+// facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where they are
+// now, discovery can't see them. present are the identities of those that it sees.
 func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discovery.Facts, present map[string]bool, held map[draslices.EntryID]draslices.Holding, err error) {
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
 	held = map[draslices.EntryID]draslices.Holding{}
 	p.claims.holding(held)
-	inUse := p.claims.inUse()
+	all := func(HeldDevice) bool { return true }
+	exclusive := func(held HeldDevice) bool { return held.Exclusive }
+	earlier := p.claims.inUse(exclusive)
 	facts, err = p.read(ctx, addresses(node))
 	if err != nil {
 		return facts, nil, nil, err
@@ -172,9 +186,11 @@ func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discove
 	if p.carriers.observe(facts) {
 		p.healthChanged()
 	}
-	inUseNow := p.claims.inUse()
-	facts = p.memory.recall(facts).With(inUse...).With(inUseNow...)
-	if err := p.memory.keep(facts, inUseNow); err != nil {
+	// A shared device stays on the host, so what is seen of it is true, unless it is gone.
+	away := func(held HeldDevice) bool { return held.Exclusive || !present[identity(held.Facts)] }
+	inUse := p.claims.inUse(all)
+	facts = p.memory.recall(facts, inUse...).With(earlier...).With(p.claims.inUse(away)...)
+	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	p.claims.holding(held)
@@ -224,8 +240,11 @@ func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte
 func (p *publisher) handleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
-		// Devices are published without what keeps them apart: ask anew what can be published.
-		p.server.forget()
+		// Devices are published without what keeps them apart.
+		p.server.dropped(dropped.DisabledFeatures())
+		p.mu.Lock()
+		p.published = [sha256.Size]byte{}
+		p.mu.Unlock()
 		p.trigger()
 	}
 }
@@ -251,6 +270,9 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	p.mu.Lock()
 	entry, known := p.entries[entryKey{pool: result.Pool, device: result.Device}]
 	p.mu.Unlock()
+	if err := p.unknown(); err != nil {
+		return HeldDevice{}, cnichain.Device{}, err
+	}
 	if !known {
 		return HeldDevice{}, cnichain.Device{}, fmt.Errorf(
 			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim to have another one allocated", result.Device, result.Pool)
@@ -274,6 +296,19 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
 		Attributes: attributes,
 	}, nil
+}
+
+// unknown says why the devices are not known yet; nil if they are.
+func (p *publisher) unknown() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.entries != nil:
+		return nil
+	case p.failure == nil:
+		return errors.New("the node's devices are not known yet: the driver has just started")
+	}
+	return fmt.Errorf("the node's devices are not known yet: %w", p.failure)
 }
 
 // attributesOf are the attributes of a published device, without those by which classes know its CNI plugins.

@@ -78,19 +78,19 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		if err := c.synced(ctx); err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		controller, err := resourceslice.StartController(ctx, resourceslice.Options{
-			DriverName: v1alpha1.DriverName, KubeClient: client,
-			Owner:        &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: config.NodeName},
-			Resources:    &resourceslice.DriverResources{},
-			ErrorHandler: p.handleError,
-		})
-		if err != nil {
-			return fmt.Errorf("cannot publish devices: %w", err)
-		}
-		defer controller.Stop()
-		p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
-			controller.Update(&resources)
-			return nil
+		// The controller starts with what is published first: with nothing it would remove what an earlier process has published.
+		var controller *resourceslice.Controller
+		defer func() { controller.Stop() }()
+		p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {
+			if controller != nil {
+				controller.Update(&resources)
+				return nil
+			}
+			controller, err = resourceslice.StartController(ctx, resourceslice.Options{
+				DriverName: v1alpha1.DriverName, KubeClient: client, Resources: &resources, ErrorHandler: p.handleError,
+				Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: config.NodeName},
+			})
+			return err
 		})
 		changes, err := p.watch(ctx)
 		if err != nil {

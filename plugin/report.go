@@ -19,6 +19,8 @@ type finding struct {
 	// policy is empty if it is about the node.
 	policy string
 	text   string
+	// general says that it is the policy's fault on every node: then the controller says so, and not every node.
+	general bool
 }
 
 // findings are the problems of a computation, each once.
@@ -31,7 +33,7 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 		found = append(found, finding{source: fromDiscovery, text: problem.String()})
 	}
 	for _, problem := range decision.Problems {
-		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String()})
+		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String(), general: problem.Device == ""})
 	}
 	for _, problem := range result.Problems {
 		found = append(found, finding{source: fromSlices, policy: problem.Policy, text: problem.String()})
@@ -57,6 +59,9 @@ func (p *publisher) report(ctx context.Context, found []finding, decision *polic
 			continue
 		}
 		klog.FromContext(ctx).Info("Problem with the node's devices", "source", problem.source, "problem", problem.text)
+		if problem.general {
+			continue
+		}
 		if events++; events > maxEvents {
 			continue
 		}

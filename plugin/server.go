@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,8 @@ type abilities struct {
 	groups bool
 	// problems say what is missing and how to mend it.
 	problems []string
+	// refusal is why nothing can be published at all.
+	refusal error
 }
 
 // feature is one of the API server's, with a slice that has nothing but it.
@@ -61,26 +64,51 @@ type feature struct {
 	effect string
 }
 
-// abilities returns what the API server said last, or asks it.
+// abilities returns what the API server said last, or asks it. While something is missing it is asked again from time to time;
+// if it doesn't answer, what it said last counts.
 func (s *apiServer) abilities(ctx context.Context) (abilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known != nil && (len(s.known.problems) == 0 || s.clock.Since(s.asked) < askAgain) {
-		return *s.known, nil
+	if s.known == nil || len(s.known.problems) > 0 && s.clock.Since(s.asked) >= askAgain {
+		found, err := s.ask(ctx)
+		if err == nil {
+			s.known, s.asked = &found, s.clock.Now()
+		} else if s.known == nil {
+			return abilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
+		}
 	}
-	found, err := s.ask(ctx)
-	if err != nil {
-		return abilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
-	}
-	s.known, s.asked = &found, s.clock.Now()
-	return found, nil
+	return *s.known, s.known.refusal
 }
 
-// forget makes the next call of abilities ask.
-func (s *apiServer) forget() {
+// dropped notes that the API server has dropped the fields of features, whatever it has answered: behind one name there may be
+// several, of which some have a feature that others have not.
+func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known = nil
+	found := abilities{problems: []string{}}
+	if s.known != nil {
+		found = *s.known
+		found.problems = slices.Clone(found.problems)
+	}
+	missing := sets.New(features...)
+	found.without(missing)
+	for _, candidate := range s.features() {
+		if missing.Has(candidate.name) {
+			found.problems = append(found.problems, candidate.problem())
+		}
+	}
+	s.known, s.asked = &found, s.clock.Now()
+}
+
+// without notes which features are missing.
+func (a *abilities) without(missing sets.Set[string]) {
+	a.lacks.Counters = a.lacks.Counters || missing.Has(partitionableDevices)
+	a.lacks.Sharing = a.lacks.Sharing || missing.Has(consumableCapacity)
+	a.lacks.Taints = a.lacks.Taints || missing.Has(deviceTaints)
+	a.groups = a.groups && !missing.Has(compatibilityGroups)
+	if missing.Has(listAttributes) {
+		a.refusal = errNoLists // classes are made for lists: without them no device would match
+	}
 }
 
 func (s *apiServer) ask(ctx context.Context) (abilities, error) {
@@ -95,6 +123,7 @@ func (s *apiServer) ask(ctx context.Context) (abilities, error) {
 		found.problems = append(found.problems, fmt.Sprintf(
 			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade to 1.36.2 or newer", info.GitVersion))
 	}
+	found.groups = s.groups
 	missing := sets.New[string]()
 	for _, candidate := range s.features() {
 		kept, err := s.keeps(ctx, candidate)
@@ -103,18 +132,19 @@ func (s *apiServer) ask(ctx context.Context) (abilities, error) {
 		}
 		if !kept {
 			missing.Insert(candidate.name)
-			found.problems = append(found.problems, fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components", candidate.name, candidate.effect))
+			found.problems = append(found.problems, candidate.problem())
 		}
 	}
-	if missing.Has(listAttributes) {
-		return found, errNoLists // classes are made for lists: without them no device would match
-	}
-	found.lacks.Counters, found.lacks.Sharing, found.lacks.Taints = missing.Has(partitionableDevices), missing.Has(consumableCapacity), missing.Has(deviceTaints)
-	found.groups = s.groups && !missing.Has(compatibilityGroups)
+	found.without(missing)
 	return found, nil
 }
 
-var errNoLists = errors.New("it refuses list attributes, which --list-attributes asks for: enable the feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
+// problem says that the feature is missing.
+func (f feature) problem() string {
+	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components", f.name, f.effect)
+}
+
+var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
 
 // keeps says whether the API server would store a slice with everything in it.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {

@@ -119,8 +119,8 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 	}
 }
 
-// An answer counts until somebody may have mended what is missing, or something shows that it is wrong. An API server that
-// doesn't answer is asked again at once.
+// An answer counts until somebody may have mended what is missing, or something shows that it is wrong. While there was none yet
+// the API server is asked each time; later, what it said last counts as long as it doesn't answer.
 func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}
@@ -145,11 +145,27 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 		{"switched on", func() { fake.off = nil }, true, 0},
 		{"later", func() { clock.Step(askAgain) }, false, 3},
 		{"much later", func() { clock.Step(100 * askAgain) }, false, 0},
-		{"switched off", func() { fake.off = sets.New("DRADeviceTaints"); server.forget() }, true, 3},
+		{"dropped after all", func() { server.dropped([]string{"DRADeviceTaints"}) }, true, 0},
+		{"no answer", func() { clock.Step(askAgain); fake.fail = errors.New("timeout") }, true, 1},
+		{"an answer", func() { fake.fail = nil }, false, 3},
 	} {
 		step.do()
 		if got, asks, err := ask(); err != nil || got.lacks.Taints != step.taint || asks != step.asks {
 			t.Errorf("%s: taints missing %t, %d questions, %v", step.what, got.lacks.Taints, asks, err)
 		}
+	}
+}
+
+// A refusal is an answer: it is not asked for again with every computation.
+func TestRefusedListsAreRemembered(t *testing.T) {
+	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
+	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n", clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: true}
+	for range 3 {
+		if _, err := server.abilities(context.Background()); err == nil || !strings.Contains(err.Error(), "--list-attributes") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if fake.asks != 4 {
+		t.Errorf("asked %d times", fake.asks)
 	}
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
@@ -44,7 +45,10 @@ type statuses struct {
 	claims    *claims
 	sandboxes *sandboxes
 	clock     clock.Clock
-	queue     workqueue.TypedRateLimitingInterface[string]
+	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late writes must not
+	// remove ours.
+	manager string
+	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
@@ -69,13 +73,22 @@ type deviceStatus struct {
 	network               *resourceapi.NetworkDeviceData
 }
 
-func newStatuses(client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock) *statuses {
+func newStatuses(client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock, node string) *statuses {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &statuses{
-		client: client, events: events, claims: claims, clock: clock,
+		client: client, events: events, claims: claims, clock: clock, manager: fieldManager(node),
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
 		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
+}
+
+// fieldManager is the driver's name with that of the node, which the API limits to 128 bytes.
+func fieldManager(node string) string {
+	const limit = 100
+	if len(node) > limit {
+		node = fmt.Sprintf("%x", sha256.Sum256([]byte(node)))
+	}
+	return v1alpha1.DriverName + "/" + node
 }
 
 // changed asks for a claim's status to be written.
@@ -284,7 +297,7 @@ func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []de
 	}
 	_, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx,
 		resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(types.UID(claim.UID)).WithStatus(status),
-		metav1.ApplyOptions{FieldManager: v1alpha1.DriverName, Force: true})
+		metav1.ApplyOptions{FieldManager: s.manager, Force: true})
 	return err
 }
 

@@ -58,7 +58,7 @@ func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock)
+	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
 	s.sandboxes = f.boxes
 	status := func() string {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock)
+	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
 	s.sandboxes = f.boxes
 	entries := func() int {
 		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})

@@ -38,7 +38,7 @@ func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	switch device := entry.Device; {
 	// Only virtual functions are discovered wherever they are. Of other devices that a claim holds is not known whether they
 	// are in a pod or gone.
-	case device.Type == discovery.TypeVF && !u.present[identity(device)]:
+	case (device.Type == discovery.TypeVF || !entry.Persona.Exclusive) && !u.present[identity(device)]:
 		reason = taintGone
 	case u.quarantined(device):
 		reason = taintQuarantined

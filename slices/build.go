@@ -180,13 +180,16 @@ func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.
 		entries := b.keep(pool, vf.Device, b.withoutDuplicates(b.functionEntries(pool, link, vf)))
 		vfs = append(vfs, function{device: vf.Device, entries: entries})
 	}
-	b.withinSet(vfs)
+	b.withinSet(pool, vfs)
 	budget := b.budget(pool, link, vfs)
 	plan, err := b.plan(d, main, vfs, budget)
 	if err != nil {
 		b.problem("", d.name, "is not published: %v", err)
-		main = nil
-		plan, _ = planCounters(d, nil, vfs, budget)
+		main = b.onlyHeld(pool, main)
+		if plan, err = planCounters(d, main, vfs, budget); err != nil {
+			main = nil
+			plan, _ = planCounters(d, main, vfs, budget)
+		}
 	}
 	if plan == nil {
 		return main, nil
@@ -196,7 +199,44 @@ func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.
 	for _, vf := range vfs {
 		all = append(all, vf.entries)
 	}
-	return stdslices.Concat(all...), counterSets
+	entries := stdslices.Concat(all...)
+	b.coverHeld(pool, entries, counterSets)
+	return entries, counterSets
+}
+
+func (b *builder) isHeld(pool string, e Entry) bool {
+	_, held := b.features.Held[EntryID{Pool: pool, Name: e.Name}]
+	return held
+}
+
+// onlyHeld returns the entries that claims hold: what can't be published whole must not free what is held.
+func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
+	return stdslices.DeleteFunc(entries, func(e Entry) bool { return !b.isHeld(pool, e) })
+}
+
+// coverHeld raises counters to what claims hold of them: policies that now exclude what is held at once must not make a
+// counter negative, which would block the whole pool.
+func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
+	for _, set := range counterSets {
+		held := amounts{}
+		for _, e := range entries {
+			for _, c := range e.Spec.ConsumesCounters {
+				if c.CounterSet != set.Name || !b.isHeld(pool, e) {
+					continue
+				}
+				for name, counter := range c.Counters {
+					sum := held[name].DeepCopy()
+					sum.Add(counter.Value)
+					held[name] = sum
+				}
+			}
+		}
+		for name, sum := range held {
+			if counter := set.Counters[name]; counter.Value.Cmp(sum) < 0 {
+				set.Counters[name] = resourceapi.Counter{Value: sum}
+			}
+		}
+	}
 }
 
 // plan keeps the entries of a domain apart: by compatibility groups where the cluster has them and they can say it, else by

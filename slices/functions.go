@@ -30,13 +30,16 @@ func (f function) local() (all amounts, each []amounts) {
 	return apart(f.entries, f.prefix(), extra)
 }
 
-// withinSet takes the entries from functions that need more local counters than a set can have.
-func (b *builder) withinSet(vfs []function) {
+// withinSet takes the entries from functions that need more local counters than a set can have, but for those that are held.
+func (b *builder) withinSet(pool string, vfs []function) {
 	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
 	for i := range vfs {
 		if all, _ := vfs[i].local(); len(all) > limit {
 			b.problem("", vfs[i].device.Name, "is not published: its policies need %d shared counters and the limit is %d: remove capacities or policies", len(all), limit)
-			vfs[i].entries = nil
+			vfs[i].entries = b.onlyHeld(pool, vfs[i].entries)
+			if all, _ := vfs[i].local(); len(all) > limit {
+				vfs[i].entries = nil
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package slices_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -193,5 +194,45 @@ func TestWhatTheClusterLacks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A policy edit that puts two shared entries, both held, into one exclusion group must not make a counter negative, which would
+// block the whole pool.
+func TestGroupsAreMadeUnderClaims(t *testing.T) {
+	grouped := []string{macvlanPolicy, ipvlanPolicy}
+	var apart []string
+	for _, spec := range grouped {
+		apart = append(apart, strings.Replace(spec, "  exclusionGroup: rx-handler", "", 1))
+	}
+	before := build(t, nics(), apart...)
+	held := withHeld(t, features(), before, "eth1-macvlan", "eth1-ipvlan")
+	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
+}
+
+// Policies that need too many counters must not free what is held, of the card itself or of a virtual function.
+func TestTooManyCountersUnderClaims(t *testing.T) {
+	many := func(kind, suffix string) string {
+		var counters strings.Builder
+		for i := range 9 {
+			fmt.Fprintf(&counters, "c%d%s: {value: \"4\", requestPolicy: {default: \"1\"}}, ", i, suffix)
+		}
+		return fmt.Sprintf(`
+selector: {cel: 'device.attributes["dra.networking"].type == "%s"'}
+exposure:
+  deviceNameSuffix: "-%s"
+  allowMultipleAllocations: true
+  supportedCNIPlugins: [{name: macvlan}]
+  capacity: {%s}`, kind, suffix, strings.TrimSuffix(counters.String(), ", "))
+	}
+	for kind, test := range map[string]struct{ held, policy string }{
+		"pf": {"enp3s0f0-passthrough", passthroughPolicy}, "vf": {"enp3s0f0v0", vfPolicy},
+	} {
+		before := build(t, pf("enp3s0f0", 1), test.policy)
+		held := withHeld(t, features(), before, test.held)
+		after := buildWith(t, held, pf("enp3s0f0", 1), test.policy, many(kind, "w"), many(kind, "x"), many(kind, "y"), many(kind, "z"))
+		if got := published(after); got != test.held || len(after.Problems) == 0 {
+			t.Errorf("%s: published are %s, problems %v", kind, got, after.Problems)
+		}
 	}
 }

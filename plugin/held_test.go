@@ -1,0 +1,239 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// expose is a policy for what an expression selects.
+func expose(name, cel string, shared bool) *policyapi.DeviceExposurePolicy {
+	return &policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyapi.DeviceExposurePolicySpec{
+		Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: cel},
+		Exposure: &policyapi.Exposure{AllowMultipleAllocations: shared, SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "macvlan", Exclusive: !shared}}},
+	}}
+}
+
+// sharedMachine has policies in place of the one that offers everything exclusively.
+func sharedMachine(f *fixture, host *discoverytest.Host, policies ...any) *testMachine {
+	m := newTestMachine(f, host)
+	f.must(m.cluster.policies.GetStore().Replace(policies, ""))
+	return m
+}
+
+// A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
+func TestSharedDevicesFollowTheFacts(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host.DefaultRoute("ens0")
+	m.expect(t, "ens0:withdrawn")
+	f.must(f.claims.release("c"))
+	m.expect(t, "")
+}
+
+func TestSharedDeviceThatIsGone(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host = discoverytest.NewHost()
+	m.expect(t, "ens0:gone")
+}
+
+// A device keeps its name, and plugins are told that of its interface.
+func TestSharedDeviceThatIsRenamed(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		facts, err := discovery.Read(ctx, m.host.Sources())
+		facts.Devices[0].Name, facts.Devices[0].Interface = "lan0", "lan0"
+		return facts, err
+	}
+	m.expect(t, "ens0")
+	_, device, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
+	if err != nil || device.IfName != "lan0" {
+		t.Errorf("plugins are told %s, %v", device.IfName, err)
+	}
+}
+
+// A physical function that is shared gets virtual ones while it is in use: they divide its link.
+func TestSharesUnderASharedFunction(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 2), expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
+		expose("vf", `device.attributes["dra.networking"].type == "vf"`, false))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host = discoverytest.Machine(1, 8)
+	f.must(m.refresh(context.Background()))
+	var sum, link int64
+	for _, entry := range m.offered() {
+		sum += entry.Bandwidth
+		link = max(link, int64(entry.Device.LinkSpeed))
+	}
+	if sum == 0 || sum > link {
+		t.Errorf("the functions have %d Mbit/s together, the link has %d", sum, link)
+	}
+}
+
+// A slice came back without counters: none is published any more, whatever another API server says, and that is written.
+func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
+	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
+	m.expect(t, "")
+	m.server.known = &abilities{}
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{}, ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
+	before := len(m.published)
+	f.must(m.refresh(context.Background()))
+	if len(m.published) == before {
+		t.Error("what came back otherwise is not written again")
+	}
+}
+
+func counterSlice() resourceapi.ResourceSliceSpec {
+	for _, one := range (&apiServer{}).features() {
+		if one.name == partitionableDevices {
+			return one.probe
+		}
+	}
+	return resourceapi.ResourceSliceSpec{}
+}
+
+// A link that has lost its carrier has none after the driver was restarted.
+func TestLostCarriersAreRemembered(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 0))
+	m.expect(t, "ens0")
+	m.host.Link("ens0").Carrier = false
+	m.expect(t, "ens0:no-carrier")
+	newTestMachine(f, m.host).expect(t, "ens0:no-carrier")
+}
+
+// A virtual function whose physical function is in a pod is not gone.
+func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v1")
+	m.host.Remove("ens0")
+	m.expect(t, "ens0v1")
+}
+
+// Names of devices that claims hold are kept without a wait.
+func TestNamesOfHeldDevicesAreKept(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 1))
+	m.expect(t, "ens0 ens0v0")
+	m.hold(f, "c", "n/ens0", "ens0v0")
+	f.must(m.refresh(context.Background()))
+	f.must(f.claims.release("c"))
+	if name := m.memory.kept.Names["0000:03:00.0"]; name != "ens0" {
+		t.Errorf("kept are %v", m.memory.kept.Names)
+	}
+}
+
+// A new card doesn't become the device whose name it takes.
+func TestKeptNamesAreNotTaken(t *testing.T) {
+	f := newFixture(t)
+	m, _, err := loadMemory(f.db, "boot-1", f.clock)
+	f.must(err)
+	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
+		var facts discovery.Facts
+		for address, name := range names {
+			facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name, Type: discovery.TypeNIC, PCIAddress: address})
+		}
+		facts = m.recall(facts).With()
+		f.must(m.keep(facts, nil, nil))
+		got := map[discovery.PCIAddress]discovery.IfName{}
+		for _, device := range facts.Devices {
+			got[device.PCIAddress] = device.Name
+		}
+		return got
+	}
+	for range 2 {
+		read(map[discovery.PCIAddress]discovery.IfName{"0000:05:00.0": "eth1"})
+		f.clock.Step(settleTime)
+	}
+	got := read(map[discovery.PCIAddress]discovery.IfName{"0000:05:00.0": "old1", "0000:03:00.0": "eth1"})
+	if got["0000:05:00.0"] != "eth1" {
+		t.Errorf("devices are %v", got)
+	}
+}
+
+// Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
+func TestMemoryOfPodsLinks(t *testing.T) {
+	f := newFixture(t)
+	m, _, err := loadMemory(f.db, "boot-1", f.clock)
+	f.must(err)
+	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0", LinkSpeed: 1000}
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
+	if wait := m.again(); wait != settleTime {
+		t.Errorf("looked at again in %s", wait)
+	}
+	f.clock.Step(settleTime)
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
+	if wait := m.again(); wait != 0 {
+		t.Errorf("looked at again in %s", wait)
+	}
+	m.bucket = nil
+	before := m.kept
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic, {Name: "veth1", Type: "veth", Kind: "veth", LinkSpeed: 10000}}}, nil, nil))
+	if len(m.kept.Speeds) != len(before.Speeds) {
+		t.Errorf("kept are %v", m.kept.Speeds)
+	}
+}
+
+// renamedHost is a node on which a card is called up1, and up0 is another one.
+type renamedHost struct{ cnichain.Host }
+
+func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	if device.PCIAddress == "0000:01:00.0" {
+		device.IfName = "up1"
+	}
+	return device, nil
+}
+
+// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another card.
+func TestRecordedPlanOfARenamedCard(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
+	f.dra.executor.Host = renamedHost{f.dra.executor.Host}
+	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.dra.executor.Host = f.node
+	f.expect(clean)
+}
+
+// While the devices are not known, claims can't be prepared but released: kubelet must be able to end pods.
+func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.dra.publisher.entries = nil
+	f.dra.publisher.failure = errors.New("the API server refuses list attributes")
+	_, _, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
+	if err == nil || !strings.Contains(err.Error(), "not known yet: the API server refuses list attributes") {
+		t.Errorf("error is %v", err)
+	}
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+}
