@@ -104,9 +104,11 @@ func (h LinuxHost) Restore(device Device) error {
 		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name, device.PCIAddress, device.Driver, driver)
 	}
 	if device.IfName != "" {
-		if _, err := findDevice(handle, &device); err != nil {
+		link, err := findDevice(handle, &device)
+		if err != nil {
 			return err
 		}
+		restoreOwnAddress(handle, link, &device)
 	}
 	if device.VF != nil { // first, since a function may not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {

@@ -103,6 +103,15 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name, left[0].what)
 }
 
+// restoreOwnAddress lets a function take its address back by itself if that is all that its physical function knows: drivers that
+// tell the one for the other (igb) would keep an address that is set through the physical function as an administrator's,
+// and refuse every other to later owners. What it can't do is done, and reported, later.
+func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *Device) {
+	if device.VF != nil && device.VF.MAC == device.MAC {
+		_ = setAddress(handle, link, device)
+	}
+}
+
 // whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some drivers
 // (igb) let only a trusted function take one, be it the same.
 func whileTrusted(handle *netlink.Handle, device *Device, do func() error) error {

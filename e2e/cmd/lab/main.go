@@ -27,9 +27,12 @@ func main() {
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
 	var exit *exec.ExitError
+	var inside exitError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &inside):
+		return int(inside)
 	case errors.As(err, &exit) && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
@@ -76,6 +79,6 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
 	root.PersistentFlags().StringVar(&w.cache, "cache-dir", "", "folder for binaries and state (default $DRA_NETWORK_CACHE or the user's cache)")
 	root.AddCommand(buildCommand(w), upCommand(w), downCommand(w), statusCommand(w),
 		execCommand(w), kubectlCommand(w), restartCommand(w), stopCommand(w), startCommand(w), logsCommand(w), imageCommand(w),
-		deployCommand(w), packCommand())
+		deployCommand(w), packCommand(), vmCommand(w))
 	return root
 }

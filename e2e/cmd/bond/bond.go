@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+)
+
+// config is the plugin's configuration.
+type config struct {
+	types.NetConf
+	Mode string `json:"mode"`
+	// FailOverMAC is 0 (none), 1 (active) or 2 (follow).
+	FailOverMAC      int    `json:"failOverMac"`
+	LinksInContainer bool   `json:"linksInContainer"`
+	Miimon           string `json:"miimon"` // milliseconds, as text
+	MTU              int    `json:"mtu"`
+	Links            []struct {
+		Name string `json:"name"`
+	} `json:"links"`
+}
+
+const smallestMTU = 68
+
+func parse(data []byte) (*config, error) {
+	c := &config{}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("cannot decode the configuration: %w", err)
+	}
+	var problems []error
+	if !c.LinksInContainer {
+		problems = append(problems, errors.New("linksInContainer must be true: links of the host are not taken"))
+	}
+	if len(c.Links) < 2 {
+		problems = append(problems, fmt.Errorf("links must have two or more, not %d", len(c.Links)))
+	}
+	if netlink.StringToBondMode(c.Mode) == netlink.BOND_MODE_UNKNOWN {
+		problems = append(problems, fmt.Errorf("mode %q is not known", c.Mode))
+	}
+	if c.FailOverMAC < 0 || c.FailOverMAC > 2 {
+		problems = append(problems, errors.New("failOverMac must be 0, 1 or 2"))
+	}
+	if _, err := strconv.Atoi(c.Miimon); err != nil {
+		problems = append(problems, fmt.Errorf("miimon must be milliseconds as text: %w", err))
+	}
+	if c.MTU != 0 && c.MTU < smallestMTU {
+		problems = append(problems, fmt.Errorf("mtu must be %d or more", smallestMTU))
+	}
+	return c, errors.Join(problems...)
+}
+
+// bond is the link to be made.
+func (c *config) bond(name string) *netlink.Bond {
+	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: name, MTU: c.MTU})
+	bond.Mode = netlink.StringToBondMode(c.Mode)
+	bond.Miimon, _ = strconv.Atoi(c.Miimon) // parse has looked
+	bond.FailOverMac = netlink.BondFailOverMac(c.FailOverMAC)
+	return bond
+}
+
+func add(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	result := &types100.Result{Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}}}
+	err = ns.WithNetNSPath(args.Netns, func(ns.NetNS) error {
+		mac, err := c.build(args.IfName)
+		result.Interfaces[0].Mac = mac
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cannot make the bond %s: %w", args.IfName, err)
+	}
+	if c.IPAM.Type != "" {
+		if err := configure(args, c, result); err != nil {
+			return err
+		}
+	}
+	return types.PrintResult(result, c.CNIVersion)
+}
+
+// build makes the bond in this thread's namespace, of links that are set down for that, and returns its address.
+func (c *config) build(name string) (mac string, err error) {
+	members := make([]netlink.Link, len(c.Links))
+	for i := range c.Links {
+		if members[i], err = netlinksafe.LinkByName(c.Links[i].Name); err != nil {
+			return "", fmt.Errorf("link %s: %w", c.Links[i].Name, err)
+		}
+		if mtu := members[i].Attrs().MTU; c.MTU > mtu {
+			return "", fmt.Errorf("mtu %d is larger than that of %s, which is %d", c.MTU, c.Links[i].Name, mtu)
+		}
+	}
+	bond := c.bond(name)
+	if err := netlink.LinkAdd(bond); err != nil {
+		return "", err
+	}
+	for _, member := range members {
+		if err := netlink.LinkSetDown(member); err != nil {
+			return "", err
+		}
+		if err := netlink.LinkSetMaster(member, bond); err != nil {
+			return "", fmt.Errorf("link %s: %w", member.Attrs().Name, err)
+		}
+	}
+	if err := netlink.LinkSetUp(bond); err != nil {
+		return "", err
+	}
+	made, err := netlinksafe.LinkByName(name)
+	if err != nil {
+		return "", err
+	}
+	return made.Attrs().HardwareAddr.String(), nil
+}
+
+func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
+	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
+	if err != nil {
+		return fmt.Errorf("cannot get addresses from %s: %w", c.IPAM.Type, err)
+	}
+	addresses, err := types100.NewResultFromResult(given)
+	if err != nil {
+		return err
+	}
+	result.IPs, result.Routes, result.DNS = addresses.IPs, addresses.Routes, addresses.DNS
+	for _, ip := range result.IPs {
+		ip.Interface = types100.Int(0)
+	}
+	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
+}
+
+func del(args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if c.IPAM.Type != "" {
+		if err := ipam.ExecDel(c.IPAM.Type, args.StdinData); err != nil {
+			return fmt.Errorf("cannot give addresses back to %s: %w", c.IPAM.Type, err)
+		}
+	}
+	if args.Netns == "" {
+		return nil
+	}
+	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return c.dissolve(args.IfName) })
+}
+
+// dissolve frees the links that are still there and deletes the bond, if there is one.
+func (c *config) dissolve(name string) error {
+	bond, err := netlinksafe.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range c.Links {
+		member, err := netlinksafe.LinkByName(c.Links[i].Name)
+		if err != nil || member.Attrs().MasterIndex != bond.Attrs().Index {
+			continue // it has left already
+		}
+		if err := netlink.LinkSetNoMaster(member); err != nil {
+			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
+		}
+	}
+	return netlink.LinkDel(bond)
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/vishvananda/netlink"
+)
+
+const good = `{"mode": "active-backup", "miimon": "100", "failOverMac": 1, "linksInContainer": true, "links": [{"name": "net1"}, {"name": "net2"}], "mtu": 1400}`
+
+func TestParse(t *testing.T) {
+	c, err := parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bond := c.bond("bond0")
+	if bond.Mode != netlink.BOND_MODE_ACTIVE_BACKUP || bond.Miimon != 100 || bond.FailOverMac != netlink.BOND_FAIL_OVER_MAC_ACTIVE || bond.MTU != 1400 || bond.Name != "bond0" {
+		t.Errorf("the bond would be %+v", bond)
+	}
+	for _, test := range []struct{ old, new, problem string }{
+		{`"linksInContainer": true`, `"linksInContainer": false`, "linksInContainer"},
+		{`, {"name": "net2"}`, ``, "two or more, not 1"},
+		{`active-backup`, `fast`, `mode "fast"`},
+		{`"failOverMac": 1`, `"failOverMac": 3`, "failOverMac"},
+		{`"100"`, `"often"`, "miimon"},
+		{`1400`, `67`, "mtu"},
+		{`{"mode"`, `{"mode`, "decode"},
+	} {
+		if _, err := parse([]byte(strings.Replace(good, test.old, test.new, 1))); err == nil || !strings.Contains(err.Error(), test.problem) {
+			t.Errorf("with %s: error %v, want one of %q", test.new, err, test.problem)
+		}
+	}
+}
+
+// The plugin's known weakness: what has no namespace any more is an error, unless the runtime says so by an empty path.
+func TestDelWithoutNamespace(t *testing.T) {
+	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
+	if err := del(args); err != nil {
+		t.Errorf("no path: %v", err)
+	}
+	args.Netns = t.TempDir() + "/gone"
+	if err := del(args); err == nil {
+		t.Error("a path at which there is nothing is no error")
+	}
+}

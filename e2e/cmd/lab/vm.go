@@ -1,0 +1,209 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/vm"
+)
+
+// Folders inside a machine that "vm" commands fill. Earlier ones of cniPath win.
+const (
+	commandsDir = "/opt/project/bin" // the project's own commands
+	doublesDir  = "/opt/cni/doubles" // test plugins
+	pluginsDir  = "/opt/cni/bin"     // the reference plugins
+	extraDir    = "/opt/cni/extra"   // $EXTRA_CNI_DIR
+	testsDir    = "/opt/project/tests"
+	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
+)
+
+// vmFlags describe a machine.
+type vmFlags struct {
+	where   *where
+	mirror  string
+	command vm.Command
+}
+
+func vmCommand(w *where) *cobra.Command {
+	f := &vmFlags{where: w}
+	cmd := &cobra.Command{
+		Use:   "vm",
+		Short: "A virtual machine with real SR-IOV network cards, in seconds",
+		Long: `vm boots a small Debian with emulated Intel network cards (igb) that have SR-IOV: virtual functions whose VLANs, spoof
+checks and rates are really enforced, on PCIe roots and NUMA nodes of their own. All cards are on one network segment that
+leads nowhere else. The machine is gone when its command ends; what it wrote outside of /share is too.
+
+QEMU, kernel and tools are Debian packages, which are fetched with apt-get and unpacked into the cache (160 MB, half
+a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
+
+Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the sriov and bond plugins and
+what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	set := cmd.PersistentFlags()
+	set.StringVar(&f.mirror, "mirror", "", "URI of a mirror of Debian (default that of this machine's apt)")
+	set.IntVar(&f.command.PFs, "pfs", 2, "number of SR-IOV physical functions")
+	set.IntVar(&f.command.VFs, "vfs", 0, "number of virtual functions that each of them has from the start, up to 7")
+	set.IntVar(&f.command.MemoryMB, "memory", 1536, "memory in MiB")
+	set.StringArrayVar(&f.command.Env, "env", nil, "NAME=value to set inside")
+	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
+	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")
+	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 10m, none for a shell)")
+	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
+	return cmd
+}
+
+func vmShellCommand(f *vmFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:     "shell",
+		Short:   "Open a shell inside; the machine ends with it",
+		Example: "  lab vm shell --vfs 4",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := f.command
+			c.Args, c.Interactive = []string{"bash", "-l"}, true
+			return f.run(cmd, c)
+		},
+	}
+}
+
+func vmRunCommand(f *vmFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run -- COMMAND [ARGUMENT...]",
+		Short: "Run a command inside and exit with its status",
+		Example: `  lab vm run --vfs 4 -- netdra facts
+  lab vm run --share . -- bash -c 'dmesg > /share/dmesg.txt'`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := f.command
+			c.Args = args
+			return f.run(cmd, c)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func vmTestCommand(f *vmFlags) *cobra.Command {
+	var run string
+	cmd := &cobra.Command{
+		Use:   "test PACKAGE",
+		Short: "Build the tests of a Go package, run them inside, and exit with their status",
+		Long: `test builds the package's tests without cgo, and runs the binary inside. It fails also when no test has passed because all
+were skipped.`,
+		Example: `  lab vm test ./e2e/sriov
+  lab vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.test(cmd, args[0], run)
+		},
+	}
+	cmd.Flags().StringVar(&run, "run", "", "run only tests that match, as with go test")
+	return cmd
+}
+
+// run prepares, boots, and returns an exitError if the command failed.
+func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
+	ctx := cmd.Context()
+	image, err := vm.Prepare(ctx, vm.Options{CacheDir: f.where.cache, Mirror: f.mirror, Progress: cmd.ErrOrStderr()})
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "lab-vm-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // a leftover in the folder for temporary files
+	if err := f.equip(ctx, &c, tmp); err != nil {
+		return err
+	}
+	if c.Output == nil {
+		c.Output = cmd.OutOrStdout()
+	}
+	result, err := image.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "vm: booted in %.1f s, command took %.1f s, exit status %d\n",
+		result.Boot.Seconds(), result.Command.Seconds(), result.ExitCode); err != nil {
+		return err
+	}
+	if result.ExitCode != 0 {
+		return exitError(result.ExitCode)
+	}
+	return nil
+}
+
+// exitError is the status of a command that has said itself what is wrong.
+type exitError int
+
+// Error implements error.
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// equip builds what a machine has of the project.
+func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
+	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	commands, doubles := filepath.Join(tmp, "commands"), filepath.Join(tmp, "doubles")
+	if err := errors.Join(os.Mkdir(commands, 0o755), os.Mkdir(doubles, 0o755)); err != nil {
+		return err
+	}
+	const module = "github.com/dra-networking/dra-network-driver/"
+	if err := vm.Build(ctx, commands, module+"cmd/netdra"); err != nil {
+		return err
+	}
+	if err := vm.Build(ctx, doubles, module+"e2e/cmd/sriov", module+"e2e/cmd/bond"); err != nil {
+		return err
+	}
+	folders := map[string]string{commands: commandsDir, doubles: doublesDir, binaries.CNIDir: pluginsDir}
+	if extra := os.Getenv("EXTRA_CNI_DIR"); extra != "" {
+		folders[extra] = extraDir
+	}
+	for outside, inside := range c.Folders {
+		folders[outside] = inside
+	}
+	c.Folders = folders
+	c.Env = append([]string{
+		"PATH=" + commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "CNI_PATH=" + cniPath, "CNI_PLUGIN_DIR=" + pluginsDir,
+	}, c.Env...)
+	return nil
+}
+
+// test runs the tests of a package.
+func (f *vmFlags) test(cmd *cobra.Command, testedPackage, run string) error {
+	dir, err := os.MkdirTemp("", "lab-vm-test-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
+	name := path.Base(testedPackage) + ".test"
+	if err := vm.BuildTest(cmd.Context(), filepath.Join(dir, name), testedPackage); err != nil {
+		return err
+	}
+	c := f.command
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Minute)
+	limit := c.Timeout - 30*time.Second // tests that hang say where, before the machine is ended
+	c.Args = []string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String(), "-test.run=" + run}
+	c.Folders = map[string]string{dir: testsDir}
+	seen := &testOutput{to: cmd.OutOrStdout()}
+	c.Output = seen
+	if err := f.run(cmd, c); err != nil {
+		return err
+	}
+	if err := seen.check(); err != nil {
+		return fmt.Errorf("%s: %w", testedPackage, err)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+)
+
+// del is DEL. It goes by the record of ADD, not by its configuration.
+func (p *plugin) del(args *skel.CmdArgs) error {
+	r, err := p.load(args)
+	if err != nil || r == nil {
+		return err
+	}
+	c, err := parse(r.Stdin)
+	if err != nil {
+		return err
+	}
+	if c.IPAM.Type != "" {
+		if err := ipam.ExecDel(c.IPAM.Type, args.StdinData); err != nil {
+			return fmt.Errorf("cannot give addresses back to %s: %w", c.IPAM.Type, err)
+		}
+	}
+	if args.Netns == "" {
+		return os.Remove(p.recordPath(args))
+	}
+	pod, err := ns.GetNS(args.Netns)
+	var gone ns.NSPathNotExistErr
+	if err != nil && !errors.As(err, &gone) {
+		return fmt.Errorf("cannot open the namespace %q: %w", args.Netns, err)
+	}
+	if err == nil {
+		defer func() { _ = pod.Close() }() // was only read
+		if err := leave(r, args.IfName, pod); err != nil {
+			return err
+		}
+	}
+	f, err := p.find(c.DeviceID)
+	if err != nil {
+		return err
+	}
+	if err := f.reset(c, r.Settings); err != nil {
+		return err
+	}
+	if pod != nil {
+		if err := p.release(c.DeviceID); err != nil {
+			return err
+		}
+	}
+	return os.Remove(p.recordPath(args))
+}
+
+// leave moves the link back to the host, with the name and address that it had there.
+func leave(r *record, name string, pod ns.NetNS) error {
+	host, err := ns.GetCurrentNS()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = host.Close() }() // was only read
+	err = pod.Do(func(ns.NetNS) error {
+		link, err := netlinksafe.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(link); err != nil {
+			return err
+		}
+		return pass(link, r.Link, host, func(moved netlink.Link) error { return setAddress(moved, r.MAC) })
+	})
+	if err != nil {
+		return fmt.Errorf("cannot take %s out of the pod: %w", name, err)
+	}
+	return nil
+}

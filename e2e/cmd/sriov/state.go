@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/plugins/pkg/ns"
+)
+
+// plugin knows where things are.
+type plugin struct {
+	state string // folder of records
+	pci   string // of sysfs
+}
+
+// record is what DEL must know.
+type record struct {
+	Stdin    json.RawMessage // the configuration: decoded, parts of it could not be encoded again
+	Settings settings        // before ADD
+	Link     string          // the name on the host; empty for functions without a link
+	MAC      string          // the link's own
+}
+
+func (p *plugin) recordPath(args *skel.CmdArgs) string {
+	return filepath.Join(p.state, args.ContainerID+"-"+args.IfName)
+}
+
+func (p *plugin) save(args *skel.CmdArgs, r *record) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(p.state, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(p.recordPath(args), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep what DEL must know: %w", err)
+	}
+	return nil
+}
+
+// load returns nil where there is no record.
+func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
+	data, err := os.ReadFile(p.recordPath(args))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the record of ADD: %w", err)
+	}
+	return r, nil
+}
+
+func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
+
+// claim notes which namespace has the function. It fails while another namespace that has it exists.
+func (p *plugin) claim(address, namespace string) error {
+	path := p.claimPath(address)
+	if holder, err := os.ReadFile(path); err == nil && ns.IsNSorErr(string(holder)) == nil {
+		return fmt.Errorf("pci address %s is already allocated: to %s", address, holder)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(namespace), 0o600)
+}
+
+func (p *plugin) release(address string) error {
+	if err := os.Remove(p.claimPath(address)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

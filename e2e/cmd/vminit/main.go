@@ -1,0 +1,19 @@
+// Command vminit is the first process of the machines that e2e/vm boots. It is of no use anywhere else.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "vminit is the first process of a machine: use \"lab vm\"")
+		os.Exit(2)
+	}
+	if err := guest.Run(); err != nil {
+		fmt.Println("vminit:", err)
+	}
+}

@@ -1,0 +1,299 @@
+package sriov
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+)
+
+// steps of one device with an address.
+func one(cniType, settings string, host int) string {
+	return fmt.Sprintf(`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType, settings, host)
+}
+
+// The link is found by its PCI address, whatever it is called.
+func TestHostDeviceByPCIAddress(t *testing.T) {
+	b := newBench(t, 2)
+	d := newDriver(b)
+	before := b.card()
+	left := d.attach("left", "host-device", one("host-device", "", 1), function{"nic", pf0, 0})
+	right := d.attach("right", "host-device", one("host-device", "", 2), function{"nic", pf1, 1})
+	left.reaches(right, "10.9.0.2")
+	left.detach()
+	right.detach()
+	b.expect(before)
+}
+
+// What the sriov plugin sets through the physical functions is what traffic obeys, and is set back in the end.
+func TestSRIOVSettingsAreEnforced(t *testing.T) {
+	b := newBench(t, 3)
+	d := newDriver(b)
+	before := b.card()
+	const settings = `vlan: %d, vlanQoS: 3, spoofchk: "on", trust: "on", max_tx_rate: 200,`
+	a := d.attach("a", "sriov", one("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
+	same := d.attach("same", "sriov", one("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
+	other := d.attach("other", "sriov", one("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3), function{"nic", pf1, 1})
+	none := d.attach("none", "sriov", one("sriov", "", 4), function{"nic", pf0, 1})
+	for _, want := range []struct {
+		pf    string
+		index int
+		text  string
+	}{
+		{pf0, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"}, {pf1, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"},
+		{pf1, 1, "vlan 200 qos 3 spoofchk true trust true rate 200"}, {pf0, 1, "vlan 0 qos 0 spoofchk true trust false rate 0"},
+	} {
+		if have := b.settings(want.pf, want.index); have != want.text {
+			t.Errorf("virtual function %d of %s has %q, want %q", want.index, want.pf, have, want.text)
+		}
+	}
+	if mac := b.info(pf1, 1).Mac.String(); mac != "02:00:00:00:00:0c" {
+		t.Errorf("the address that was set is %s", mac)
+	}
+	t.Logf("within a VLAN: %s", a.reaches(same, "10.9.0.2"))
+	a.isolated(other, "10.9.0.3")
+	a.isolated(none, "10.9.0.4")
+	b.must(netlink.LinkSetVfVlan(b.link(pf1), 1, 100)) // to see that it was the VLAN that kept them apart
+	a.reaches(other, "10.9.0.3")
+	b.must(netlink.LinkSetVfVlan(b.link(pf1), 1, 200))
+	for _, p := range []*pod{a, same, other, none} {
+		p.detach()
+	}
+	b.expect(before)
+	b.empty()
+}
+
+func TestSpoofCheck(t *testing.T) {
+	b := newBench(t, 2)
+	d := newDriver(b)
+	before := b.card()
+	honest := d.attach("honest", "sriov", one("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
+	free := d.attach("free", "sriov", one("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
+	witness := d.attach("witness", "sriov", one("sriov", "", 3), function{"nic", pf1, 0})
+	honest.reaches(witness, "10.9.0.3")
+	free.reaches(witness, "10.9.0.3")
+	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
+		t.Errorf("no frame from another's address came through from the function that may send them: %v", err)
+	}
+	cheated, err := forged(honest, witness, "net1")
+	b.must(err)
+	for _, p := range []*pod{honest, free, witness} {
+		p.detach()
+	}
+	b.expect(before)
+	b.empty()
+	if cheated {
+		t.Skip("this card takes the setting and does not obey it, as QEMU's: a frame from another's address came through")
+	}
+}
+
+const bondOfTwo = `
+- {name: left, type: sriov, config: {trust: "on", spoofchk: "off"}}
+- {name: right, type: sriov, config: {trust: "on", spoofchk: "off"}}
+- name: both
+  type: bond
+  dependOn: [left, right]
+  ifName: bond0
+  config:
+    linksInContainer: true
+    links: [{name: "{{ left.interfaceName }}"}, {name: "{{ right.interfaceName }}"}]
+    mode: active-backup
+    miimon: "100"
+    failOverMac: 1
+- {name: red, type: vlan, dependOn: [both], ifName: red, config: {master: "{{ both.interfaceName }}", linkInContainer: true, vlanId: 5, ipam: {type: static, addresses: [{address: 10.5.0.%[1]d/24}]}}}
+- {name: blue, type: vlan, dependOn: [both], ifName: blue, config: {master: "{{ both.interfaceName }}", linkInContainer: true, vlanId: 6, ipam: {type: static, addresses: [{address: 10.6.0.%[1]d/24}]}}}
+- {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
+`
+
+// The published design's main case: two functions of two cards, bonded, with VLANs on top. Traffic goes on when one card
+// loses its link.
+func TestBondSurvivesTheLossOfACard(t *testing.T) {
+	b := newBench(t, 2)
+	d := newDriver(b)
+	before := b.card()
+	var pods []*pod
+	for i := range 2 {
+		pods = append(pods, d.attach(fmt.Sprintf("bond%d", i), "sriov", fmt.Sprintf(bondOfTwo, i+1),
+			function{"left", pf0, i}, function{"right", pf1, i}))
+	}
+	want := []string{
+		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true", "net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
+	}
+	for _, p := range pods {
+		if diff := cmp.Diff(want, p.links()); diff != "" {
+			t.Errorf("links of %s (-want +have):\n%s", p.path, diff)
+		}
+	}
+	talk := func(when string) {
+		t.Helper()
+		t.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], "10.5.0.2"), pods[0].reaches(pods[1], "10.6.0.2"))
+	}
+	talk("both cards")
+	for _, lost := range []string{pf0, pf1} {
+		active := pods[0].active()
+		b.must(netlink.LinkSetDown(b.link(lost)))
+		talk("without " + lost)
+		t.Logf("active was %s, is %s", active, pods[0].active())
+		b.must(netlink.LinkSetUp(b.link(lost)))
+		talk("with both again")
+	}
+	for _, p := range pods {
+		p.detach()
+	}
+	b.expect(before)
+	b.empty()
+}
+
+// The bond and its VLANs go with the namespace. Its members, to which it has given its own address, stay.
+func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
+	b := newBench(t, 1)
+	d := newDriver(b)
+	before := b.card()
+	steps := strings.Replace(fmt.Sprintf(bondOfTwo, 1), "failOverMac: 1", "failOverMac: 0", 1)
+	p := d.attach("bond", "sriov", steps, function{"left", pf0, 0}, function{"right", pf1, 0})
+	p.destroy()
+	b.eventually("links that the kernel has put on the host", func() error {
+		for _, pf := range []string{pf0, pf1} {
+			if _, err := linkOf(b.vf(pf, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if left, right := b.link(b.vf(pf0, 0)).Attrs().Name, b.link(b.vf(pf1, 0)).Attrs().Name; left != "net1" || right != "net2" {
+		t.Errorf("the members are on the host as %s and %s: they should have the pod's names", left, right)
+	}
+	b.eventually("DEL that succeeds", p.del)
+	if left := d.executor.Leftovers(); len(left) > 0 {
+		t.Errorf("given up: %s", text(left))
+	}
+	b.expect(before)
+}
+
+// Functions of one card share the way on which their drivers talk to it.
+func TestManyAtOnce(t *testing.T) {
+	b := newBench(t, 4)
+	d := newDriver(b)
+	before := b.card()
+	var pods []*pod
+	for i := range 8 {
+		pf := []string{pf0, pf1}[i%2]
+		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", one("sriov", `vlan: 100, trust: "on",`, i+1), function{"nic", pf, i / 2}))
+	}
+	all := func(do func(*pod) error) {
+		t.Helper()
+		var group errgroup.Group
+		for _, p := range pods {
+			group.Go(func() error { return do(p) })
+		}
+		b.must(group.Wait())
+	}
+	all((*pod).add)
+	for i, p := range pods[1:] {
+		pods[0].reaches(p, fmt.Sprintf("10.9.0.%d", i+2))
+	}
+	all((*pod).del)
+	b.expect(before)
+	b.empty()
+}
+
+// active is the name of the link that carries the bond's traffic.
+func (p *pod) active() (name string) {
+	p.Helper()
+	p.inside(func(handle *netlink.Handle) error {
+		link, err := handle.LinkByName("bond0")
+		if err != nil {
+			return err
+		}
+		bond, ok := link.(*netlink.Bond)
+		if !ok || bond.ActiveSlave <= 0 {
+			name = "none"
+			return nil
+		}
+		member, err := handle.LinkByIndex(bond.ActiveSlave)
+		if err == nil {
+			name = member.Attrs().Name
+		}
+		return err
+	})
+	return name
+}
+
+// soil leaves a function as the worst of tenants, and an administrator in a hurry, would.
+func (p *pod) soil(pf string, index int) {
+	p.Helper()
+	link := p.link(pf)
+	p.must(netlink.LinkSetVfVlan(link, index, 77))
+	p.must(netlink.LinkSetVfTrust(link, index, true))
+	p.must(netlink.LinkSetVfSpoofchk(link, index, false))
+	p.must(netlink.LinkSetVfTxRate(link, index, 300))
+	p.must(netlink.LinkSetVfHardwareAddr(link, index, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}))
+	p.change("net1",
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetDown(l) },
+		func(h *netlink.Handle, l netlink.Link) error {
+			return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 0x77})
+		},
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, 9000) },
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetAlias(l, "mine") },
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkAddAltName(l, "also-mine") },
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetName(l, "mine") },
+	)
+}
+
+// However a function is left, and whether or not its plugin's DEL can do anything for it, the next tenant gets it as new.
+func TestDirtyFunctionComesHomeClean(t *testing.T) {
+	for _, cniType := range []string{"host-device", "sriov"} {
+		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {}, "namespace destroyed": (*pod).destroy} {
+			t.Run(cniType+" "+name, func(t *testing.T) {
+				b := newBench(t, 1)
+				d := newDriver(b)
+				before := b.card()
+				p := d.attach(cniType[:4]+name[:3], cniType, one(cniType, "", 1), function{"nic", pf0, 0})
+				p.soil(pf0, 0)
+				end(p)
+				b.eventually("DEL that succeeds", p.del)
+				if left := d.executor.Leftovers(); len(left) > 0 {
+					t.Errorf("given up: %s", text(left))
+				}
+				b.expect(before)
+			})
+		}
+	}
+}
+
+// A tenant that has changed its own address does not take that right from the next: the igb driver refuses it to functions whose
+// address was set for them.
+func TestNextTenantMayChangeItsAddress(t *testing.T) {
+	b := newBench(t, 1)
+	d := newDriver(b)
+	before := b.card()
+	for i := range 2 {
+		p := d.attach(fmt.Sprintf("own%d", i), "host-device", one("host-device", "", 1), function{"nic", pf0, 0})
+		p.change("net1", func(h *netlink.Handle, l netlink.Link) error {
+			return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, byte(i)})
+		})
+		p.detach()
+		b.expect(before)
+	}
+}
+
+// A chain is about links: a function that has none, because a userspace driver has it, is refused. The plugin's own DEL fails
+// as long as the pod lives, and still nothing stays of what it has set.
+func TestFunctionWithoutLinkIsRefused(t *testing.T) {
+	b := newBench(t, 1)
+	d := newDriver(b)
+	b.bind(b.vf(pf0, 0), "vfio-pci")
+	before := b.card()
+	p := d.pod("vfio", "sriov", `[{name: nic, type: sriov, config: {vlan: 77, trust: "on"}}]`, function{"nic", pf0, 0})
+	err := p.add()
+	if err == nil || !strings.Contains(err.Error(), `the pod has no interface "net1"`) {
+		t.Errorf("ADD: %v", err)
+	}
+	p.destroy()
+	p.detach()
+	b.expect(before)
+}

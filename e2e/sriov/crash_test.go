@@ -1,0 +1,168 @@
+package sriov
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// workerVariable holds the orders of a driver process.
+const workerVariable = "SRIOV_WORKER"
+
+// orders are what a driver process shall do on the journal: attach a function, or undo what an earlier process left.
+type orders struct {
+	Journal string
+	Dirs    []string
+	VF      string // PCI address; empty to undo
+	Pod     string // path of its namespace
+}
+
+func work() int {
+	var o orders
+	err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &o)
+	if err == nil {
+		err = o.run(context.Background())
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func (o *orders) run(ctx context.Context) error {
+	d, err := openDriver(o.Journal, o.Dirs)
+	if err != nil {
+		return err
+	}
+	if o.VF != "" {
+		root, err := device("nic", o.VF, "sriov")
+		if err != nil {
+			return err
+		}
+		plan, err := d.plan("crash", `[{name: nic, type: sriov, config: {vlan: 77, trust: "on"}}]`, root)
+		if err != nil {
+			return err
+		}
+		return d.executor.Add(ctx, attachment("crash", plan), o.Pod, "node")
+	}
+	if err := (cnichain.PluginExec{Lock: o.Journal + ".cni"}).AwaitEarlier(ctx, patience); err != nil {
+		return err
+	}
+	if len(d.left) != 1 {
+		return fmt.Errorf("the journal has %d attachments, want one", len(d.left))
+	}
+	for _, left := range d.left {
+		err = errors.Join(err, d.executor.Del(ctx, left))
+	}
+	return err
+}
+
+func (o orders) process() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), workerVariable+"="+text(o))
+	return cmd
+}
+
+// dieInTheMiddle is the sriov plugin up to where the function is in a namespace that only this process knows, with settings
+// made, another address and another name. Then the driver and the plugin are killed.
+func dieInTheMiddle() error {
+	var config struct{ DeviceID string }
+	data, err := io.ReadAll(os.Stdin)
+	if err == nil {
+		err = json.Unmarshal(data, &config)
+	}
+	if err != nil {
+		return err
+	}
+	link, err := linkOf(config.DeviceID)
+	if err != nil {
+		return err
+	}
+	pf, err := linkOf(pf0)
+	if err != nil {
+		return err
+	}
+	between, err := ns.TempNetNS()
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		netlink.LinkSetVfVlan(pf, 0, 77), netlink.LinkSetVfTrust(pf, 0, true),
+		netlink.LinkSetDown(link), netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x99}),
+		netlink.LinkSetNsFd(link, int(between.Fd())),
+		between.Do(func(ns.NetNS) error { return netlink.LinkSetName(link, os.Getenv("CNI_IFNAME")) }),
+	)
+	if err != nil {
+		return err
+	}
+	_ = unix.Kill(os.Getppid(), unix.SIGKILL)
+	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	select {}
+}
+
+// otherPlugin is beside a plugin that is this binary, and does what that one can't.
+const otherPlugin = "other"
+
+// plug is this binary as a CNI plugin: one that dies in ADD.
+func plug() int {
+	if os.Getenv("CNI_COMMAND") == "ADD" {
+		fmt.Fprintln(os.Stderr, dieInTheMiddle())
+		return 1
+	}
+	err := unix.Exec(filepath.Join(filepath.Dir(os.Args[0]), otherPlugin), os.Args, os.Environ())
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// A driver that is killed while its plugin has the function in no namespace of anybody leaves it to the kernel, which puts
+// it on the host under the pod's name. The next driver finds it and gives it back all that it had.
+func TestKilledInTheMiddleOfAMove(t *testing.T) {
+	b := newBench(t, 1)
+	before := b.card()
+	deadly := t.TempDir()
+	self, err := os.Executable()
+	b.must(err)
+	b.must(os.Symlink(self, filepath.Join(deadly, "sriov")))
+	other, err := (cnichain.PluginExec{}).FindInPath("sriov", cniDirs())
+	b.must(err)
+	b.must(os.Symlink(other, filepath.Join(deadly, otherPlugin)))
+	o := orders{Journal: filepath.Join(t.TempDir(), "journal.db"), Dirs: append([]string{deadly}, cniDirs()...), VF: b.vf(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
+	t.Cleanup(func() { _ = cnichain.LinuxHost{}.Unpin("/run/netns/dra-crash") })
+	output, err := o.process().CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Success() || exit.ExitCode() != -1 {
+		t.Fatalf("the driver was not killed: %v: %s", err, output)
+	}
+	b.eventually("function that the kernel has put on the host", func() error {
+		links, err := os.ReadDir(sysPCI(o.VF, "net"))
+		if err == nil && len(links) == 0 {
+			err = errStill
+		}
+		return err
+	})
+	if after := b.card(); after[0] == before[0] {
+		t.Fatal("the plugin has changed nothing: there is nothing to recover")
+	}
+	o.VF = ""
+	output, err = o.process().CombinedOutput()
+	if err != nil {
+		t.Fatalf("the next driver: %v: %s", err, output)
+	}
+	b.expect(before)
+	b.empty()
+}

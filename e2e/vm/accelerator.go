@@ -1,0 +1,46 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probeTime is plenty for a machine that boots at all with KVM.
+const probeTime = 20 * time.Second
+
+// chooseAccelerator takes KVM where a machine boots with it. A /dev/kvm says little: on machines that are virtual
+// themselves it may not run this kernel. What was found is kept in the cache until this machine boots again.
+func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
+	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
+		return emulation, nil //nolint:nilerr // then it is not there, or for others
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("cannot tell one boot of this machine from another: %w", err)
+	}
+	file := i.dir + ".accelerator"
+	note := strings.TrimSpace(string(boot)) + " "
+	if data, err := os.ReadFile(file); err == nil {
+		if known, ok := strings.CutPrefix(string(data), note); ok {
+			return known, nil
+		}
+	}
+	found := kvm
+	if _, err := i.run(ctx, Command{Timeout: probeTime}, kvm); err != nil {
+		found = emulation
+	}
+	if err := context.Cause(ctx); err != nil {
+		return "", err
+	}
+	i.say("machines run with %s, kept in %s", found, filepath.Base(file))
+	if err := os.WriteFile(file, []byte(note+found), 0o644); err != nil {
+		return "", fmt.Errorf("cannot keep how machines run: %w", err)
+	}
+	return found, nil
+}

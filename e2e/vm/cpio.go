@@ -1,0 +1,54 @@
+package vm
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are relative
+// to the root, and folders come before what is in them.
+type cpioWriter struct {
+	to  io.Writer
+	ino int
+	err error
+}
+
+const (
+	cpioFolder = 0o040000
+	cpioFile   = 0o100000
+)
+
+// folder adds a folder.
+func (w *cpioWriter) folder(name string) { w.entry(name, cpioFolder|0o755, nil) }
+
+// file adds a file.
+func (w *cpioWriter) file(name string, mode fs.FileMode, data []byte) {
+	w.entry(name, cpioFile|int(mode.Perm()), data)
+}
+
+// finish ends the archive and returns the first error.
+func (w *cpioWriter) finish() error {
+	w.entry("TRAILER!!!", 0, nil)
+	return w.err
+}
+
+// entry writes the header of 13 hexadecimal numbers, the name and the data; the latter two are filled up to four bytes.
+func (w *cpioWriter) entry(name string, mode int, data []byte) {
+	w.ino++
+	header := "070701"
+	for _, number := range []int{w.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0} {
+		header += fmt.Sprintf("%08X", number)
+	}
+	header += name + "\x00"
+	w.write([]byte(header))
+	w.write(make([]byte, -len(header)&3))
+	w.write(data)
+	w.write(make([]byte, -len(data)&3))
+}
+
+func (w *cpioWriter) write(data []byte) {
+	if w.err == nil {
+		_, w.err = w.to.Write(data)
+	}
+}

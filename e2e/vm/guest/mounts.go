@@ -1,0 +1,138 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount is one mount; its folder is made.
+type mount struct {
+	source, path, kind, options string
+	flags                       uintptr
+}
+
+func mountAll(mounts []mount) error {
+	for _, m := range mounts {
+		if err := os.MkdirAll(m.path, 0o755); err != nil {
+			return fmt.Errorf("cannot make %s: %w", m.path, err)
+		}
+		if err := unix.Mount(m.source, m.path, m.kind, m.flags, m.options); err != nil {
+			return fmt.Errorf("cannot mount %s %s on %s: %w", m.kind, m.source, m.path, err)
+		}
+	}
+	return nil
+}
+
+// shared is a folder of the host. What is read-only never changes, so the machine may remember it; of what is written to,
+// both sides see at once what the other did.
+func shared(f Folder) mount {
+	m := mount{source: f.Tag, path: f.Path, kind: "9p", options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
+	if f.Writable {
+		m.options, m.flags = "trans=virtio,version=9p2000.L,msize=524288,cache=none", 0
+	}
+	return m
+}
+
+// furnish turns the initial file system into the real one: the unpacked packages, with a memory file system above.
+func furnish() error {
+	const root = "/machine"
+	err := mountAll([]mount{
+		{source: "dev", path: "/dev", kind: "devtmpfs"},
+		{source: "proc", path: "/proc", kind: "proc"},
+	})
+	if err != nil {
+		return err
+	}
+	if err := loadEarlyModules(); err != nil {
+		return err
+	}
+	err = mountAll([]mount{
+		shared(Folder{Tag: RootTag, Path: "/lower"}),
+		{source: "tmpfs", path: "/upper", kind: "tmpfs", options: "mode=755"},
+	})
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"/upper/files", "/upper/work"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	err = mountAll([]mount{
+		{source: "overlay", path: root, kind: "overlay", options: "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work"},
+		{source: "/dev", path: root + "/dev", flags: unix.MS_MOVE},
+		{source: "/proc", path: root + "/proc", flags: unix.MS_MOVE},
+	})
+	if err != nil {
+		return err
+	}
+	if err := enter(root); err != nil {
+		return fmt.Errorf("cannot make %s the root: %w", root, err)
+	}
+	return mountAll([]mount{
+		{source: "sys", path: "/sys", kind: "sysfs"},
+		{source: "cgroup2", path: "/sys/fs/cgroup", kind: "cgroup2"},
+		{source: "devpts", path: "/dev/pts", kind: "devpts"},
+		{source: "tmpfs", path: "/dev/shm", kind: "tmpfs"},
+		{source: "tmpfs", path: "/run", kind: "tmpfs", options: "mode=755"},
+		{source: "tmpfs", path: "/tmp", kind: "tmpfs"},
+		// Its files must be no overlay's, in which containers could not have overlays of their own.
+		{source: "tmpfs", path: "/var/lib", kind: "tmpfs", options: "mode=755"},
+	})
+}
+
+// enter is what switch_root does: the initial file system can't be unmounted, so the new root goes on top of it.
+func enter(root string) error {
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return os.Chdir("/")
+}
+
+func loadEarlyModules() error {
+	modules, err := os.ReadDir(EarlyModules)
+	if err != nil {
+		return err
+	}
+	for _, module := range modules { // sorted by name
+		file, err := os.Open(filepath.Join(EarlyModules, module.Name()))
+		if err != nil {
+			return err
+		}
+		err = unix.FinitModule(int(file.Fd()), "", 0)
+		_ = file.Close() // was only read
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("cannot load kernel module %s: %w", module.Name(), err)
+		}
+	}
+	return nil
+}
+
+// smallFiles are those that programs expect in /etc.
+func smallFiles() error {
+	for path, text := range map[string]string{
+		"/etc/hostname":   "vm\n",
+		"/etc/hosts":      "127.0.0.1 localhost vm\n::1 localhost\n",
+		"/etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+		"/etc/passwd":     "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+		"/etc/group":      "root:x:0:\nnogroup:x:65534:\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll("/root", 0o700)
+}

@@ -1,0 +1,44 @@
+package guest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+)
+
+// makeVFs gives every physical function its virtual ones. The driver makes them only of a function whose link is up.
+func makeVFs(count int) error {
+	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
+	if err != nil {
+		return err
+	}
+	for _, file := range functions {
+		links, err := os.ReadDir(filepath.Join(filepath.Dir(file), "net"))
+		if err != nil {
+			continue // it is of no network card
+		}
+		for _, link := range links {
+			if err := setUp(link.Name()); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(file, []byte(strconv.Itoa(count)), 0); err != nil {
+			return fmt.Errorf("cannot make %d virtual functions of %s: %w", count, filepath.Dir(file), err)
+		}
+	}
+	return nil
+}
+
+func setUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set link %s up: %w", name, err)
+	}
+	return nil
+}

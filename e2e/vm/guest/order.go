@@ -1,0 +1,67 @@
+// Package guest is the first process of a machine of package vm: it makes the machine ready, runs one command and
+// switches the machine off. It also holds what the two sides tell each other.
+//
+// The rule of this package: what it needs from outside is in the [Order], what it has to say in the [Outcome].
+package guest
+
+// How things are called outside and inside.
+const (
+	// RootTag is the name of the shared folder with the root file system.
+	RootTag = "root"
+	// ControlTag is the name of the shared folder with OrderFile and OutcomeFile.
+	ControlTag = "control"
+	// OrderFile has the Order.
+	OrderFile = "order.json"
+	// OutcomeFile has the Outcome.
+	OutcomeFile = "outcome.json"
+	// EarlyModules is the folder of the initial file system with the kernel modules that are needed to mount the root. They
+	// are loaded in the order of their names.
+	EarlyModules = "/modules"
+	// Terminal is the serial line that the command's input and output are connected to.
+	Terminal = "/dev/ttyS1"
+	// Variable is the environment variable that commands find set inside.
+	Variable = "DRA_NETWORK_VM"
+)
+
+// Order is what the machine shall do.
+type Order struct {
+	// Args is the command; empty for none, which is a success.
+	Args []string `json:"args"`
+	// Env are further environment variables, as NAME=value.
+	Env []string `json:"env,omitempty"`
+	// Dir is the command's working directory; empty means /.
+	Dir string `json:"dir,omitempty"`
+	// Modules are kernel modules to load before.
+	Modules []string `json:"modules,omitempty"`
+	// VFs is how many virtual functions each physical function gets before.
+	VFs int `json:"vfs,omitempty"`
+	// Folders are mounted before.
+	Folders []Folder `json:"folders,omitempty"`
+	// Window is the size of the terminal of an interactive command; nil for commands that get no input.
+	Window *Window `json:"window,omitempty"`
+}
+
+// Folder is a folder of the host.
+type Folder struct {
+	// Tag is its name on the host's side.
+	Tag string `json:"tag"`
+	// Path is where it is mounted inside.
+	Path     string `json:"path"`
+	Writable bool   `json:"writable,omitempty"`
+}
+
+// Window is the size of a terminal in characters.
+type Window struct {
+	Rows, Columns uint16
+}
+
+// Outcome is what came of an order.
+type Outcome struct {
+	// ExitCode is the command's; 128 and the signal if one ended it.
+	ExitCode int `json:"exitCode"`
+	// Problem says why the command was not run; empty if it was.
+	Problem string `json:"problem,omitempty"`
+	// ReadySeconds and EndSeconds are the uptimes of the machine when the command began and ended.
+	ReadySeconds float64 `json:"readySeconds"`
+	EndSeconds   float64 `json:"endSeconds"`
+}

@@ -1,0 +1,45 @@
+package vm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Offsets of the x86 boot protocol's setup header (Documentation/arch/x86/boot.rst of the kernel).
+const (
+	offsetSetupSectors  = 0x1f1
+	offsetMagic         = 0x202 // "HdrS"
+	offsetPayload       = 0x248 // from the end of the setup code
+	offsetPayloadLength = 0x24c
+	endOfHeader         = 0x250
+	sector              = 512
+)
+
+// unpackKernel takes the kernel proper out of a bzImage, whose own unpacking takes an emulated processor seconds.
+func unpackKernel(image []byte) ([]byte, error) {
+	if len(image) < endOfHeader || string(image[offsetMagic:offsetMagic+4]) != "HdrS" {
+		return nil, errors.New("it is no x86 kernel image")
+	}
+	number := func(offset int) uint64 { return uint64(binary.LittleEndian.Uint32(image[offset:])) }
+	begin := (uint64(image[offsetSetupSectors])+1)*sector + number(offsetPayload)
+	end := begin + number(offsetPayloadLength)
+	if end > uint64(len(image)) || end < begin+4 {
+		return nil, fmt.Errorf("its kernel should be at %d to %d of %d bytes", begin, end, len(image))
+	}
+	payload := image[begin : end-4] // the last four are the length, which is not zstd's
+	decoder, err := zstd.NewReader(bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	defer decoder.Close()
+	kernel, err := io.ReadAll(decoder)
+	if err != nil {
+		return nil, fmt.Errorf("cannot decompress the kernel in it, which must be zstd: %w", err)
+	}
+	return kernel, nil
+}

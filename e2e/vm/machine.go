@@ -1,0 +1,90 @@
+package vm
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+)
+
+// Where QEMU and what it needs are in the unpacked packages.
+const (
+	loader    = "usr/lib64/ld-linux-x86-64.so.2"
+	libraries = "usr/lib/x86_64-linux-gnu"
+	qemu      = "usr/bin/qemu-system-x86_64"
+)
+
+// Accelerators of QEMU. Emulation on several threads gains nothing and is less stable.
+const (
+	kvm       = "kvm"
+	emulation = "tcg,thread=single,tb-size=512"
+)
+
+// machine is what QEMU is told; see arguments.
+type machine struct {
+	imageDir, runDir string
+	accelerator      string
+	pfs              int
+	memory           int // MiB
+	folders          []hostFolder
+}
+
+// hostFolder is a folder of the host that the machine sees by its tag.
+type hostFolder struct {
+	tag, path string
+	writable  bool
+}
+
+// numaNodes is how many there are. Physical functions alternate between them, each on a PCIe root of its own.
+const numaNodes = 2
+
+// arguments are QEMU's command line, without the program. The machine has two serial lines: the kernel's console, in the
+// file console.log, and the command's terminal, which is QEMU's own standard input and output.
+func (m *machine) arguments() []string {
+	root := filepath.Join(m.imageDir, "root")
+	processor := "max"
+	if m.accelerator == kvm {
+		processor = "host"
+	}
+	args := []string{
+		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
+		"-accel", m.accelerator, "-cpu", processor, "-smp", "1", "-m", fmt.Sprint(m.memory / numaNodes * numaNodes),
+		"-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", filepath.Join(m.imageDir, "vmlinux"), "-initrd", filepath.Join(m.runDir, "initrd"),
+		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr tsc=reliable no_timer_check intel_iommu=on iommu=pt",
+		"-device", "intel-iommu,intremap=off,caching-mode=on", "-device", "virtio-rng-pci",
+		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off", "-serial", "chardev:terminal",
+	}
+	folders := append([]hostFolder{{tag: guest.RootTag, path: root}, {tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
+	for _, folder := range folders {
+		access := ",readonly=on"
+		if folder.writable {
+			access = ""
+		}
+		args = append(args, "-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none%s", folder.tag, folder.path, access),
+			"-device", fmt.Sprintf("virtio-9p-pci,fsdev=%s,mount_tag=%s", folder.tag, folder.tag))
+	}
+	return append(args, m.hardware()...)
+}
+
+// hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU.
+func (m *machine) hardware() []string {
+	var args []string
+	for node := range numaNodes {
+		processors := ""
+		if node == 0 {
+			processors = ",cpus=0"
+		}
+		args = append(args,
+			"-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", node, m.memory/numaNodes),
+			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=memory%d%s", node, node, processors),
+			"-device", fmt.Sprintf("pxb-pcie,id=root%d,bus_nr=%d,bus=pcie.0,addr=%#x,numa_node=%d", node, (node+1)*0x40, node+8, node))
+	}
+	for i := range m.pfs {
+		args = append(args,
+			"-netdev", fmt.Sprintf("hubport,id=segment%d,hubid=0", i),
+			"-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d,bus=root%d,addr=%d.0", i, i+1, i+1, i%numaNodes, i/numaNodes),
+			"-device", fmt.Sprintf("igb,id=pf%d,bus=port%d,netdev=segment%d,mac=52:54:00:aa:%02x:00,romfile=", i, i, i, i))
+	}
+	return args
+}

@@ -1,0 +1,163 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	suite   = "trixie"
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+)
+
+// packages are what a machine is made of, without what apt adds because they depend on it. The kernel is not among them:
+// the packages that it depends on would set up a boot loader.
+func packages() []string {
+	return []string{
+		"qemu-system-x86", "bash", "busybox-static", "coreutils", "dash", "ethtool", "findutils", "grep", "gzip", "iproute2", "iptables",
+		"iputils-ping", "jq", "kmod", "mawk", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump", "util-linux",
+	}
+}
+
+// apt is apt-get with a root of its own: it knows nothing of what is installed, and changes nothing of it.
+type apt struct {
+	dir    string
+	mirror string
+}
+
+// newApt lays out the root in dir. An empty mirror means that of this machine's own apt.
+func newApt(ctx context.Context, dir, mirror string) (*apt, error) {
+	if mirror == "" {
+		var err error
+		if mirror, err = ownMirror(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a := &apt{dir: dir, mirror: mirror}
+	for _, sub := range []string{"parts", "lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	signed := ""
+	if _, err := os.Stat(keyring); err == nil {
+		signed = "[signed-by=" + keyring + "] "
+	}
+	for name, text := range map[string]string{
+		"status": "", "sources.list": fmt.Sprintf("deb %s%s %s main\ndeb %s%s %s-updates main\n", signed, mirror, suite, signed, mirror, suite),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// ownMirror asks this machine's apt where it has Debian from.
+func ownMirror(ctx context.Context) (string, error) {
+	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot ask apt for a mirror of Debian: %w", explain(err))
+	}
+	for uri := range strings.Lines(string(output)) {
+		if uri = strings.TrimSpace(uri); strings.HasSuffix(strings.TrimSuffix(uri, "/"), "/debian") {
+			return uri, nil
+		}
+	}
+	return "", errors.New("apt has no mirror of Debian on this machine: name one")
+}
+
+// run runs apt-get in the root.
+func (a *apt) run(ctx context.Context, args ...string) (string, error) {
+	settings := []string{
+		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts=" + filepath.Join(a.dir, "parts"),
+		"Dir::Etc::preferences=/dev/null", "Dir::Etc::preferencesparts=" + filepath.Join(a.dir, "parts"),
+		"Dir::State::Lists=" + filepath.Join(a.dir, "lists"), "Dir::State::status=" + filepath.Join(a.dir, "status"),
+		"Dir::Cache=" + filepath.Join(a.dir, "cache"), "APT::Install-Recommends=false", "APT::Keep-Downloaded-Packages=true",
+		"APT::Sandbox::User=root", "APT::Architecture=amd64", "Acquire::Languages=none", "Debug::NoLocking=true",
+	}
+	full := []string{"--quiet=2", "--assume-yes"}
+	for _, setting := range settings {
+		full = append(full, "-o", setting)
+	}
+	cmd := exec.CommandContext(ctx, "apt-get", append(full, args...)...)
+	cmd.Dir = filepath.Join(a.dir, "cache", "archives")
+	var output, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &problems
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("apt-get %s failed on the mirror %s: %w: %s", args[0], a.mirror, err, bytes.TrimSpace(problems.Bytes()))
+	}
+	return output.String(), nil
+}
+
+// fetch downloads the packages and the kernel's, and returns the files.
+func (a *apt) fetch(ctx context.Context) ([]string, error) {
+	if _, err := a.run(ctx, "update"); err != nil {
+		return nil, err
+	}
+	if _, err := a.run(ctx, append([]string{"install", "--download-only"}, packages()...)...); err != nil {
+		return nil, err
+	}
+	plan, err := a.run(ctx, "install", "--simulate", "linux-image-amd64")
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := kernelPackage(plan)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.run(ctx, "download", kernel); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
+	slices.Sort(files)
+	return files, err
+}
+
+// kernelPackage finds the package with the kernel among those that apt would install.
+func kernelPackage(plan string) (string, error) {
+	for line := range strings.Lines(plan) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && fields[0] == "Inst" && strings.HasPrefix(fields[1], "linux-image-") && fields[1] != "linux-image-amd64" {
+			return fields[1], nil
+		}
+	}
+	return "", fmt.Errorf("apt would install no kernel: %s", plan)
+}
+
+// unpack unpacks packages into root, without running anything of them.
+func unpack(ctx context.Context, root string, files []string) error {
+	if err := os.MkdirAll(filepath.Join(root, "usr"), 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"bin", "sbin", "lib", "lib64"} { // as on every installed system
+		if err := os.Mkdir(filepath.Join(root, "usr", name), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink("usr/"+name, filepath.Join(root, name)); err != nil {
+			return err
+		}
+	}
+	for _, file := range files {
+		if output, err := exec.CommandContext(ctx, "dpkg-deb", "--extract", file, root).CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot unpack %s: %w: %s", filepath.Base(file), err, bytes.TrimSpace(output))
+		}
+	}
+	return nil
+}
+
+// explain adds what a failed program printed.
+func explain(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return err
+}

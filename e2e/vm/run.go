@@ -1,0 +1,215 @@
+package vm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+)
+
+// Command is a machine and what runs in it. Only Args must be set.
+type Command struct {
+	// Args is the command, as root, with iproute2, ethtool, jq, bash and the like at hand.
+	Args []string
+	// Env are further environment variables, as NAME=value; guest.Variable is always set.
+	Env []string
+	// Dir is the working directory inside; empty means /.
+	Dir string
+	// PFs is how many SR-IOV physical functions there are, at PCI addresses 0000:41:00.0, 0000:81:00.0, 0000:42:00.0...,
+	// by turns on NUMA nodes 0 and 1; 0 means 2.
+	PFs int
+	// VFs is how many virtual functions each of them gets before the command starts: at most 7.
+	VFs int
+	// MemoryMB is 0 for 1536.
+	MemoryMB int
+	// Modules are further kernel modules to load; those of the network cards are.
+	Modules []string
+	// Share is a folder of the host that the command sees as /share and may write to; empty means none.
+	Share string
+	// Folders are folders of the host that the command sees, read-only: paths outside by paths inside.
+	Folders map[string]string
+	// Output gets what the command prints, stdout and stderr, while it runs; nil means that nobody does.
+	Output io.Writer
+	// Interactive connects the command to the terminal of this process in place of Output.
+	Interactive bool
+	// Timeout is after which time the machine is ended; 0 means 10 minutes, and no limit if it is interactive.
+	Timeout time.Duration
+}
+
+// Result is what came of a command.
+type Result struct {
+	// ExitCode is the command's; 128 and the signal if one ended it.
+	ExitCode int
+	// Boot and Command are how long it took until the command began, and from there to its end, by the machine's clock.
+	Boot, Command time.Duration
+}
+
+// Run boots a machine, runs the command and ends the machine. A command that fails is no error, but one that could not be
+// run, or did not end, is. The machine ends with the context and with this process.
+func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
+	return i.run(ctx, c, i.accelerator)
+}
+
+func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result, error) {
+	dir, err := os.MkdirTemp("", "dra-vm-*")
+	if err != nil {
+		return Result{}, fmt.Errorf("cannot make a machine: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
+	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2), memory: cmp.Or(c.MemoryMB, 1536)}
+	order, err := c.order(m)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := i.writeRunDir(dir, order); err != nil {
+		return Result{}, fmt.Errorf("cannot make a machine: %w", err)
+	}
+	if timeout := c.timeout(); timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the command did not end within %s", timeout))
+		defer cancel()
+	}
+	if err := i.boot(ctx, m, &c); err != nil {
+		return Result{}, fmt.Errorf("%w; the console's last lines:\n%s", err, consoleTail(dir))
+	}
+	return readOutcome(dir)
+}
+
+func (c *Command) timeout() time.Duration {
+	if c.Timeout == 0 && !c.Interactive {
+		return 10 * time.Minute
+	}
+	return c.Timeout
+}
+
+// order is what the machine is told, and the folders that it needs for that are added to it.
+func (c *Command) order(m *machine) (*guest.Order, error) {
+	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs, Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
+	add := func(outside, inside string, writable bool) error {
+		path, err := filepath.Abs(outside)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err == nil && strings.Contains(path, ",") {
+			err = fmt.Errorf("%s has a comma in its name, which QEMU does not take", path)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot show a folder to a machine: %w", err)
+		}
+		tag := fmt.Sprintf("folder%d", len(m.folders))
+		m.folders = append(m.folders, hostFolder{tag: tag, path: path, writable: writable})
+		order.Folders = append(order.Folders, guest.Folder{Tag: tag, Path: inside, Writable: writable})
+		return nil
+	}
+	if c.Share != "" {
+		if err := add(c.Share, "/share", true); err != nil {
+			return nil, err
+		}
+	}
+	for outside, inside := range c.Folders {
+		if err := add(outside, inside, false); err != nil {
+			return nil, err
+		}
+	}
+	if c.Interactive {
+		columns, rows, err := term.GetSize(int(os.Stdin.Fd()))
+		if err != nil {
+			return nil, fmt.Errorf("an interactive command needs a terminal: %w", err)
+		}
+		order.Window = &guest.Window{Rows: uint16(rows), Columns: uint16(columns)}
+		order.Env = append([]string{"TERM=" + os.Getenv("TERM")}, order.Env...)
+	}
+	return order, nil
+}
+
+func (i *Image) writeRunDir(dir string, order *guest.Order) error {
+	data, err := json.Marshal(order)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, guest.OrderFile), data, 0o644); err != nil {
+		return err
+	}
+	archive, err := os.Create(filepath.Join(dir, "initrd"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(i.initialFiles(archive), archive.Close())
+}
+
+// boot runs QEMU until the machine switches itself off.
+func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
+	root := filepath.Join(i.dir, "root")
+	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)}, m.arguments()...)
+	cmd := exec.CommandContext(ctx, filepath.Join(root, loader), args...)
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(root, libraries, "qemu"))
+	cmd.WaitDelay = 5 * time.Second
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	// A process group of its own keeps the terminal's signals away, which are for this process to handle; but the terminal
+	// can be read by its own group only.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
+	cmd.Stdout = c.Output
+	if c.Interactive {
+		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+		state, err := term.GetState(int(os.Stdin.Fd()))
+		if err != nil {
+			return fmt.Errorf("cannot use the terminal: %w", err)
+		}
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU does, unless it was killed
+	}
+	// The kernel sends the death signal when the thread ends that has started the process, so this one has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("the machine was ended: %w", cause)
+	}
+	if err != nil {
+		return fmt.Errorf("QEMU failed: %w: %s", err, bytes.TrimSpace(problems.Bytes()))
+	}
+	return nil
+}
+
+// consoleTail is the end of what the kernel and vminit have said.
+func consoleTail(dir string) string {
+	data, err := os.ReadFile(filepath.Join(dir, "console.log"))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(string(data)), "\r", ""), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+func readOutcome(dir string) (Result, error) {
+	var outcome guest.Outcome
+	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))
+	if err == nil {
+		err = json.Unmarshal(data, &outcome)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("the machine ended without a word: %w; the console's last lines:\n%s", err, consoleTail(dir))
+	}
+	if outcome.Problem != "" {
+		return Result{}, errors.New("in the machine: " + outcome.Problem)
+	}
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return Result{
+		ExitCode: outcome.ExitCode, Boot: seconds(outcome.ReadySeconds), Command: seconds(outcome.EndSeconds - outcome.ReadySeconds),
+	}, nil
+}

@@ -1,0 +1,225 @@
+package vm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+)
+
+// The archive is what cpio itself would read.
+func TestCPIO(t *testing.T) {
+	tool, err := exec.LookPath("cpio")
+	if err != nil {
+		t.Skip("needs cpio to read what was written")
+	}
+	var archive bytes.Buffer
+	writer := cpioWriter{to: &archive}
+	writer.folder("modules")
+	want := map[string]string{"modules/a.ko": "", "modules/b.ko": "four", "init": "a longer text"}
+	for _, name := range []string{"modules/a.ko", "modules/b.ko", "init"} {
+		writer.file(name, 0o755, []byte(want[name]))
+	}
+	if err := writer.finish(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(tool, "--extract", "--quiet")
+	cmd.Dir, cmd.Stdin = dir, &archive
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	for name, text := range want {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || string(data) != text {
+			t.Errorf("%s has %q, want %q: %v", name, data, text, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "init")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("init has mode %v, want 0755: %v", info, err)
+	}
+}
+
+// bzImage wraps a kernel as the kernel's own build does.
+func bzImage(t *testing.T, kernel []byte) []byte {
+	t.Helper()
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := binary.LittleEndian.AppendUint32(encoder.EncodeAll(kernel, nil), uint32(len(kernel)))
+	const setupSectors, gap = 1, 16
+	image := make([]byte, (setupSectors+1)*sector+gap)
+	image[offsetSetupSectors] = setupSectors
+	copy(image[offsetMagic:], "HdrS")
+	binary.LittleEndian.PutUint32(image[offsetPayload:], gap)
+	binary.LittleEndian.PutUint32(image[offsetPayloadLength:], uint32(len(payload)))
+	return append(append(image, payload...), "what follows"...)
+}
+
+func TestUnpackKernel(t *testing.T) {
+	want := []byte(strings.Repeat("kernel ", 100))
+	image := bzImage(t, want)
+	have, err := unpackKernel(image)
+	if err != nil || !bytes.Equal(have, want) {
+		t.Fatalf("have %q: %v", have, err)
+	}
+	for name, spoil := range map[string]func([]byte) []byte{
+		"empty":    func([]byte) []byte { return nil },
+		"no magic": func(i []byte) []byte { i[offsetMagic] = 0; return i },
+		"cut off":  func(i []byte) []byte { return i[:len(i)-50] },
+		"too long": func(i []byte) []byte { binary.LittleEndian.PutUint32(i[offsetPayloadLength:], 1<<31); return i },
+		"no zstd":  func(i []byte) []byte { i[2*sector+16] = 0; return i },
+		"too short": func(i []byte) []byte {
+			binary.LittleEndian.PutUint32(i[offsetPayloadLength:], 3)
+			return i
+		},
+	} {
+		if _, err := unpackKernel(spoil(bytes.Clone(image))); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// elfModule is an object file with nothing but .modinfo.
+func elfModule(info string) []byte {
+	names := "\x00.modinfo\x00.shstrtab\x00"
+	const headerSize, sectionSize = 64, 64
+	dataAt, namesAt := uint64(headerSize), uint64(headerSize+len(info))
+	sectionsAt := namesAt + uint64(len(names))
+	out := []byte("\x7fELF\x02\x01\x01")
+	out = append(out, make([]byte, 9)...)
+	le := binary.LittleEndian
+	out = le.AppendUint16(out, 1)  // relocatable
+	out = le.AppendUint16(out, 62) // x86-64
+	out = le.AppendUint32(out, 1)
+	out = le.AppendUint64(out, 0)
+	out = le.AppendUint64(out, 0)
+	out = le.AppendUint64(out, sectionsAt)
+	out = le.AppendUint32(out, 0)
+	for _, number := range []uint16{headerSize, 0, 0, sectionSize, 3, 2} {
+		out = le.AppendUint16(out, number)
+	}
+	out = append(append(out, info...), names...)
+	out = append(out, make([]byte, sectionSize)...)
+	for _, section := range []struct {
+		name, kind   uint32
+		offset, size uint64
+	}{{1, 1, dataAt, uint64(len(info))}, {10, 3, namesAt, uint64(len(names))}} {
+		out = le.AppendUint32(out, section.name)
+		out = le.AppendUint32(out, section.kind)
+		for _, number := range []uint64{0, 0, section.offset, section.size} {
+			out = le.AppendUint64(out, number)
+		}
+		out = append(out, make([]byte, 24)...)
+	}
+	return out
+}
+
+func compressed(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	writer, err := xz.NewWriter(&out)
+	if err == nil {
+		_, err = writer.Write(data)
+	}
+	if err == nil {
+		err = writer.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path string, data []byte) {
+		t.Helper()
+		if err := writeFile(filepath.Join(dir, path), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("kernel/a/top-one.ko.xz", compressed(t, elfModule("name=top_one\x00depends=middle,in_kernel\x00")))
+	write("kernel/b/middle.ko", elfModule("depends=bottom\x00"))
+	write("kernel/b/bottom.ko.xz", compressed(t, elfModule("depends=\x00")))
+	write("kernel/b/unwanted.ko", elfModule(""))
+	write("kernel/b/broken.ko", elfModule("depends=missing\x00"))
+	write("modules.builtin", []byte("kernel/c/in-kernel.ko\n"))
+	tree, err := openModules(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := tree.collect([]string{"top-one", "bottom", "in_kernel"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, m := range all {
+		have = append(have, m.name+" "+m.path)
+	}
+	want := []string{"bottom kernel/b/bottom.ko", "middle kernel/b/middle.ko", "top_one kernel/a/top-one.ko"}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("modules (-want +have):\n%s", diff)
+	}
+	_, err = tree.collect([]string{"broken"})
+	if err == nil || !strings.Contains(err.Error(), "no module missing, which broken depends on") {
+		t.Errorf("a dependency that is not there: %v", err)
+	}
+}
+
+func TestKernelPackage(t *testing.T) {
+	name, err := kernelPackage("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian)\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
+	if err != nil || name != "linux-image-6.12.1+deb13-amd64" {
+		t.Errorf("have %q: %v", name, err)
+	}
+	if _, err := kernelPackage("Inst linux-image-amd64 (1)\n"); err == nil {
+		t.Error("a plan without a kernel is no error")
+	}
+}
+
+// Physical functions alternate between NUMA nodes, each on a root of its own.
+func TestHardware(t *testing.T) {
+	m := &machine{pfs: 3, memory: 1024}
+	all := strings.Join(m.arguments(), "\n")
+	for _, want := range []string{
+		"memory-backend-ram,id=memory1,size=512M", "pxb-pcie,id=root0,bus_nr=64,", "pxb-pcie,id=root1,bus_nr=128,",
+		"id=port0,chassis=1,slot=1,bus=root0,addr=0.0", "id=port1,chassis=2,slot=2,bus=root1,addr=0.0", "id=port2,chassis=3,slot=3,bus=root0,addr=1.0",
+		"igb,id=pf2,bus=port2,netdev=segment2,mac=52:54:00:aa:02:00",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+}
+
+func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
+	share, other := t.TempDir(), t.TempDir()
+	m := &machine{}
+	order, err := (&Command{Share: share, Folders: map[string]string{other: "/other"}}).order(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []guest.Folder{{Tag: "folder0", Path: "/share", Writable: true}, {Tag: "folder1", Path: "/other"}}
+	if diff := cmp.Diff(want, order.Folders); diff != "" {
+		t.Errorf("folders (-want +have):\n%s", diff)
+	}
+	all := strings.Join(m.arguments(), "\n")
+	for _, line := range []string{"local,id=folder0,path=" + share + ",security_model=none\n", "local,id=folder1,path=" + other + ",security_model=none,readonly=on\n"} {
+		if !strings.Contains(all, line) {
+			t.Errorf("no %q in\n%s", line, all)
+		}
+	}
+	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
+		t.Error("a folder that is not there is no error")
+	}
+}
