@@ -19,7 +19,7 @@ const maxCNIVersion = "1.1.0"
 // every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step) names
 // the DeviceClass that the claim must request.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
-	if problems := Validate(topology, binding.Schemas); len(problems) > 0 {
+	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
 	}
 	c := &compiler{topology: topology, binding: binding, path: field.NewPath("spec", "steps")}
@@ -227,7 +227,7 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 	for _, parameter := range schema.DeviceParameters {
 		value := device.PCIAddress
-		if parameter.Attribute == "ifName" {
+		if parameter.Attribute == attributeIfName {
 			value = device.IfName
 		}
 		if value == "" || parameter.OnlyExclusive && !device.Exclusive {

@@ -2,27 +2,40 @@ package cnichain
 
 import (
 	"bytes"
-	_ "embed"
+	"cmp"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-//go:embed schemas/builtin.yaml
-var builtinSchemas []byte
+//go:embed schemas/*.yaml
+var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of CNIPluginSchema fields.
+// Values of CNIPluginSchema fields. The empty string is the first of each: objects that the API server has not seen have no
+// defaults.
 const (
-	prevResultOptional = "optional"
-	prevResultRequired = "required"
-	interfacesModifies = "modifies"
-	delNetnsStalePath  = "stalePath"
-	delNetnsSkip       = "skip"
+	prevResultNone        = "none"
+	prevResultOptional    = "optional"
+	prevResultRequired    = "required"
+	interfacesAppends     = "appends"
+	interfacesModifies    = "modifies"
+	interfacesPassthrough = "passthrough"
+	interfacesNone        = "none"
+	devicesStay           = "stays"
+	devicesMove           = "moves"
+	delNetnsEmpty         = "empty"
+	delNetnsStalePath     = "stalePath"
+	delNetnsSkip          = "skip"
+	attributeIfName       = "ifName"
+	attributePCIAddress   = "pciAddress"
 )
 
 // Schemas are the contracts of CNI plugins, by CNI type. The zero value knows none; it is immutable.
@@ -31,13 +44,30 @@ type Schemas struct {
 }
 
 // DefaultSchemas returns the contracts that are built in.
-func DefaultSchemas() Schemas {
-	byType, err := parseSchemas(builtinSchemas)
+func DefaultSchemas() Schemas { return defaultSchemas() }
+
+var defaultSchemas = sync.OnceValue(readDefaultSchemas) //nolint:gochecknoglobals // nobody can change what it holds
+
+func readDefaultSchemas() Schemas {
+	byType := map[string]v1alpha1.CNIPluginSchemaSpec{}
+	err := fs.WalkDir(builtinSchemas, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := builtinSchemas.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return parseSchemas(byType, data)
+	})
 	if err != nil {
 		panic(fmt.Sprintf("the built-in CNI plugin schemas are broken: %v", err)) // a programming error, covered by a test
 	}
 	return Schemas{byType: byType}
 }
+
+// All returns the contracts, by CNI type.
+func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
 // With returns the schemas in which each of the cluster's replaces the one of its type.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
@@ -57,21 +87,21 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-func parseSchemas(data []byte) (map[string]v1alpha1.CNIPluginSchemaSpec, error) {
-	byType := map[string]v1alpha1.CNIPluginSchemaSpec{}
+// parseSchemas adds the specs in the documents to those that are there.
+func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
 		var spec v1alpha1.CNIPluginSchemaSpec
 		if err := decoder.Decode(&spec); errors.Is(err, io.EOF) {
-			return byType, nil
+			return nil
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		if spec.CNIType == "" {
-			return nil, errors.New("a schema without cniType")
+			return errors.New("a schema without cniType")
 		}
 		if _, twice := byType[spec.CNIType]; twice {
-			return nil, fmt.Errorf("two schemas for %s", spec.CNIType)
+			return fmt.Errorf("two schemas for %s", spec.CNIType)
 		}
 		byType[spec.CNIType] = spec
 	}
@@ -79,7 +109,7 @@ func parseSchemas(data []byte) (map[string]v1alpha1.CNIPluginSchemaSpec, error) 
 
 // makesInterface says whether a plugin of this type makes the interface CNI_IFNAME; so do plugins without a schema.
 func (s Schemas) makesInterface(cniType string) bool {
-	return s.byType[cniType].Output.Interfaces != interfacesModifies
+	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
 }
 
 // wantsPrevResult says whether a derived step is given its parents' results: as the step says, else as the schema says,

@@ -22,12 +22,22 @@ func reservedKeys() map[string]string {
 	}
 }
 
+// networkPattern is that of CNI network names.
+const networkPattern = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
+
 // maxSteps is the most steps that a topology may have.
 const maxSteps = 32
 
-// Validate reports every problem of a topology that can be seen without devices, plugins and CEL: names, order,
-// references, configuration, templates. It repeats what the CRD's own rules say, since those may be older than this.
+// Validate reports every problem of a topology that can be seen without devices, plugins and CEL. It is for those who write
+// topologies; of what is stored already nodes ask less, see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
+	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
+}
+
+// ValidateStored reports the problems for which a node refuses a topology: names, order, references, templates, and
+// configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than this.
+// What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
+func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: newTemplates(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
 	if len(v.steps) == 0 {
@@ -60,6 +70,12 @@ func (v *validator) step(path *field.Path, i int) {
 	v.root(path, step)
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
+	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
+		v.add(field.Invalid(path.Child("network"), step.Network, "must match "+networkPattern+", so that IPAM plugins can make a folder of it"))
+	}
+	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" && !slices.Contains(allowed, step.PrevResult) {
+		v.add(field.NotSupported(path.Child("prevResult"), step.PrevResult, allowed))
+	}
 	v.seen[step.Name] = i
 }
 

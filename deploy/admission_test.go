@@ -8,11 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
-	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/utils/ptr"
 )
 
@@ -71,48 +67,11 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 func decide(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, operation admission.Operation,
 	object, old *resourceapi.ResourceSlice, who user.Info) string {
 	t.Helper()
-	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := plugincel.OptionalVariableDeclarations{}
-	var conditions, validations []plugincel.ExpressionAccessor
-	for _, variable := range policy.Spec.Variables {
-		compiler.CompileAndStoreVariable(&validating.Variable{Name: variable.Name, Expression: variable.Expression}, options, environment.NewExpressions)
-	}
-	for _, condition := range policy.Spec.MatchConditions {
-		conditions = append(conditions, &validating.ValidationCondition{Expression: condition.Expression})
-	}
-	for _, rule := range policy.Spec.Validations {
-		validations = append(validations, &validating.ValidationCondition{Expression: rule.Expression})
-		if rule.MessageExpression != "" {
-			message := compiler.CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: rule.MessageExpression}, options, environment.NewExpressions)
-			if message.Error != nil {
-				t.Errorf("%s: %v", rule.MessageExpression, message.Error)
-			}
-		}
-	}
-	attributes := versioned(operation, object, old, who)
-	evaluate := func(expressions []plugincel.ExpressionAccessor) bool {
-		evaluator := compiler.CompileCondition(expressions, options, environment.NewExpressions)
-		if errs := evaluator.CompilationErrors(); len(errs) > 0 {
-			t.Fatal(errs)
-		}
-		request := plugincel.CreateAdmissionRequest(attributes.Attributes, metav1.GroupVersionResource(attributes.GetResource()), metav1.GroupVersionKind(attributes.GetKind()))
-		results, _, err := evaluator.ForInput(t.Context(), attributes, request, plugincel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
-		if err != nil {
-			t.Fatal(err)
-		}
-		passes := true
-		for _, result := range results {
-			passes = passes && result.Error == nil && result.EvalResult.Value() == true
-		}
-		return passes
-	}
+	e := newEvaluation(t, policy, versioned(operation, object, old, who))
 	switch {
-	case !evaluate(conditions):
+	case !e.matches():
 		return "not asked"
-	case evaluate(validations):
+	case len(e.refusals()) == 0:
 		return "allowed"
 	}
 	return "refused"

@@ -5,12 +5,20 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-const policyCRD = "crds/networking.dra.io_deviceexposurepolicies.yaml"
+const (
+	policyCRD   = "crds/networking.dra.io_deviceexposurepolicies.yaml"
+	topologyCRD = "crds/networking.dra.io_networktopologies.yaml"
+	schemaCRD   = "crds/networking.dra.io_cnipluginschemas.yaml"
+)
 
 // TestDefinitionTakesWhatGoTakes: no rule of the definition is stricter than those of Go.
 func TestDefinitionTakesWhatGoTakes(t *testing.T) {
@@ -49,4 +57,55 @@ func TestDefinitionRefusesWhatItCan(t *testing.T) {
 		})
 	}
 	t.Logf("only Go refuses %d of %d", onlyGo, len(corpus.Invalid(t)))
+}
+
+// TestDefinitionTakesTopologiesThatGoTakes is TestDefinitionTakesWhatGoTakes for topologies and the built-in schemas.
+func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
+	topologies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, topologyCRD))
+	for _, c := range topologycorpus.Valid(t) {
+		for _, problem := range topologies.admit(t, c.Object(t)) {
+			t.Errorf("%s: %v", c.Name, problem)
+		}
+	}
+	schemas := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, schemaCRD))
+	for cniType, spec := range cnichain.DefaultSchemas().All() {
+		for _, problem := range schemas.admit(t, untyped(t, &topologyapi.CNIPluginSchema{Spec: spec})) {
+			t.Errorf("%s: %v", cniType, problem)
+		}
+	}
+}
+
+// TestDefinitionRefusesTopologiesItCan: that Go refuses all of them is tested with Go's rules.
+func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
+	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t), schemaCRD: topologycorpus.InvalidSchemas(t)} {
+		definition := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, file))
+		onlyGo := 0
+		for _, c := range cases {
+			t.Run(c.Name, func(t *testing.T) {
+				var said []string
+				for _, problem := range definition.admit(t, c.Object(t)) {
+					said = append(said, problem.Error())
+				}
+				switch text := strings.Join(said, "\n"); {
+				case c.Definition == "" && text != "":
+					t.Errorf("the definition can express this rule, so the corpus must say how:\n%s", text)
+				case c.Definition == "":
+					onlyGo++
+				case !strings.Contains(text, c.Definition):
+					t.Errorf("the definition says %q, want ... %s ...", text, c.Definition)
+				}
+			})
+		}
+		t.Logf("%s: only Go refuses %d of %d", file, onlyGo, len(cases))
+	}
+}
+
+// untyped returns an object as the API server holds it before it knows its type.
+func untyped(t *testing.T, object any) map[string]any {
+	t.Helper()
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, data)
 }

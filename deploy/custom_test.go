@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +31,7 @@ const (
 	samplePolicies   = "samples/policies.yaml"
 	sampleTopologies = "samples/topologies.yaml"
 	samplePods       = "samples/pods.yaml"
+	sampleSchemas    = "samples/schemas.yaml"
 )
 
 func TestPoliciesAreAccepted(t *testing.T) {
@@ -75,6 +75,17 @@ func TestTopologiesAreAccepted(t *testing.T) {
 	}
 }
 
+func TestSchemasAreAccepted(t *testing.T) {
+	for _, schema := range all[*topologyapi.CNIPluginSchema](load(t, sampleSchemas)) {
+		for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
+			t.Errorf("%s: %v", schema.Name, problem)
+		}
+		if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
+			t.Errorf("%s: there is a built-in schema of %s, which the sample would replace", schema.Name, schema.Spec.CNIType)
+		}
+	}
+}
+
 // TestDefinitionsAreTaken runs the API server's checks of the definitions themselves, with the cost of their CEL rules.
 func TestDefinitionsAreTaken(t *testing.T) {
 	scheme := newScheme(t)
@@ -102,7 +113,7 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 		crd := find[*apiextensionsv1.CustomResourceDefinition](t, file)
 		definitions[crd.Spec.Names.Kind] = newDefinition(t, crd)
 	}
-	for _, file := range []string{"policies.yaml", samplePolicies, sampleTopologies} {
+	for _, file := range []string{"policies.yaml", samplePolicies, sampleTopologies, sampleSchemas} {
 		for _, document := range documents(t, file) {
 			object := decode(t, document)
 			kind := object["kind"].(string)
@@ -114,32 +125,6 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 				t.Errorf("%s, %s: %v", file, object["metadata"], problem)
 			}
 		}
-	}
-}
-
-// TestDefinitionOfTopologiesJudges: for that of policies there is a corpus.
-func TestDefinitionOfTopologiesJudges(t *testing.T) {
-	topologies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, "crds/networking.dra.io_networktopologies.yaml"))
-	tests := map[string]struct {
-		spec string
-		want string // is contained in the only problem; empty: there is none
-	}{
-		"steps in order": {
-			`{steps: [{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a]}]}`, ""},
-		"steps out of order": {
-			`{steps: [{name: b, type: tuning, dependOn: [a]}, {name: a, type: macvlan, selector: {cel: "true"}}]}`, "must stand after"},
-		"a step after itself": {`{steps: [{name: b, type: tuning, dependOn: [b]}]}`, "must stand after"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			problems := topologies.admit(t, map[string]any{
-				"apiVersion": topologyapi.GroupVersion().String(), "kind": "NetworkTopology", "metadata": map[string]any{"name": "x"}, "spec": decode(t, []byte(test.spec)),
-			})
-			got := fmt.Sprint(problems)
-			if test.want == "" && len(problems) > 0 || test.want != "" && (len(problems) != 1 || !strings.Contains(got, test.want)) {
-				t.Errorf("got %s, want %q", got, test.want)
-			}
-		})
 	}
 }
 

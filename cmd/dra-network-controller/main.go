@@ -98,7 +98,10 @@ func run(c *cobra.Command, o *options) error {
 		}
 	}
 	reconcilers := []interface{ SetupWithManager(ctrl.Manager) error }{
-		&topology.Reconciler{Client: manager.GetClient(), Live: manager.GetAPIReader(), CheckSelector: policy.CheckClassSelector, ListAttributes: o.listAttributes},
+		&topology.Reconciler{
+			Client: manager.GetClient(), CheckSelector: policy.CheckClassSelector,
+			Events: manager.GetEventRecorder("dra-network-controller"), ListAttributes: o.listAttributes,
+		},
 		&exposure.Reconciler{Client: manager.GetClient()},
 	}
 	for _, reconciler := range reconcilers {
@@ -124,7 +127,14 @@ func serveWebhook(manager ctrl.Manager, o *options) error {
 func kubeconfig(path string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	// The controllers have a handful of requests under way at most, and API servers share out their time themselves. The client's own
+	// limit, 20 a second, would have hundreds of topologies wait for minutes.
+	config.QPS = -1
+	return config, nil
 }
 
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {

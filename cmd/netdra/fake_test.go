@@ -206,7 +206,7 @@ spec:
   - name: link
     type: host-device
     selector: {cel: "true"}
-    config: {mtu: "{{ device.mtu }}", note: "{{ device.ifName }} of {{ pod.name }}", ipam: {type: host-local}}
+    config: {args: {mtu: "{{ device.mtu }}", note: "{{ device.ifName }} of {{ pod.name }}"}, ipam: {type: host-local}}
   - name: tune
     type: tuning
     dependOn: [link]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,7 +132,9 @@ func loadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	for i := range documents {
 		schema, unreadable := decode[*v1alpha1.CNIPluginSchema](&documents[i], kindSchema)
 		if len(unreadable) == 0 {
-			unreadable = judgeSchema(schema)
+			for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
+				unreadable = append(unreadable, problem)
+			}
 		}
 		for _, problem := range unreadable {
 			problems = append(problems, fmt.Errorf("%s: %w", documents[i].where(), problem))
@@ -146,30 +147,6 @@ func loadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 		problems = append(problems, fmt.Errorf("%s is empty: it must have objects of kind %s", path, kindSchema))
 	}
 	return schemas, errors.Join(problems...)
-}
-
-// judgeSchema repeats what the CRD says of the fields that have few values: a wrong word would silently mean the default.
-func judgeSchema(schema *v1alpha1.CNIPluginSchema) []error {
-	var problems []error
-	oneOf := func(path, value string, allowed ...string) {
-		if !slices.Contains(allowed, value) {
-			problems = append(problems, fmt.Errorf("%s: %q is not supported: use one of %s", path, value, strings.Join(allowed, ", ")))
-		}
-	}
-	spec := &schema.Spec
-	if spec.CNIType == "" {
-		problems = append(problems, errors.New("spec.cniType: say the file name of the plugin that this is about"))
-	}
-	for i, parameter := range spec.DeviceParameters {
-		if parameter.Parameter == "" {
-			problems = append(problems, fmt.Errorf("spec.deviceParameters[%d].parameter: say the key in the plugin's configuration", i))
-		}
-		oneOf(fmt.Sprintf("spec.deviceParameters[%d].attribute", i), parameter.Attribute, "ifName", "pciAddress")
-	}
-	oneOf("spec.input.prevResult", orDefault(spec.Input.PrevResult, "none"), "none", "optional", "required")
-	oneOf("spec.output.interfaces", orDefault(spec.Output.Interfaces, "creates"), "creates", "modifies")
-	oneOf("spec.quirks.delWithoutNetns", orDefault(spec.Quirks.DelWithoutNetns, "empty"), "empty", "stalePath", "skip")
-	return problems
 }
 
 func orDefault(value, otherwise string) string {

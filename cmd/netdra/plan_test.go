@@ -18,7 +18,10 @@ spec:
   steps:
   - {name: a, type: macvlan, selector: {cel: "true"}, ifName: left}
   - {name: b, type: host-device, selector: {cel: "true"}}
-  - {name: both, type: bond, dependOn: [a, b], config: {name: bond0, links: "{{ a.interfaces }}"}}
+  - name: both
+    type: bond
+    dependOn: [a, b]
+    config: {name: bond0, mode: active-backup, miimon: "100", links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
   - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}"}}
 `
 
@@ -35,10 +38,11 @@ Topology moved; a claim asks for deviceClassName moved-link
    network     moved.link
    prevResult  no
    config
+     args:
+       mtu: 9000
+       note: up1 of {{ pod.name }}
      ipam:
        type: host-local
-     mtu: 9000
-     note: up1 of {{ pod.name }}
      pciBusID: 0000:3b:02.1
 
 2. tune (tuning)

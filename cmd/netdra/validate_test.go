@@ -87,11 +87,11 @@ func TestSchemas(t *testing.T) {
 		"wrong words": {
 			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ", "deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exitRefused,
 			want: `
-netdra: DIR/s.yaml:2: spec.cniType: say the file name of the plugin that this is about
-DIR/s.yaml:2: spec.deviceParameters[0].parameter: say the key in the plugin's configuration
-DIR/s.yaml:2: spec.deviceParameters[0].attribute: "mac" is not supported: use one of ifName, pciAddress
-DIR/s.yaml:2: spec.input.prevResult: "always" is not supported: use one of none, optional, required
-DIR/s.yaml:2: spec.output.interfaces: "modify" is not supported: use one of creates, modifies
+netdra: DIR/s.yaml:2: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
+DIR/s.yaml:2: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
+DIR/s.yaml:2: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress"
+DIR/s.yaml:2: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
+DIR/s.yaml:2: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
 `,
 		},
 		"another kind": {schemas: linkThenTune, code: exitRefused, want: "netdra: DIR/s.yaml:2: this is a NetworkTopology, want a CNIPluginSchema\n"},

@@ -2,9 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CNIPluginSchema is the contract of one CNI plugin as data: which parameter names the allocated device, whether it
-// makes an interface, what it wants as prevResult. Schemas of well-known plugins are built in; one in the cluster
-// replaces the built-in one of the same type, so that a new plugin needs no new driver.
+// CNIPluginSchema is the contract of one CNI plugin as data: its parameters, which of them names the allocated device,
+// whether it makes an interface, what it wants as prevResult. Topologies are checked against it when they are written.
+// Schemas of well-known plugins are built in; one in the cluster replaces the built-in one of the same type, so that a new
+// plugin needs no new driver.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cnischema
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.cniType`
@@ -36,12 +37,22 @@ type CNIPluginSchemaSpec struct {
 	// +listType=atomic
 	// +optional
 	DeviceParameters []DeviceParameter `json:"deviceParameters,omitempty"`
+	// config are the parameters of the plugin's configuration; of an IPAM plugin, those of ipam. Without it every parameter
+	// is taken.
+	// +optional
+	Config *PluginConfig `json:"config,omitempty"`
 	// input is what the plugin wants.
 	// +optional
 	Input PluginInput `json:"input,omitempty"`
 	// output is what the plugin makes.
 	// +optional
 	Output PluginOutput `json:"output,omitempty"`
+	// conflictsWith are the CNI types that can't work on the same interface as this one. It holds in both directions.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	ConflictsWith []string `json:"conflictsWith,omitempty"`
 	// quirks are known deviations from the CNI specification.
 	// +optional
 	Quirks PluginQuirks `json:"quirks,omitempty"`
@@ -61,6 +72,88 @@ type DeviceParameter struct {
 	OnlyExclusive bool `json:"onlyExclusive,omitempty"`
 }
 
+// PluginConfig are the parameters of a plugin. What is not among them is refused, but for what every plugin may be given:
+// name, dev, dns, args, capabilities and runtimeConfig.
+type PluginConfig struct {
+	// properties are the parameters by name.
+	// +kubebuilder:validation:MaxProperties=128
+	// +optional
+	Properties map[string]Parameter `json:"properties,omitempty"`
+	// required are the parameters that must be given, by the topology or as one of deviceParameters.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	Required []string `json:"required,omitempty"`
+}
+
+// ParameterType is a type of JSON.
+// +kubebuilder:validation:Enum=string;integer;number;boolean;array;object
+type ParameterType string
+
+// Types of parameters.
+const (
+	TypeString  ParameterType = "string"
+	TypeInteger ParameterType = "integer"
+	TypeNumber  ParameterType = "number"
+	TypeBoolean ParameterType = "boolean"
+	TypeArray   ParameterType = "array"
+	TypeObject  ParameterType = "object"
+)
+
+// Parameter is a value in a plugin's configuration: a subset of JSON Schema.
+// +kubebuilder:validation:XValidation:rule="!(has(self.enum) || has(self.pattern)) || (has(self.type) && self.type == 'string')",message="enum and pattern are for strings: set type to string, or remove them"
+// +kubebuilder:validation:XValidation:rule="!(has(self.minimum) || has(self.maximum)) || (has(self.type) && self.type in ['integer', 'number'])",message="minimum and maximum are for numbers: set type to integer or number, or remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.minimum) || !has(self.maximum) || self.minimum <= self.maximum",message="minimum is greater than maximum: no value would be allowed"
+// +kubebuilder:validation:XValidation:rule="!has(self.items) || (has(self.type) && self.type == 'array')",message="items is for arrays: set type to array, or remove it"
+// +kubebuilder:validation:XValidation:rule="!(has(self.properties) || has(self.required) || has(self.additionalProperties)) || (has(self.type) && self.type == 'object')",message="properties, additionalProperties and required are for objects: set type to object, or remove them"
+type Parameter struct {
+	// type is the type of the value. Empty: any value.
+	// +optional
+	Type ParameterType `json:"type,omitempty"`
+	// enum are the values that a string may have.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=128
+	// +listType=set
+	// +optional
+	Enum []string `json:"enum,omitempty"`
+	// pattern is a regular expression (RE2) that a string must match somewhere; ^ and $ hold it to the whole.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Pattern string `json:"pattern,omitempty"`
+	// minimum is the least number.
+	// +optional
+	Minimum *int64 `json:"minimum,omitempty"`
+	// maximum is the greatest number.
+	// +optional
+	Maximum *int64 `json:"maximum,omitempty"`
+	// items is what the elements of an array are, of the same form as this. Empty: anything.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Items *Parameter `json:"items,omitempty"`
+	// properties are the fields of an object, of the same form as this. Other fields are refused, but for what
+	// additionalProperties allows. An object with neither may have any fields.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Properties map[string]Parameter `json:"properties,omitempty"`
+	// additionalProperties is what fields of an object are that properties doesn't name, of the same form as this.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	AdditionalProperties *Parameter `json:"additionalProperties,omitempty"`
+	// required are the fields that an object must have.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	Required []string `json:"required,omitempty"`
+}
+
 // PluginInput is what a plugin wants.
 type PluginInput struct {
 	// prevResult is none, optional or required. Steps get one for optional and required.
@@ -68,16 +161,42 @@ type PluginInput struct {
 	// +kubebuilder:default=none
 	// +optional
 	PrevResult string `json:"prevResult,omitempty"`
+	// interfaces says how many interfaces of earlier steps a derived step works on. A step that makes none stands for those
+	// of the steps that it depends on.
+	// +optional
+	Interfaces InterfaceCount `json:"interfaces,omitempty"`
+}
+
+// InterfaceCount bounds a number of interfaces.
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || self.min <= self.max",message="min is greater than max: no number of interfaces would be allowed"
+type InterfaceCount struct {
+	// min is the least number. Default: none.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	// +optional
+	Min *int32 `json:"min,omitempty"`
+	// max is the greatest number. Default: any.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	// +optional
+	Max *int32 `json:"max,omitempty"`
 }
 
 // PluginOutput is what a plugin makes.
 type PluginOutput struct {
-	// interfaces is creates (the plugin makes or moves in the interface CNI_IFNAME) or modifies (it works on one that
-	// is there).
-	// +kubebuilder:validation:Enum=creates;modifies
-	// +kubebuilder:default=creates
+	// interfaces is appends (the plugin makes or moves in the interface CNI_IFNAME), modifies (it changes one that is
+	// there), passthrough (it leaves the pod's interfaces alone and returns what it was given) or none (an IPAM plugin, which
+	// others call).
+	// +kubebuilder:validation:Enum=appends;modifies;passthrough;none
+	// +kubebuilder:default=appends
 	// +optional
 	Interfaces string `json:"interfaces,omitempty"`
+	// devices says what becomes of the allocated device: stays (on the host, where others may share it) or moves (into the
+	// pod). A plugin that moves devices works in root steps only.
+	// +kubebuilder:validation:Enum=stays;moves
+	// +kubebuilder:default=stays
+	// +optional
+	Devices string `json:"devices,omitempty"`
 }
 
 // PluginQuirks are known deviations from the CNI specification.

@@ -1,5 +1,6 @@
-// Command slow-macvlan is a CNI plugin for tests: macvlan that takes its time. "seconds" in its configuration is how long
-// ADD waits before macvlan is called.
+// Command slow-macvlan is a CNI plugin for tests: macvlan that takes its time. In its configuration, "seconds" is how long ADD
+// waits before macvlan is called. "control" is the beginning of the names of files by which a test steers it: ADD or DEL waits
+// while CONTROL.ADD or CONTROL.DEL exists, and ADD fails then if there is CONTROL.FAIL.
 package main
 
 import (
@@ -31,15 +32,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	config := struct {
-		Seconds float64 `json:"seconds"`
-	}{}
-	if os.Getenv("CNI_COMMAND") == "ADD" {
-		if err := json.Unmarshal(stdin, &config); err != nil {
-			return fmt.Errorf("cannot read the configuration: %w", err)
+	command := os.Getenv("CNI_COMMAND")
+	if command == "ADD" || command == "DEL" {
+		if err := delay(stdin, command); err != nil {
+			return err
 		}
 	}
-	time.Sleep(time.Duration(config.Seconds * float64(time.Second)))
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -47,4 +45,32 @@ func run() error {
 	macvlan := exec.Command(filepath.Join(filepath.Dir(self), "macvlan"))
 	macvlan.Stdin, macvlan.Stdout, macvlan.Stderr = bytes.NewReader(stdin), os.Stdout, os.Stderr
 	return macvlan.Run()
+}
+
+func delay(stdin []byte, command string) error {
+	var config struct {
+		Seconds float64 `json:"seconds"`
+		Control string  `json:"control"`
+	}
+	if err := json.Unmarshal(stdin, &config); err != nil {
+		return fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	if command == "ADD" {
+		time.Sleep(time.Duration(config.Seconds * float64(time.Second)))
+	}
+	if config.Control == "" {
+		return nil
+	}
+	for exists(config.Control + "." + command) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if command == "ADD" && exists(config.Control+".FAIL") {
+		return errors.New("the test wants a failure")
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

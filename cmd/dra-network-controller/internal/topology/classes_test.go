@@ -31,7 +31,7 @@ spec:
   steps:
   - {name: vf0, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}
   - {name: vf1, type: ovn.k8s-cni, selector: {cel: "true // any\n"}}
-  - {name: bond0, type: bond, dependOn: [vf0, vf1]}
+  - {name: bond0, type: bond, dependOn: [vf0, vf1], config: {mode: active-backup, miimon: "100", links: [{name: a}, {name: b}]}}
 `
 
 func TestClasses(t *testing.T) {

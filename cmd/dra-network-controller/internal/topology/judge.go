@@ -13,11 +13,10 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Judge reports every problem of a topology: its structure, its plugins' configuration, and the expressions of its root
-// steps, which checkSelector compiles. The classes of a topology without problems are ones that the API server takes and
-// the scheduler can evaluate on any device.
-func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error) field.ErrorList {
-	var problems field.ErrorList
+// Judge reports every problem of a topology: its structure and the expressions of its root steps, which checkSelector
+// compiles; and, apart from them, where it breaks the contracts of its plugins. The classes of a topology without problems are
+// ones that the API server takes and the scheduler can evaluate on any device.
+func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error) (problems, breaches field.ErrorList) {
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
 	}
@@ -26,11 +25,11 @@ func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSe
 			problems = append(problems, field.Invalid(field.NewPath("spec", "allowedNamespaces"), allowed, err.Error()))
 		}
 	}
-	problems = append(problems, cnichain.Validate(topology, schemas)...)
+	problems = append(problems, cnichain.ValidateStored(topology, schemas)...)
 	for i := range topology.Spec.Steps {
 		problems = append(problems, judgeRoot(field.NewPath("spec", "steps").Index(i), &topology.Spec.Steps[i], checkSelector)...)
 	}
-	return problems
+	return problems, cnichain.CheckContracts(topology, schemas)
 }
 
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {

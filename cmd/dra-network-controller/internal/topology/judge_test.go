@@ -42,6 +42,15 @@ spec:
 				`spec.steps[1].type: Invalid value: "8021q": no device can say that it supports this plugin`,
 			},
 		},
+		"contracts come last": {
+			topology: `
+metadata: {name: a}
+spec:
+  steps:
+  - {name: a, type: macvlan, selector: {cel: broken}, config: {mut: 1}}
+`,
+			want: []string{`spec.steps[0].selector.cel: Invalid value`, `spec.steps[0].config.mut: Invalid value: macvlan has no parameter`},
+		},
 		"derived steps have no selector to compile": {
 			topology: `
 metadata: {name: a}
@@ -55,7 +64,8 @@ spec:
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			problems := Judge(parse(t, test.topology), cnichain.DefaultSchemas(), checkSelector)
+			problems, breaches := Judge(parse(t, test.topology), cnichain.DefaultSchemas(), checkSelector)
+			problems = append(problems, breaches...)
 			var got []string
 			for i, problem := range problems {
 				text := problem.Error()

@@ -8,19 +8,25 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -28,19 +34,24 @@ import (
 // FieldOwner is the name under which the controller applies DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
+// maxEvent is how much of a condition's message fits into an event with its type, in bytes.
+const maxEvent = 900
+
+// workers is how many topologies are looked at at a time. Most of that time is spent on the API server's disk.
+const workers = 4
+
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. Its first three fields are
-// required.
+// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields but ListAttributes
+// are required.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
-	// Live reads from the API server. It is asked before a class is made, since a cache may not know yet that somebody
-	// else has one of that name.
-	Live client.Reader
 	// CheckSelector returns what is wrong with the CEL expression of a root step.
 	CheckSelector func(expression string) error
+	// Events takes the events of topologies.
+	Events events.EventRecorder
 	// ListAttributes is as in Classes.
 	ListAttributes bool
 }
@@ -54,6 +65,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		For(&v1alpha1.NetworkTopology{}, specChanged).
 		Watches(&v1alpha1.CNIPluginSchema{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
 		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
@@ -66,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if topology.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // the garbage collector removes the classes
 	}
-	problems, err := r.judge(ctx, topology)
+	problems, remarks, err := r.judge(ctx, topology)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -75,13 +87,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		wanted = Classes(topology, r.ListAttributes)
 	}
 	var existing resourceapi.DeviceClassList
-	if err := r.Client.List(ctx, &existing); err != nil {
+	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // they are read only
 		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
 	if !apierrors.IsConflict(err) {
-		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, outcome)))
+		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure and not worth a status
@@ -89,21 +101,42 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, err
 }
 
-func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopology) (field.ErrorList, error) {
+// judge returns the problems of a topology. That it breaks contracts is none where it was accepted as it is: contracts come
+// with new versions of the driver and with objects of the cluster, and must not take away the classes of what works.
+func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopology) (problems field.ErrorList, remarks []string, err error) {
 	schemas, err := Schemas(ctx, r.Client)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return Judge(topology, schemas, r.CheckSelector), nil
+	problems, breaches := Judge(topology, schemas, r.CheckSelector)
+	if !wasAccepted(topology) {
+		return append(problems, breaches...), nil, nil
+	}
+	for _, breach := range breaches {
+		remarks = append(remarks, breach.Error()+" (it was accepted before this was known)")
+	}
+	return problems, remarks, nil
 }
 
-// Schemas returns the built-in schemas and those of the cluster, which go before them.
+// wasAccepted says whether the topology was accepted as it is now.
+func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
+	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
+	return accepted != nil && accepted.Status == metav1.ConditionTrue && accepted.ObservedGeneration == topology.Generation
+}
+
+// Schemas returns the built-in schemas and those of the cluster, which go before them. What one that is invalid says of
+// parameters is left out.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {
 		return cnichain.Schemas{}, fmt.Errorf("cannot list CNIPluginSchemas: %w", err)
 	}
 	slices.SortFunc(schemas.Items, func(a, b v1alpha1.CNIPluginSchema) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range schemas.Items {
+		if spec := &schemas.Items[i].Spec; len(cnichain.ValidateSchema(spec)) > 0 {
+			spec.Config = nil
+		}
+	}
 	return cnichain.DefaultSchemas().With(schemas.Items...), nil
 }
 
@@ -124,7 +157,7 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	}
 	for i := range changes.Repair {
 		class := &changes.Repair[i]
-		if err := r.apply(ctx, class, client.ForceOwnership); err != nil {
+		if err := r.repair(ctx, class); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -135,29 +168,30 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	return outcome
 }
 
-// create applies a class that must not exist; if it does, the cache doesn't know yet, and that is a conflict. Fields of
-// others are not taken over, so that a class that somebody makes in this very moment is not overwritten either.
+// create makes a class that must not exist: the API server sees to it that none of somebody else, or of a topology that is looked
+// at in this very moment, is overwritten. If there is one, the cache doesn't know yet, and that is a conflict.
 func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
-	err := r.Live.Get(ctx, types.NamespacedName{Name: class.Name}, &resourceapi.DeviceClass{})
-	if err == nil {
+	err := r.Client.Create(ctx, class, client.FieldOwner(FieldOwner))
+	if apierrors.IsAlreadyExists(err) {
 		return apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Name, errors.New("it exists already"))
 	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot look for DeviceClass %s: %w", class.Name, err)
-	}
-	return r.apply(ctx, class)
+	return r.explain("create", class.Name, err)
 }
 
-func (r *Reconciler) apply(ctx context.Context, class *resourceapi.DeviceClass, options ...client.ApplyOption) error {
-	options = append(options, client.FieldOwner(FieldOwner))
-	err := r.Client.Apply(ctx, applyConfiguration(class), options...)
-	if r.ListAttributes && apierrors.IsInvalid(err) {
-		return fmt.Errorf("cannot apply DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes on the API server", class.Name, err)
+// repair takes the fields of a class that are ours back. Those of others stay as they are.
+func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
+	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	return r.explain("apply", class.Name, err)
+}
+
+func (r *Reconciler) explain(verb, class string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case r.ListAttributes && apierrors.IsInvalid(err):
+		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes on the API server", verb, class, err)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot apply DeviceClass %s: %w", class.Name, err)
-	}
-	return nil
+	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
 
 // delete removes just the class that was looked at, not one that took its name since.
@@ -178,7 +212,27 @@ func (r *Reconciler) writeStatus(ctx context.Context, topology *v1alpha1.Network
 	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
 	}
+	r.tell(topology, status.Conditions)
 	return nil
+}
+
+// tell writes an event for each condition that says that something is wrong, or that this is over. That all is well with a new
+// topology is worth none.
+func (r *Reconciler) tell(topology *v1alpha1.NetworkTopology, conditions []metav1.Condition) {
+	for i := range conditions {
+		now := &conditions[i]
+		before := meta.FindStatusCondition(topology.Status.Conditions, now.Type)
+		severity := corev1.EventTypeWarning
+		if now.Status == metav1.ConditionTrue {
+			severity = corev1.EventTypeNormal
+		}
+		wasWell := before == nil || before.Status == metav1.ConditionTrue
+		asBefore := before != nil && before.Status == now.Status && before.Reason == now.Reason
+		if asBefore || wasWell && severity == corev1.EventTypeNormal {
+			continue
+		}
+		r.Events.Eventf(topology, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type, verdict.Cut(now.Message, maxEvent))
+	}
 }
 
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
@@ -199,7 +253,7 @@ func (r *Reconciler) concerned(ctx context.Context, class client.Object) []recon
 // read here, has none to give once it is filled.
 func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
 	var topologies v1alpha1.NetworkTopologyList
-	if err := r.Client.List(ctx, &topologies); err != nil {
+	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
 		ctrl.LoggerFrom(ctx).Error(err, "cannot list NetworkTopologies: a change of a class or schema is not acted upon")
 		return nil
 	}

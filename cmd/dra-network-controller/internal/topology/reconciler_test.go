@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -31,6 +32,7 @@ type cluster struct {
 	writes []string // since the last look
 	refuse string   // an apply of a class of this name fails
 	reason error    // with this
+	events *events.FakeRecorder
 }
 
 const netSteps = `
@@ -47,7 +49,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	if err := errors.Join(resourceapi.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t}
+	c := &cluster{t: t, events: events.NewFakeRecorder(100)}
 	c.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetworkTopology{}).WithObjects(objects...).Build()
 	watched := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
 		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
@@ -58,6 +60,13 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			c.writes = append(c.writes, "apply "+name)
 			return api.Apply(ctx, object, options...)
 		},
+		Create: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if object.GetName() == c.refuse {
+				return c.reason
+			}
+			c.writes = append(c.writes, "create "+object.GetName())
+			return api.Create(ctx, object, options...)
+		},
 		Delete: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.DeleteOption) error {
 			c.writes = append(c.writes, "delete "+object.GetName())
 			return api.Delete(ctx, object, options...)
@@ -67,7 +76,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			return api.SubResource(sub).Update(ctx, object, options...)
 		},
 	})
-	c.r = &Reconciler{Client: watched, Live: c.api, CheckSelector: checkSelector}
+	c.r = &Reconciler{Client: watched, CheckSelector: checkSelector, Events: c.events}
 	return c
 }
 
@@ -151,7 +160,7 @@ status: ; cluster: `
 	const valid = `Accepted=True Valid @3: steps: 2, root steps: 2
 ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`
-	c.expect("valid", "writes: apply net-a, apply net-b, status net\n"+valid)
+	c.expect("valid", "writes: create net-a, create net-b, status net\n"+valid)
 	c.expect("valid, again", "writes: \n"+valid)
 	want := Classes(c.topology(), false)[0]
 	got := c.class("net-a")
@@ -183,7 +192,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	c.must(c.api.Delete(t.Context(), c.class("net-a")))
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { return steps[:1] })
 	c.expect("a class is gone, a step is gone", `
-writes: delete net-b, apply net-a, status net
+writes: delete net-b, create net-a, status net
 Accepted=True Valid @2: steps: 1, root steps: 1
 ClassesReady=True Ready @2: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
@@ -193,7 +202,7 @@ func TestReconcileLeavesClassesOfOthersAlone(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
 	c := newCluster(t, parse(t, netSteps), foreign)
 	c.expect("taken", `
-writes: apply net-b, status net
+writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=False NameTaken @1: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); delete or rename them, or rename the topology or its steps
 status: net-b; cluster: net-a net-b`)
@@ -202,7 +211,7 @@ status: net-b; cluster: net-a net-b`)
 	}
 	c.must(c.api.Delete(t.Context(), foreign))
 	c.expect("free again", `
-writes: apply net-a, status net
+writes: create net-a, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
@@ -210,24 +219,28 @@ status: net-a net-b; cluster: net-a net-b`)
 
 // TestReconcileWithAStaleCache: the cache doesn't know yet of a class that somebody made.
 func TestReconcileWithAStaleCache(t *testing.T) {
-	c := newCluster(t, parse(t, netSteps))
-	stale := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
-		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-			if class, ok := object.(*resourceapi.DeviceClass); ok && key.Name == "net-a" {
-				class.Name = "net-a"
+	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
+	c := newCluster(t, parse(t, netSteps), foreign)
+	watched := c.r.Client
+	c.r.Client = interceptor.NewClient(watched.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, ofClasses := list.(*resourceapi.DeviceClassList); ofClasses {
 				return nil
 			}
-			return api.Get(ctx, key, object, options...)
+			return api.List(ctx, list, options...)
 		},
 	})
-	c.r.Live = stale
 	c.expect("not overwritten, looked at again", `
 again in 200ms
-writes: apply net-b
-status: ; cluster: net-b`)
-	c.r.Live = c.api
+writes: create net-a, create net-b
+status: ; cluster: net-a net-b`)
+	if class := c.class("net-a"); len(class.Labels) > 0 {
+		t.Errorf("the class of somebody else was changed: %+v", class)
+	}
+	c.r.Client = watched
+	c.must(c.api.Delete(t.Context(), foreign))
 	c.expect("the cache has caught up", `
-writes: apply net-a, status net
+writes: create net-a, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
@@ -258,10 +271,10 @@ func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.refuse, c.reason = "net-a", errors.New("forbidden by an admission policy")
 	c.expect("refused", `
-error: cannot apply DeviceClass net-a: forbidden by an admission policy
-writes: apply net-b, status net
+error: cannot create DeviceClass net-a: forbidden by an admission policy
+writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False Failed @1: cannot apply DeviceClass net-a: forbidden by an admission policy; it is tried again
+ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; it is tried again
 status: net-b; cluster: net-b`)
 }
 
@@ -283,6 +296,71 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	if got := c.look(); !strings.Contains(got, "Accepted=True") {
 		t.Errorf("with a schema of the cluster:\n%s", got)
 	}
+}
+
+// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted takes no classes away, only
+// when the topology is written again.
+func TestContractsComeLater(t *testing.T) {
+	c := newCluster(t, parse(t, `
+metadata: {name: net, generation: 1}
+spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: red}}]}
+`))
+	c.look()
+	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"}, Spec: v1alpha1.CNIPluginSchemaSpec{
+		CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"color": {Type: v1alpha1.TypeString}}},
+	}}
+	c.must(c.api.Create(t.Context(), strict))
+	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; did you mean "color"?`
+	c.expect("stricter", `
+writes: status net
+Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but `+breach+` (it was accepted before this was known)
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a
+status: net-a; cluster: net-a`)
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].IfName = "data0"; return steps })
+	c.expect("written again", `
+writes: delete net-a, status net
+Accepted=False Invalid @2: `+breach+`
+ClassesReady=False NotAccepted @2: the topology is not accepted, so it has no DeviceClasses: see the condition Accepted
+status: ; cluster:`)
+	strict.Spec.Config.Properties["color"] = v1alpha1.Parameter{Type: "text"}
+	c.must(c.api.Update(t.Context(), strict))
+	c.expect("a schema that is invalid says nothing of parameters", `
+writes: create net-a, status net
+Accepted=True Valid @2: steps: 1, root steps: 1
+ClassesReady=True Ready @2: a claim needs one request for each of: net-a
+status: net-a; cluster: net-a`)
+}
+
+// TestEventsOnlyOfChanges: what is as it was has no event.
+func TestEventsOnlyOfChanges(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	expect := func(state string, want ...string) {
+		t.Helper()
+		c.look()
+		var got []string
+		for len(c.events.Events) > 0 {
+			got = append(got, <-c.events.Events)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", state, diff)
+		}
+	}
+	ready := "Normal Ready ClassesReady: a claim needs one request for each of: net-a, net-b"
+	expect("new")
+	expect("again")
+	c.must(c.api.Delete(t.Context(), c.class("net-a")))
+	c.must(c.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}))
+	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); "+
+		"delete or rename them, or rename the topology or its steps")
+	another := func(ifName string) {
+		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[1].IfName = ifName; return steps })
+	}
+	another("data0")
+	expect("taken, in another generation")
+	c.must(c.api.Delete(t.Context(), c.class("net-a")))
+	expect("free", ready)
+	another("data1")
+	expect("free, in another generation")
 }
 
 // TestListAttributesOfAnAPIServerWithout: classes that the API server can't compile say which feature is missing.

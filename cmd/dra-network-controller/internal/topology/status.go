@@ -37,11 +37,11 @@ type Outcome struct {
 }
 
 // Status returns the status of a topology. It is equal to the one that the topology has where nothing has changed.
-func Status(topology *v1alpha1.NetworkTopology, problems field.ErrorList, outcome Outcome) v1alpha1.NetworkTopologyStatus {
+func Status(topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome) v1alpha1.NetworkTopologyStatus {
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
-	meta.SetStatusCondition(&status.Conditions, verdict.Of(topology.Generation, summary, problems))
+	meta.SetStatusCondition(&status.Conditions, verdict.Of(topology.Generation, summary, problems, remarks...))
 	meta.SetStatusCondition(&status.Conditions, classesReady(topology.Generation, len(problems) == 0, outcome))
 	return status
 }

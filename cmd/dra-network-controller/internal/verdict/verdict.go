@@ -84,9 +84,9 @@ func enumerate(what string, texts []string) string {
 func describe(problem *field.Error) string {
 	short := *problem
 	if value, isText := short.BadValue.(string); isText {
-		short.BadValue = cut(value, maxValue)
+		short.BadValue = Cut(value, maxValue)
 	}
-	return cut(oneLine(short.Error()), maxProblem)
+	return Cut(oneLine(short.Error()), maxProblem)
 }
 
 // oneLine puts text on one line, as tables need it, without the lines in which CEL repeats the expression and points
@@ -103,10 +103,10 @@ func oneLine(text string) string {
 }
 
 // Bound cuts a message to what a condition holds.
-func Bound(message string) string { return cut(message, maxMessage) }
+func Bound(message string) string { return Cut(message, maxMessage) }
 
-// cut shortens text to at most size bytes, at a character, and shows that it did.
-func cut(text string, size int) string {
+// Cut shortens text to at most size bytes, at a character, and shows that it did.
+func Cut(text string, size int) string {
 	const mark = "..."
 	if len(text) <= size {
 		return text

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -69,6 +70,8 @@ func (h *Handler) judgeOf(kind metav1.GroupVersionKind) func(context.Context, []
 		return judgePolicy
 	case topologyapi.GroupVersion().WithKind("NetworkTopology"):
 		return h.judgeTopology
+	case topologyapi.GroupVersion().WithKind("CNIPluginSchema"):
+		return judgeSchema
 	}
 	return nil
 }
@@ -91,7 +94,16 @@ func (h *Handler) judgeTopology(ctx context.Context, raw []byte) opinion {
 	if err != nil {
 		return opinion{err: err}
 	}
-	return opinion{problems: topology.Judge(&t, schemas, policy.CheckClassSelector)}
+	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
+	return opinion{problems: append(problems, breaches...)}
+}
+
+func judgeSchema(_ context.Context, raw []byte) opinion {
+	var s topologyapi.CNIPluginSchema
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return unreadable(err)
+	}
+	return opinion{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
 // unreadable is the opinion on what the driver could not read either.

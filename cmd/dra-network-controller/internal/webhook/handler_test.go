@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
@@ -90,6 +91,23 @@ func TestValidPoliciesPassWithWarnings(t *testing.T) {
 	}
 }
 
+func TestTopologiesAndSchemasAreChecked(t *testing.T) {
+	h := NewHandler(newReader(t, false))
+	for _, c := range topologycorpus.Valid(t) {
+		if got := answer(h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil))); got != "allowed" {
+			t.Errorf("%s: %s", c.Name, got)
+		}
+	}
+	for kind, cases := range map[string][]topologycorpus.Case{"NetworkTopology": topologycorpus.Invalid(t), "CNIPluginSchema": topologycorpus.InvalidSchemas(t)} {
+		for _, c := range cases {
+			response := h.Handle(t.Context(), request(kind, admissionv1.Create, c.JSON(t), nil))
+			if response.Allowed || !strings.Contains(response.Result.Message, c.Field) || !strings.Contains(response.Result.Message, c.Reason) {
+				t.Errorf("%s: %s, want ... %s: ... %s ...", c.Name, answer(response), c.Field, c.Reason)
+			}
+		}
+	}
+}
+
 func TestHandle(t *testing.T) {
 	object := func(text string) []byte {
 		data, err := yaml.YAMLToJSONStrict([]byte(text))
@@ -126,7 +144,9 @@ func TestHandle(t *testing.T) {
 		"null, with no specification before": {request("DeviceExposurePolicy", admissionv1.Update, []byte("null"), []byte("null")), false, "refused: 2 problems"},
 		"another shape":                      {request("DeviceExposurePolicy", admissionv1.Create, []byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read: json: cannot unmarshal number"},
 		"of another group":                   {foreign, false, "allowed: not checked: dra-network-controller knows nothing of Pod in "},
-		"a kind with a definition only":      {request("CNIPluginSchema", admissionv1.Create, valid, nil), false, "allowed: not checked: dra-network-controller knows nothing of CNIPluginSchema in networking.dra.io"},
+		"a kind that there is not":           {request("NetworkPlan", admissionv1.Create, valid, nil), false, "allowed: not checked: dra-network-controller knows nothing of NetworkPlan in networking.dra.io"},
+		"valid schema":                       {request("CNIPluginSchema", admissionv1.Create, object("spec: {cniType: mine, config: {properties: {x: {type: string}}}}"), nil), false, "allowed"},
+		"schema that can't be read":          {request("CNIPluginSchema", admissionv1.Create, []byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read"},
 		"a kind in another version":          {withVersion(request("DeviceExposurePolicy", admissionv1.Create, invalid, nil), "v2"), false, "allowed: not checked"},
 		"valid topology":                     {request("NetworkTopology", admissionv1.Create, topology("host-device", ""), nil), false, "allowed"},
 		"topology against a built-in schema": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), false, "refused: spec.steps[0].dependOn"},

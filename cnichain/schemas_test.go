@@ -1,0 +1,159 @@
+package cnichain
+
+import (
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// TestSchemasKnowThePluginsParameters compares the built-in schemas with the structs into which the plugins of
+// containernetworking read their configuration, in the version that this module requires.
+func TestSchemasKnowThePluginsParameters(t *testing.T) {
+	dir := moduleDir(t, "github.com/containernetworking/plugins")
+	for cniType, plugin := range map[string]struct {
+		folder, config string
+		leftOut        []string // on purpose: see the comment at the head of schemas/interfaces.yaml
+	}{
+		"bridge":      {folder: "main/bridge", config: "NetConf", leftOut: []string{"disableContainerInterface"}},
+		"macvlan":     {folder: "main/macvlan", config: "NetConf"},
+		"ipvlan":      {folder: "main/ipvlan", config: "NetConf"},
+		"host-device": {folder: "main/host-device", config: "NetConf", leftOut: []string{"hwaddr", "kernelpath"}},
+		"vlan":        {folder: "main/vlan", config: "NetConf"},
+		"ptp":         {folder: "main/ptp", config: "NetConf"},
+		"tap":         {folder: "main/tap", config: "NetConf"},
+		"dummy":       {folder: "main/dummy"}, // reads what every plugin reads
+		"tuning":      {folder: "meta/tuning", config: "TuningConf"},
+		"sbr":         {folder: "meta/sbr", config: "PluginConf"},
+		"bandwidth":   {folder: "meta/bandwidth", config: "PluginConf"},
+		"vrf":         {folder: "meta/vrf", config: "VRFNetConf"},
+		"portmap":     {folder: "meta/portmap", config: "PortMapConf"},
+		"firewall":    {folder: "meta/firewall", config: "FirewallNetConf"},
+		"host-local":  {folder: "ipam/host-local/backend/allocator", config: "IPAMConfig"},
+		"static":      {folder: "ipam/static", config: "IPAMConfig"},
+		"dhcp":        {folder: "ipam/dhcp", config: "IPAMConfig"},
+	} {
+		t.Run(cniType, func(t *testing.T) {
+			schema, known := DefaultSchemas().Lookup(cniType)
+			if !known {
+				t.Fatal("there is no schema")
+			}
+			source := parseStructs(t, filepath.Join(dir, "plugins", plugin.folder))
+			want := map[string]v1alpha1.ParameterType{}
+			if plugin.config != "" {
+				source.fields(t, plugin.config, want)
+			}
+			for _, everywhere := range append(plugin.leftOut, "type", "name", "prevResult", "runtimeConfig", "args", "ipam") {
+				delete(want, everywhere)
+			}
+			got := map[string]v1alpha1.ParameterType{}
+			for name, parameter := range schema.Config.Properties {
+				if _, typed := want[name]; name != "ipam" {
+					got[name] = parameter.Type
+					if typed && want[name] == "" { // of a type that is not in the file
+						want[name] = parameter.Type
+					}
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("wrong parameters (-plugin +schema):\n%s", diff)
+			}
+		})
+	}
+}
+
+// moduleDir is where the sources of a required module are.
+func moduleDir(t *testing.T, module string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil || strings.TrimSpace(string(out)) == "" {
+		t.Skipf("the sources of %s are not there: %v", module, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// structs are the struct types of a folder, by name.
+type structs map[string]*ast.StructType
+
+func parseStructs(t *testing.T, dir string) structs {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no sources in %s: %v", dir, err)
+	}
+	found := structs{}
+	for _, path := range slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {
+		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if spec, isType := node.(*ast.TypeSpec); isType {
+				if fields, isStruct := spec.Type.(*ast.StructType); isStruct {
+					found[spec.Name.Name] = fields
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// fields adds the JSON names of a struct's fields with their types, "" for those of other packages. Fields without a tag are
+// not meant to be configured.
+func (s structs) fields(t *testing.T, name string, into map[string]v1alpha1.ParameterType) {
+	t.Helper()
+	if s[name] == nil {
+		t.Fatalf("there is no struct %s", name)
+	}
+	for _, field := range s[name].Fields.List {
+		if len(field.Names) == 0 { // embedded; one of another package is what every plugin has
+			if local, isLocal := deref(field.Type).(*ast.Ident); isLocal {
+				s.fields(t, local.Name, into)
+			}
+			continue
+		}
+		if field.Tag == nil {
+			continue
+		}
+		key, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
+		if key != "" && key != "-" {
+			into[key] = jsonType(field.Type)
+		}
+	}
+}
+
+func deref(expression ast.Expr) ast.Expr {
+	if pointer, isPointer := expression.(*ast.StarExpr); isPointer {
+		return pointer.X
+	}
+	return expression
+}
+
+func jsonType(expression ast.Expr) v1alpha1.ParameterType {
+	switch expression := deref(expression).(type) {
+	case *ast.ArrayType:
+		return v1alpha1.TypeArray
+	case *ast.MapType:
+		return v1alpha1.TypeObject
+	case *ast.Ident:
+		switch strings.TrimRight(expression.Name, "0123456789") {
+		case "string":
+			return v1alpha1.TypeString
+		case "bool":
+			return v1alpha1.TypeBoolean
+		case "int", "uint":
+			return v1alpha1.TypeInteger
+		}
+	}
+	return ""
+}

@@ -1,0 +1,126 @@
+// Package corpus holds NetworkTopologies for tests: valid ones, and for every rule one that breaks it, with who refuses it and
+// what is said to its author; and CNIPluginSchemas that break a rule.
+//
+// The rule of this package: it is data. Tests of the definitions, of the validation, of the nodes and of the webhook all run the
+// same objects, so that a rule that one of them forgets is seen.
+package corpus
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"testing"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+//go:embed valid/*.yaml invalid/*.yaml schemas/*.yaml
+var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
+
+// Name is the name of every object of the corpus.
+const Name = "corpus"
+
+// Case is one object.
+type Case struct {
+	// Name says what is special about the object.
+	Name string `json:"name"`
+	// Spec is the specification as its author writes it.
+	Spec json.RawMessage `json:"spec"`
+	// Definition is a part of what the definition of the resource says of an invalid object. It is empty where the schema and
+	// the CEL rules in it can't express the rule: these objects are refused by Go only.
+	Definition string `json:"definition,omitempty"`
+	// Field and Reason are the field of the only error of Go, and a part of its message.
+	Field  string `json:"field,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Written says that the topology is refused when it is written, and only then: nodes run it if it is stored.
+	Written bool `json:"written,omitempty"`
+	// Undecodable says that Go can't even read the object. No API server with the definition stores it.
+	Undecodable bool `json:"undecodable,omitempty"`
+
+	kind string
+}
+
+// Valid returns the valid topologies.
+func Valid(t testing.TB) []Case { return read(t, "valid", "NetworkTopology") }
+
+// Invalid returns the invalid topologies, each of which breaks one rule.
+func Invalid(t testing.TB) []Case { return read(t, "invalid", "NetworkTopology") }
+
+// InvalidSchemas returns invalid CNIPluginSchemas, each of which breaks one rule.
+func InvalidSchemas(t testing.TB) []Case { return read(t, "schemas", "CNIPluginSchema") }
+
+func read(t testing.TB, folder, kind string) []Case {
+	t.Helper()
+	paths, err := fs.Glob(files, folder+"/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Case
+	seen := map[string]bool{}
+	for _, path := range paths {
+		data, err := files.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cases []Case
+		if err := yaml.UnmarshalStrict(data, &cases); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, c := range cases {
+			if seen[c.Name] {
+				t.Fatalf("%s: there are two cases %q", path, c.Name)
+			}
+			seen[c.Name] = true
+			c.kind = kind
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// JSON returns the object as a client sends it.
+func (c Case) JSON(t testing.TB) []byte {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion().String(), "kind": c.kind,
+		"metadata": map[string]any{"name": Name}, "spec": c.Spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Object returns the object as the API server holds it before it knows its type.
+func (c Case) Object(t testing.TB) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := utiljson.Unmarshal(c.JSON(t), &object); err != nil { // numbers are int64 where they can be
+		t.Fatal(err)
+	}
+	return object
+}
+
+// Topology returns the topology as Go reads it.
+func (c Case) Topology(t testing.TB) (*v1alpha1.NetworkTopology, error) {
+	t.Helper()
+	topology := &v1alpha1.NetworkTopology{}
+	if err := yaml.UnmarshalStrict(c.JSON(t), topology); err != nil {
+		return nil, fmt.Errorf("cannot read the topology: %w", err)
+	}
+	return topology, nil
+}
+
+// Schema returns the schema as Go reads it.
+func (c Case) Schema(t testing.TB) (*v1alpha1.CNIPluginSchema, error) {
+	t.Helper()
+	schema := &v1alpha1.CNIPluginSchema{}
+	if err := yaml.UnmarshalStrict(c.JSON(t), schema); err != nil {
+		return nil, fmt.Errorf("cannot read the schema: %w", err)
+	}
+	return schema, nil
+}

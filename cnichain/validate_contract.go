@@ -1,0 +1,223 @@
+package cnichain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// CheckContracts reports where a topology breaks the contracts of its plugins: their parameters, the number of interfaces that
+// they work on, what they can't share an interface with. Steps of plugins without a schema are not checked, and neither is
+// what [ValidateStored] refuses.
+func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
+	c := &contracts{schemas: schemas, templates: newTemplates(), steps: map[string]*v1alpha1.Step{}, made: map[string][]string{}}
+	var worked []work
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		path := field.NewPath("spec", "steps").Index(i)
+		interfaces := c.input(step)
+		c.place(path, step)
+		c.count(path, step, interfaces)
+		c.config(path.Child("config"), step)
+		here := work{step: step, interfaces: interfaces}
+		c.conflicts(path, here, worked)
+		worked = append(worked, here)
+		c.steps[step.Name], c.made[step.Name] = step, c.output(step, interfaces)
+	}
+	return c.problems
+}
+
+type contracts struct {
+	schemas   Schemas
+	templates templates
+	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
+	made      map[string][]string       // what a step hands on: the names of the steps that made the interfaces
+	problems  field.ErrorList
+}
+
+// work is a step and the interfaces that it works on.
+type work struct {
+	step       *v1alpha1.Step
+	interfaces []string
+}
+
+func (c *contracts) add(problem *field.Error) { c.problems = append(c.problems, problem) }
+
+// input returns the steps that made the interfaces that a step works on.
+func (c *contracts) input(step *v1alpha1.Step) []string {
+	var interfaces []string
+	for _, parent := range step.DependOn {
+		for _, made := range c.made[parent] {
+			if !slices.Contains(interfaces, made) {
+				interfaces = append(interfaces, made)
+			}
+		}
+	}
+	return interfaces
+}
+
+// output returns what a step hands on: its own interface if it makes one, else those that it worked on. A root step that makes
+// none is refused itself, and those after it are not refused for that.
+func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
+	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
+		return []string{step.Name}
+	}
+	return interfaces
+}
+
+// place says whether a plugin can be a step, and one with or without parents.
+func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
+	schema, _ := c.schemas.Lookup(step.Type)
+	if schema.Output.Interfaces == interfacesNone {
+		c.add(field.Invalid(path.Child("type"), step.Type, "is an IPAM plugin, which other plugins call: name it in config.ipam.type of the step that makes the interface"))
+	}
+	if schema.Output.Devices == devicesMove && len(step.DependOn) > 0 {
+		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
+			"%s takes a device of the node, which only root steps are given: remove dependOn and say with selector.cel which device", step.Type)))
+	}
+}
+
+// count compares the number of interfaces that a step works on with what its plugin wants.
+func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []string) {
+	schema, _ := c.schemas.Lookup(step.Type)
+	wanted := schema.Input.Interfaces
+	if slices.ContainsFunc(step.DependOn, func(parent string) bool { return c.steps[parent] == nil }) {
+		return // a parent that is not there is a problem of its own
+	}
+	if len(step.DependOn) == 0 && schema.Input.PrevResult == prevResultRequired {
+		return // and so is that there is none
+	}
+	have := fmt.Sprintf("and the steps in dependOn make %d", len(interfaces))
+	if len(interfaces) > 0 {
+		have += " (" + strings.Join(interfaces, ", ") + ")"
+	}
+	if wanted.Min != nil && len(interfaces) < int(*wanted.Min) {
+		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
+			"%s works on %s or more, %s: add the steps that make the others", step.Type, countInterfaces(*wanted.Min), have)))
+	}
+	if wanted.Max != nil && len(interfaces) > int(*wanted.Max) {
+		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
+			"%s works on %s at most, %s: name fewer steps", step.Type, countInterfaces(*wanted.Max), have)))
+	}
+}
+
+func countInterfaces(n int32) string {
+	if n == 1 {
+		return "1 interface"
+	}
+	return fmt.Sprintf("%d interfaces", n)
+}
+
+// conflicts looks for an earlier step that works on the same single interface with a plugin that this one can't stand. Of a
+// step with several interfaces nobody but its plugin knows which it takes.
+func (c *contracts) conflicts(path *field.Path, here work, before []work) {
+	if len(here.interfaces) != 1 {
+		return
+	}
+	for _, other := range before {
+		if slices.Equal(other.interfaces, here.interfaces) && c.conflict(here.step.Type, other.step.Type) {
+			c.add(field.Invalid(path.Child("type"), here.step.Type, fmt.Sprintf(
+				"can't work on the interface of step %q, on which step %q runs %s: give one of them another interface",
+				here.interfaces[0], other.step.Name, other.step.Type)))
+		}
+	}
+}
+
+func (c *contracts) conflict(one, other string) bool {
+	schema, _ := c.schemas.Lookup(one)
+	reverse, _ := c.schemas.Lookup(other)
+	return slices.Contains(schema.ConflictsWith, other) || slices.Contains(reverse.ConflictsWith, one)
+}
+
+// config checks a step's configuration against the schemas of its plugin and of the IPAM plugin.
+func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
+	decoded, err := decodeJSON(rawConfig(step))
+	if err != nil {
+		return
+	}
+	config, isObject := decoded.(map[string]any)
+	if !isObject {
+		return
+	}
+	for reserved := range reservedKeys() { // refused with a reason of their own
+		delete(config, reserved)
+	}
+	c.templateRoots(path, config)
+	checker := &parameters{templates: c.templates, add: c.add}
+	if schema, known := c.schemas.Lookup(step.Type); known && schema.Config != nil {
+		checker.given = driversParameters(step, &schema)
+		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
+	}
+	if ipam, isObject := config["ipam"].(map[string]any); isObject {
+		c.ipam(path.Child("ipam"), ipam, checker)
+	}
+}
+
+func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *parameters) {
+	cniType, _ := ipam["type"].(string)
+	schema, known := c.schemas.Lookup(cniType)
+	switch {
+	case cniType == "" && len(ipam) > 0:
+		c.add(field.Required(path.Child("type"), "say which IPAM plugin gives the addresses, for example host-local"))
+	case !known:
+	case schema.Output.Interfaces != interfacesNone:
+		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))
+	case schema.Config != nil:
+		checker.given = nil
+		checker.object(path, ipam, withCommon(schema.Config, map[string]v1alpha1.Parameter{"type": {Type: v1alpha1.TypeString}}), cniType)
+	}
+}
+
+// ipams are the IPAM plugins with a schema, sorted.
+func (s Schemas) ipams() []string {
+	return slices.DeleteFunc(sortedKeys(s.byType), func(cniType string) bool {
+		return s.byType[cniType].Output.Interfaces != interfacesNone
+	})
+}
+
+// templateRoots refuses templates that ask a step for the PCI address of a device when it has none.
+func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
+	_, _ = c.templates.render(config, "config", func(t token) (any, error) {
+		if step := c.steps[t.root]; step != nil && len(step.DependOn) > 0 && t.field == fieldPCIAddress {
+			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.root)))
+		}
+		return "", nil
+	})
+}
+
+// driversParameters are the parameters that the driver may set on a step, which therefore need not be given.
+func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) []string {
+	var names []string
+	for _, parameter := range schema.DeviceParameters {
+		if len(step.DependOn) == 0 {
+			names = append(names, parameter.Parameter)
+		}
+	}
+	return names
+}
+
+// commonParameters are those that every plugin may be given: by the CNI specification and conventions, and the shorthands by
+// which topologies name the interface of a derived step.
+func commonParameters() map[string]v1alpha1.Parameter {
+	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
+	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}
+	return map[string]v1alpha1.Parameter{
+		"name": text, "dev": text,
+		"args": {Type: v1alpha1.TypeObject}, "runtimeConfig": {Type: v1alpha1.TypeObject},
+		"capabilities": {Type: v1alpha1.TypeObject, AdditionalProperties: &v1alpha1.Parameter{Type: v1alpha1.TypeBoolean}},
+		"dns": {Type: v1alpha1.TypeObject, Properties: map[string]v1alpha1.Parameter{
+			"domain": text, "nameservers": texts, "search": texts, "options": texts,
+		}},
+	}
+}
+
+// withCommon adds parameters to those of a plugin, whose own go before.
+func withCommon(config *v1alpha1.PluginConfig, common map[string]v1alpha1.Parameter) *v1alpha1.Parameter {
+	maps.Copy(common, config.Properties)
+	return &v1alpha1.Parameter{Type: v1alpha1.TypeObject, Properties: common, Required: config.Required}
+}

@@ -1,0 +1,228 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// parameters checks values of a plugin's configuration.
+type parameters struct {
+	templates templates
+	given     []string // parameters that the driver sets
+	add       func(*field.Error)
+}
+
+// object checks an object whose fields are known; of says whose parameters they are.
+func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, of string) {
+	for _, name := range sortedKeys(object) {
+		value := object[name]
+		parameter, known := accepted.Properties[name]
+		switch {
+		case known:
+			p.value(path.Child(name), value, &parameter, of)
+		case accepted.AdditionalProperties != nil:
+			p.value(path.Key(name), value, accepted.AdditionalProperties, of)
+		case len(accepted.Properties) > 0:
+			p.add(field.Invalid(path.Child(name), field.OmitValueType{}, unknownParameter(of, name, accepted)))
+		}
+	}
+	for _, name := range accepted.Required {
+		if object[name] == nil && !slices.Contains(p.given, name) {
+			p.add(field.Required(path.Child(name), fmt.Sprintf("%s does not work without it", of)))
+		}
+	}
+}
+
+func unknownParameter(of, name string, accepted *v1alpha1.Parameter) string {
+	known := sortedKeys(accepted.Properties)
+	if near := nearest(name, known); near != "" {
+		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", of, near)
+	}
+	return fmt.Sprintf("%s has no parameter of that name; it has %s", of, strings.Join(known, ", "))
+}
+
+// value checks one value. null is as if it was not there, as plugins read it.
+func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, of string) {
+	if value == nil || parameter.Type == "" {
+		return
+	}
+	if text, isText := value.(string); isText && p.templates.tokens.MatchString(text) {
+		p.template(path, text, parameter)
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		if p.is(path, value, v1alpha1.TypeObject, parameter) {
+			nested := parameters{templates: p.templates, add: p.add} // what the driver sets is at the top
+			nested.object(path, value, parameter, of)
+		}
+	case []any:
+		if p.is(path, value, v1alpha1.TypeArray, parameter) && parameter.Items != nil {
+			for i, item := range value {
+				p.value(path.Index(i), item, parameter.Items, of)
+			}
+		}
+	case string:
+		if p.is(path, value, v1alpha1.TypeString, parameter) {
+			p.text(path, value, parameter)
+		}
+	case bool:
+		p.is(path, value, v1alpha1.TypeBoolean, parameter)
+	case json.Number:
+		p.number(path, value, parameter)
+	}
+}
+
+// is says whether a parameter has the type of its value.
+func (p *parameters) is(path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter) bool {
+	if parameter.Type == given {
+		return true
+	}
+	p.add(field.Invalid(path, shown(value), fmt.Sprintf("is %s, must be %s", describeType(given), wantedType(parameter))))
+	return false
+}
+
+// shown is a value for a message: not whole objects, whose place is said.
+func shown(value any) any {
+	switch value.(type) {
+	case map[string]any, []any:
+		return field.OmitValueType{}
+	}
+	return value
+}
+
+func describeType(t v1alpha1.ParameterType) string {
+	switch t {
+	case v1alpha1.TypeInteger:
+		return "a whole number"
+	case v1alpha1.TypeArray:
+		return "a list"
+	case v1alpha1.TypeObject:
+		return "an object"
+	case v1alpha1.TypeBoolean:
+		return "true or false"
+	}
+	return "a " + string(t)
+}
+
+// wantedType describes a parameter's type with an example where people forget quotes.
+func wantedType(parameter *v1alpha1.Parameter) string {
+	switch {
+	case len(parameter.Enum) > 0:
+		return fmt.Sprintf("one of the strings %q, in quotes", parameter.Enum)
+	case parameter.Type == v1alpha1.TypeString:
+		return "a string, in quotes"
+	case parameter.Type == v1alpha1.TypeInteger || parameter.Type == v1alpha1.TypeNumber || parameter.Type == v1alpha1.TypeBoolean:
+		return describeType(parameter.Type) + ", without quotes"
+	}
+	return describeType(parameter.Type)
+}
+
+func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Parameter) {
+	if len(parameter.Enum) > 0 && !slices.Contains(parameter.Enum, text) {
+		p.add(field.NotSupported(path, text, parameter.Enum))
+	}
+	pattern, err := regexp.Compile(parameter.Pattern)
+	if err == nil && !pattern.MatchString(text) { // a pattern that is none is a problem of the schema
+		p.add(field.Invalid(path, text, "must match "+parameter.Pattern))
+	}
+}
+
+// number checks a number as plugins read it: into an integer goes no fraction and no exponent.
+func (p *parameters) number(path *field.Path, number json.Number, parameter *v1alpha1.Parameter) {
+	if parameter.Type == v1alpha1.TypeInteger {
+		if _, err := strconv.ParseInt(number.String(), 10, 64); err != nil {
+			p.add(field.Invalid(path, number, "is not a whole number"))
+			return
+		}
+	} else if !p.is(path, number, v1alpha1.TypeNumber, parameter) {
+		return
+	}
+	value, err := number.Float64()
+	if err != nil {
+		p.add(field.Invalid(path, number, "is too large"))
+		return
+	}
+	if parameter.Minimum != nil && value < float64(*parameter.Minimum) {
+		p.add(field.Invalid(path, number, fmt.Sprintf("must be at least %d", *parameter.Minimum)))
+	}
+	if parameter.Maximum != nil && value > float64(*parameter.Maximum) {
+		p.add(field.Invalid(path, number, fmt.Sprintf("must be at most %d", *parameter.Maximum)))
+	}
+}
+
+// template checks the type of what a template yields. What it yields within its type is known for a pod only. An attribute
+// of a device has one of the types of attributes, which one is the device's.
+func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
+	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
+	rendered, err := p.templates.render(text, "", func(t token) (any, error) {
+		switch {
+		case t.root == rootDevice:
+			return json.Number("0"), nil
+		case t.field == fieldInterfaces && t.root != rootPod && t.root != rootClaim && t.root != rootNode:
+			return []any{"net1"}, nil
+		}
+		return "name", nil
+	})
+	if err != nil {
+		return // said with the other problems of templates
+	}
+	switch rendered.(type) {
+	case json.Number:
+		yields = []v1alpha1.ParameterType{v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber, v1alpha1.TypeBoolean}
+	case []any:
+		yields = []v1alpha1.ParameterType{v1alpha1.TypeArray}
+		if parameter.Items != nil && parameter.Items.Type != "" && parameter.Items.Type != v1alpha1.TypeString {
+			p.add(field.Invalid(path, text, "yields a list of strings, must be a list of which each item is "+describeType(parameter.Items.Type)))
+			return
+		}
+	}
+	if !slices.Contains(yields, parameter.Type) {
+		p.add(field.Invalid(path, text, fmt.Sprintf("yields %s, must be %s", describeType(yields[0]), describeType(parameter.Type))))
+	}
+}
+
+// nearest returns the known word that somebody probably meant: one that differs in case only, else in up to two characters,
+// but in fewer than half of them; "" if there is none.
+func nearest(word string, known []string) string {
+	best, least := "", min(2, (len(word)-1)/2)+1
+	for _, candidate := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is the number of characters to insert, delete, replace or swap with the next to make one word of the other
+// (optimal string alignment).
+func distance(a, b string) int {
+	previous, row := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
+		for j := range len(b) {
+			replaced := row[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			next[j+1] = min(replaced, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], previous[j-1]+1)
+			}
+		}
+		previous, row = row, next
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,112 @@
+package cnichain
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// maxDepth is how deep parameters may be nested.
+const maxDepth = 8
+
+// ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those who read
+// contracts from files, and looks into nested parameters, which the definition can't.
+func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
+	s := &schemaProblems{}
+	path := field.NewPath("spec")
+	if err := checkBinaryName(spec.CNIType); err != nil {
+		s.add(field.Invalid(path.Child("cniType"), spec.CNIType, err.Error()))
+	}
+	for i, parameter := range spec.DeviceParameters {
+		at := path.Child("deviceParameters").Index(i)
+		if parameter.Parameter == "" {
+			s.add(field.Required(at.Child("parameter"), "say the key in the plugin's configuration"))
+		}
+		s.oneOf(at.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress)
+	}
+	input, output := path.Child("input"), path.Child("output")
+	s.oneOf(input.Child("prevResult"), cmp.Or(spec.Input.PrevResult, prevResultNone), prevResultNone, prevResultOptional, prevResultRequired)
+	s.count(input.Child("interfaces"), spec.Input.Interfaces)
+	s.oneOf(output.Child("interfaces"), cmp.Or(spec.Output.Interfaces, interfacesAppends),
+		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone)
+	s.oneOf(output.Child("devices"), cmp.Or(spec.Output.Devices, devicesStay), devicesStay, devicesMove)
+	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, delNetnsEmpty), delNetnsEmpty, delNetnsStalePath, delNetnsSkip)
+	if spec.Config != nil {
+		s.properties(path.Child("config"), spec.Config.Properties, spec.Config.Required, 0)
+	}
+	return s.problems
+}
+
+type schemaProblems struct{ problems field.ErrorList }
+
+func (s *schemaProblems) add(problem *field.Error) { s.problems = append(s.problems, problem) }
+
+func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		s.add(field.NotSupported(path, value, allowed))
+	}
+}
+
+func (s *schemaProblems) count(path *field.Path, count v1alpha1.InterfaceCount) {
+	if count.Min != nil && count.Max != nil && *count.Min > *count.Max {
+		s.add(field.Invalid(path, *count.Min, "min is greater than max: no number of interfaces would be allowed"))
+	}
+}
+
+func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string, depth int) {
+	for _, name := range sortedKeys(properties) {
+		parameter := properties[name]
+		s.parameter(path.Child("properties").Key(name), &parameter, depth+1)
+	}
+	for i, name := range required {
+		if _, known := properties[name]; !known {
+			s.add(field.NotFound(path.Child("required").Index(i), fmt.Sprintf("%s (it is not among properties)", name)))
+		}
+	}
+}
+
+func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, depth int) {
+	if depth > maxDepth {
+		s.add(field.TooMany(path, depth, maxDepth))
+		return
+	}
+	s.constraints(path, p)
+	if p.Items != nil {
+		s.parameter(path.Child("items"), p.Items, depth+1)
+	}
+	if p.AdditionalProperties != nil {
+		s.parameter(path.Child("additionalProperties"), p.AdditionalProperties, depth+1)
+	}
+	s.properties(path, p.Properties, p.Required, depth)
+}
+
+// constraints refuses words that would be ignored with the type that the parameter has.
+func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
+	known := []v1alpha1.ParameterType{"", v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber, v1alpha1.TypeBoolean, v1alpha1.TypeArray, v1alpha1.TypeObject}
+	if !slices.Contains(known, p.Type) {
+		s.add(field.NotSupported(path.Child("type"), p.Type, known[1:]))
+	}
+	if (len(p.Enum) > 0 || p.Pattern != "") && p.Type != v1alpha1.TypeString {
+		s.add(field.Invalid(path.Child("type"), p.Type, "enum and pattern are for strings: set type to string, or remove them"))
+	}
+	if (p.Minimum != nil || p.Maximum != nil) && p.Type != v1alpha1.TypeInteger && p.Type != v1alpha1.TypeNumber {
+		s.add(field.Invalid(path.Child("type"), p.Type, "minimum and maximum are for numbers: set type to integer or number, or remove them"))
+	}
+	if p.Minimum != nil && p.Maximum != nil && *p.Minimum > *p.Maximum {
+		s.add(field.Invalid(path.Child("minimum"), *p.Minimum, "minimum is greater than maximum: no value would be allowed"))
+	}
+	if p.Items != nil && p.Type != v1alpha1.TypeArray {
+		s.add(field.Invalid(path.Child("type"), p.Type, "items is for arrays: set type to array, or remove it"))
+	}
+	if (len(p.Properties) > 0 || len(p.Required) > 0 || p.AdditionalProperties != nil) && p.Type != v1alpha1.TypeObject {
+		s.add(field.Invalid(path.Child("type"), p.Type, "properties, additionalProperties and required are for objects: set type to object, or remove them"))
+	}
+	if _, err := regexp.Compile(p.Pattern); err != nil {
+		s.add(field.Invalid(path.Child("pattern"), p.Pattern, err.Error()))
+	}
+}

@@ -1,0 +1,110 @@
+package deploy_test
+
+import (
+	"strings"
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// TestClaimsAreWhole evaluates the admission policy of claims with the API server's own compiler.
+func TestClaimsAreWhole(t *testing.T) {
+	const (
+		one   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
+		two   = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
+		fresh = `{metadata: {name: new}, spec: {steps: [{name: a, type: macvlan}]}}`
+		// The labels of the namespace are team: ai, tier: "1".
+		ours       = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: ai}}}, status: {deviceClasses: [lan-port]}}`
+		theirs     = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: web}}}, status: {deviceClasses: [lan-port]}}`
+		labelled   = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {colour: red}}}, status: {deviceClasses: [lan-port]}}`
+		expression = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchExpressions: [{key: KEY, operator: OPERATOR, values: [ai, db]}]}}, status: {deviceClasses: [lan-port]}}`
+	)
+	exactly := func(classes ...string) string {
+		var requests []string
+		for _, class := range classes {
+			requests = append(requests, "{name: r-"+class+", exactly: {deviceClassName: "+class+"}}")
+		}
+		return "{devices: {requests: [" + strings.Join(requests, ", ") + "]}}"
+	}
+	with := func(key, operator string) string {
+		return strings.NewReplacer("KEY", key, "OPERATOR", operator).Replace(expression)
+	}
+	firstAvailable := `{devices: {requests: [{name: any, firstAvailable: [{name: x, deviceClassName: CLASS}, {name: y, deviceClassName: gpu}]}]}}`
+	const wrongNamespace = "may not be used in the namespace apps"
+	for name, test := range map[string]struct {
+		topology, claim string
+		want            string // a part of the only refusal; empty: it is taken
+	}{
+		"another driver's":              {two, exactly("gpu"), ""},
+		"no requests":                   {two, `{}`, ""},
+		"one root":                      {one, exactly("lan-port", "gpu"), ""},
+		"one root, twice":               {one, exactly("lan-port", "lan-port"), ""},
+		"one root, first available":     {one, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
+		"all roots":                     {two, exactly("pair-b", "pair-a"), ""},
+		"one root of two":               {two, exactly("pair-b"), "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its devices: add a request for each of the DeviceClasses pair-a"},
+		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"), "request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the devices of all of pair-a, pair-b"},
+		"others first available":        {two, strings.ReplaceAll(firstAvailable, "CLASS", "nic"), ""},
+		"no classes yet":                {fresh, exactly("new-a"), ""},
+		"a namespace with the label":    {ours, exactly("lan-port"), ""},
+		"with another label":            {theirs, exactly("lan-port"), wrongNamespace},
+		"without the label":             {labelled, exactly("lan-port"), wrongNamespace},
+		"not ours in any namespace":     {theirs, exactly("gpu"), ""},
+		"first available elsewhere":     {theirs, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), wrongNamespace},
+		"In":                            {with("team", "In"), exactly("lan-port"), ""},
+		"In, another value":             {with("tier", "In"), exactly("lan-port"), wrongNamespace},
+		"In, no label":                  {with("colour", "In"), exactly("lan-port"), wrongNamespace},
+		"NotIn":                         {with("team", "NotIn"), exactly("lan-port"), wrongNamespace},
+		"NotIn, another value":          {with("tier", "NotIn"), exactly("lan-port"), ""},
+		"NotIn, no label":               {with("colour", "NotIn"), exactly("lan-port"), ""},
+		"Exists":                        {with("team", "Exists"), exactly("lan-port"), ""},
+		"Exists, no label":              {with("colour", "Exists"), exactly("lan-port"), wrongNamespace},
+		"DoesNotExist":                  {with("team", "DoesNotExist"), exactly("lan-port"), wrongNamespace},
+		"DoesNotExist, no label":        {with("colour", "DoesNotExist"), exactly("lan-port"), ""},
+	} {
+		for kind, spec := range map[string]string{"ResourceClaim": test.claim, "ResourceClaimTemplate": "{spec: " + test.claim + "}"} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"), created(t, kind, spec))
+				e.params = &unstructured.Unstructured{Object: decode(t, []byte(test.topology))}
+				e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps", Labels: map[string]string{"team": "ai", "tier": "1"}}}
+				var got []string
+				if e.matches() {
+					got = e.refusals()
+				}
+				if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)) {
+					t.Errorf("refused with %q, want %q", got, test.want)
+				}
+			})
+		}
+	}
+}
+
+// created is a request to make an object of resource.k8s.io in the namespace apps.
+func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "c", "namespace": "apps"}, "spec": decode(t, []byte(spec)),
+	}}
+	of := object.GroupVersionKind()
+	versioned := &admission.VersionedAttributes{VersionedKind: of}
+	versioned.VersionedObject.Set(object)
+	resource := of.GroupVersion().WithResource(strings.ToLower(kind) + "s")
+	versioned.Attributes = admission.NewAttributesRecord(object, nil, of, "apps", "c", resource, "", admission.Create, nil, false, &user.DefaultInfo{Name: "somebody"})
+	return versioned
+}
+
+// TestClaimsPolicyNeverBlocksOthers: what can't be evaluated, and a cluster without topologies, lets claims pass.
+func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
+	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml")
+	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")
+	if *policy.Spec.FailurePolicy != admissionregistration.Ignore || *binding.Spec.ParamRef.ParameterNotFoundAction != admissionregistration.AllowAction {
+		t.Errorf("the policy %s can block claims of others", policy.Name)
+	}
+	if binding.Spec.PolicyName != policy.Name || len(binding.Spec.ValidationActions) != 1 || binding.Spec.ValidationActions[0] != admissionregistration.Deny {
+		t.Errorf("the policy %s does not deny", policy.Name)
+	}
+}

@@ -1,0 +1,266 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const (
+	topologies = 500
+	roots      = 2 // of each
+)
+
+const steps = `
+steps:
+- {name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
+- {name: b, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
+- name: bond
+  type: bond
+  dependOn: [a, b]
+  config: {mode: active-backup, miimon: "100", linksInContainer: true, links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
+`
+
+// TestAtScale is one story, since each state is the work of the one before.
+func TestAtScale(t *testing.T) {
+	p := newPlane(t)
+	stop := p.startController()
+	begin := time.Now()
+	p.createTopologies()
+	created := time.Since(begin)
+	p.untilReady()
+	first, err := p.counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d topologies were created in %s, and had their %d classes %s after the first of them; the controller looked %d times and wrote %v",
+		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond), first.reconciled, first.writes)
+	if least := topologies * (roots + 1); first.all() > least+least/10 { // now and then the cache is behind
+		t.Errorf("wrote %d times, where %d would do", first.all(), least)
+	}
+
+	t.Run("a schema that changes nothing has everything looked at and nothing written", func(t *testing.T) {
+		p := p.in(t)
+		before := p.atRest()
+		schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "new"}}
+		if err := p.api.Create(t.Context(), schema); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		after := p.settled(before.reconciled + topologies)
+		t.Logf("%d topologies were looked at in %s", topologies, time.Since(begin).Round(time.Millisecond))
+		if after.all() != before.all() {
+			t.Errorf("wrote %v, before %v", after.writes, before.writes)
+		}
+	})
+	stop()
+	p.startController()
+	t.Run("a controller that starts finds nothing to do", func(t *testing.T) {
+		if got := p.in(t).settled(topologies); got.all() != 0 {
+			t.Errorf("wrote %v", got.writes)
+		}
+	})
+	t.Run("drift is repaired", func(t *testing.T) { p.in(t).testDrift() })
+	t.Run("classes of others are left alone", func(t *testing.T) { p.in(t).testTaken() })
+	t.Run("claims are whole", func(t *testing.T) { p.in(t).testClaims() })
+	t.Run("classes go with their topology", func(t *testing.T) { p.in(t).testDeletion() })
+}
+
+// createTopologies makes the topologies, several at a time, as a tool does that applies a folder.
+func (p *plane) createTopologies() {
+	p.t.Helper()
+	var spec v1alpha1.NetworkTopologySpec
+	if err := yaml.UnmarshalStrict([]byte(steps), &spec); err != nil {
+		p.t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	failures := make([]error, topologies)
+	for worker := range 8 {
+		group.Go(func() {
+			for i := worker; i < topologies; i += 8 {
+				topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("net%d", i)}, Spec: *spec.DeepCopy()}
+				failures[i] = p.api.Create(p.t.Context(), topology)
+			}
+		})
+	}
+	group.Wait()
+	if err := errors.Join(failures...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// untilReady waits until every topology says that its classes are ready, and every class is there.
+func (p *plane) untilReady() {
+	p.t.Helper()
+	p.until("every topology is ready", func() error {
+		var list v1alpha1.NetworkTopologyList
+		if err := p.api.List(p.t.Context(), &list); err != nil {
+			return err
+		}
+		ready := 0
+		for i := range list.Items {
+			if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, v1alpha1.ConditionClassesReady) {
+				ready++
+			}
+		}
+		if classes := len(p.classes()); ready != topologies || classes != topologies*roots {
+			return fmt.Errorf("%d of %d topologies are ready, with %d of %d classes", ready, topologies, classes, topologies*roots)
+		}
+		return nil
+	})
+}
+
+// atRest waits until two looks at the metrics, a second apart, are the same.
+func (p *plane) atRest() counts {
+	p.t.Helper()
+	last, err := p.counts()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	seen := time.Now()
+	p.until("the controller is at rest", func() error {
+		now, err := p.counts()
+		if err != nil {
+			return err
+		}
+		if now.reconciled != last.reconciled || now.all() != last.all() {
+			last, seen = now, time.Now()
+		}
+		if time.Since(seen) < time.Second {
+			return fmt.Errorf("%d looks, %v writes", now.reconciled, now.writes)
+		}
+		return nil
+	})
+	return last
+}
+
+func (p *plane) testDrift() {
+	p.t.Helper()
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net7-a"}}
+	if err := p.api.Delete(p.t.Context(), class); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until("the class is made again", func() error {
+		return p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class)
+	})
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/selectors", "value": []}]`))
+	if err := p.api.Patch(p.t.Context(), class, patch); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until("the class is repaired", func() error {
+		if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class); err != nil || len(class.Spec.Selectors) != 3 {
+			return fmt.Errorf("selectors: %v (%w)", class.Spec.Selectors, err)
+		}
+		return nil
+	})
+}
+
+func (p *plane) testTaken() {
+	p.t.Helper()
+	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "mine-a"}}
+	if err := p.api.Create(p.t.Context(), foreign); err != nil {
+		p.t.Fatal(err)
+	}
+	p.kubectl(`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: mine}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-")
+	p.until("the conflict is told", func() error {
+		topology := &v1alpha1.NetworkTopology{}
+		if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: "mine"}, topology); err != nil {
+			return err
+		}
+		if ready := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionClassesReady); ready == nil || ready.Reason != "NameTaken" {
+			return fmt.Errorf("conditions: %v", topology.Status.Conditions)
+		}
+		return nil
+	})
+	p.until("an event tells it too", func() error {
+		out := p.kubectl("", "get", "events", "-n", "default", "--field-selector=involvedObject.name=mine")
+		if !strings.Contains(out, "NameTaken") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	version := foreign.ResourceVersion
+	if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil || foreign.ResourceVersion != version {
+		p.t.Errorf("the class of somebody else was written: %v", err)
+	}
+}
+
+func (p *plane) testClaims() {
+	p.t.Helper()
+	const request = `{name: %[1]s, exactly: {deviceClassName: %[1]s}}`
+	claim := func(version, name string, classes ...string) string {
+		var requests []string
+		for _, class := range classes {
+			text := fmt.Sprintf(request, class)
+			requests = append(requests, text)
+		}
+		return fmt.Sprintf(`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "))
+	}
+	p.until("a claim for one root of two is refused", func() error { // the API server learns of policies in its own time
+		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
+		if err == nil || !strings.Contains(out, "add a request for each of the DeviceClasses net0-b") {
+			return fmt.Errorf("kubectl says %s (%w)", out, err)
+		}
+		return nil
+	})
+	for _, object := range []string{claim("v1", "whole", "net0-a", "net0-b"), claim("v1", "foreign", "gpu"), claim("v1", "taken", "mine-a")} {
+		p.kubectl(object, "create", "-f", "-")
+	}
+	p.timeClaims()
+	p.kubectl("", "delete", "validatingadmissionpolicybinding", "dra-network-claims")
+	p.until("nobody asks the policy any more", func() error {
+		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
+		if err != nil {
+			return fmt.Errorf("kubectl says %s (%w)", out, err)
+		}
+		return nil
+	})
+	p.t.Log("and without the policy:")
+	p.kubectl("", "delete", "resourceclaims", "--all")
+	p.timeClaims()
+}
+
+// timeClaims logs what the policy costs claims of other drivers, which it sees for each of the topologies.
+func (p *plane) timeClaims() {
+	p.t.Helper()
+	const claims = 50
+	begin := time.Now()
+	for i := range claims {
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("timed%d", i)}}
+		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu"}}}
+		if err := p.api.Create(p.t.Context(), claim); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.t.Logf("a claim of another driver is taken in %s", (time.Since(begin) / claims).Round(10*time.Microsecond))
+}
+
+func (p *plane) testDeletion() {
+	p.t.Helper()
+	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "net9"}}
+	if err := p.api.Delete(p.t.Context(), topology); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, name := range []string{"net9-a", "net9-b"} {
+		p.until(name+" goes", func() error {
+			err := p.api.Get(p.t.Context(), types.NamespacedName{Name: name}, &resourceapi.DeviceClass{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is there (%w)", err)
+		})
+	}
+}

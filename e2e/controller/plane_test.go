@@ -1,0 +1,237 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// patience bounds every wait.
+const patience = 3 * time.Minute
+
+// metricsAddress is that of a controller, inside the cluster's network namespace.
+const metricsAddress = "127.0.0.1:9683"
+
+// plane is a control plane with our definitions and admission policies.
+type plane struct {
+	*lab.Cluster
+	t   *testing.T
+	api client.Client
+	bin string
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
+	}
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build from nothing
+	defer cancel()
+	cluster, err := lab.Up(ctx, lab.Options{Name: "controller", Clone: clone, ControlPlaneOnly: true, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := cluster.Down(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	p := &plane{Cluster: cluster, t: t, bin: filepath.Join(clone, "bin", "dra-network-controller")}
+	deploy := filepath.Join(clone, "deploy")
+	p.kubectl("", "apply", "-f", filepath.Join(deploy, "crds"))
+	p.kubectl("", "wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds"))
+	p.kubectl("", "apply", "-f", filepath.Join(deploy, "claims.yaml"))
+	p.api = p.newClient()
+	return p
+}
+
+// in is the plane for a subtest, which is what fails then.
+func (p *plane) in(t *testing.T) *plane {
+	sub := *p
+	sub.t = t
+	return &sub
+}
+
+func (p *plane) newClient() client.Client {
+	p.t.Helper()
+	config, err := p.RESTConfig()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	config.QPS = -1 // the API server is ours alone
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		p.t.Fatal(err)
+	}
+	api, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return api
+}
+
+// kubectl runs kubectl, with an object on its standard input if there is one.
+func (p *plane) kubectl(stdin string, args ...string) string {
+	p.t.Helper()
+	out, err := p.try(stdin, args...)
+	if err != nil {
+		p.t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (p *plane) try(stdin string, args ...string) (string, error) {
+	cmd := p.Command(p.t.Context(), append([]string{"kubectl"}, args...)...)
+	var out strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	err := p.Run(cmd)
+	return out.String(), err
+}
+
+// until tries until there is no error.
+func (p *plane) until(what string, try func() error) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			p.t.Fatalf("%s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// startController starts a controller and returns how to end it.
+func (p *plane) startController() (stop func()) {
+	p.t.Helper()
+	log, err := os.CreateTemp(p.t.TempDir(), "controller-*.log")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := p.Command(context.Background(), p.bin, "--kubeconfig="+p.Kubeconfig(), "--metrics-bind-address="+metricsAddress)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := p.StartCommand(cmd); err != nil {
+		p.t.Fatalf("cannot run the controller, which `make build` makes: %v", err)
+	}
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
+		if text, readErr := os.ReadFile(log.Name()); err != nil || p.t.Failed() {
+			p.t.Logf("the controller said:\n%s", text)
+			err = errors.Join(err, readErr)
+		}
+		if err != nil {
+			p.t.Errorf("the controller: %v", err)
+		}
+	}
+	p.t.Cleanup(stop)
+	return stop
+}
+
+// counts are what a controller has done so far.
+type counts struct {
+	reconciled int            // topologies
+	writes     map[string]int // requests by method
+}
+
+// all is the number of writes.
+func (c counts) all() int {
+	n := 0
+	for _, of := range c.writes {
+		n += of
+	}
+	return n
+}
+
+// counts reads the metrics of the running controller.
+func (p *plane) counts() (counts, error) {
+	transport := &http.Transport{DialContext: p.DialContext, DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	if err != nil {
+		return counts{}, err
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return counts{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return counts{}, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return counts{}, fmt.Errorf("metrics: %s", response.Status)
+	}
+	found := counts{writes: map[string]int{}}
+	for _, match := range regexp.MustCompile(`(?m)^(rest_client_requests_total|controller_runtime_reconcile_total)\{(.*)\} (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		value, err := strconv.ParseFloat(match[3], 64)
+		if err != nil {
+			return counts{}, err
+		}
+		method := regexp.MustCompile(`method="(\w+)"`).FindStringSubmatch(match[2])
+		switch {
+		case strings.Contains(match[2], `controller="networktopology"`):
+			found.reconciled += int(value)
+		case method != nil && method[1] != http.MethodGet:
+			found.writes[method[1]] += int(value)
+		}
+	}
+	return found, nil
+}
+
+// settled waits until the controller has looked at so many topologies, and returns what it has done.
+func (p *plane) settled(reconciled int) counts {
+	p.t.Helper()
+	var now counts
+	p.until(fmt.Sprintf("%d topologies are looked at", reconciled), func() (err error) {
+		if now, err = p.counts(); err == nil && now.reconciled < reconciled {
+			err = fmt.Errorf("%d so far", now.reconciled)
+		}
+		return err
+	})
+	return now
+}
+
+func (p *plane) classes() []resourceapi.DeviceClass {
+	p.t.Helper()
+	var classes resourceapi.DeviceClassList
+	if err := p.api.List(p.t.Context(), &classes); err != nil {
+		p.t.Fatal(err)
+	}
+	return classes.Items
+}
