@@ -7,9 +7,12 @@ LAB       := $(BIN)/lab
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
+MINUTES   ?= 10
+SEED      ?= 0
+SAMPLES   ?= 50
 SRIOV_FLAGS ?=
 
-.PHONY: help build image demo test test-unit test-kernel e2e sriov-test sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e soak bench-e2e sriov-test sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,14 +44,21 @@ e2e: build ## Run the tests on a real local Kubernetes (root)
 	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/...
 	$(GO) test -count=1 -timeout 25m -v $(E2E_FLAGS) ./e2e/suite/...
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
+	$(GO) test -count=1 -timeout 10m -v $(E2E_FLAGS) ./e2e/controller/...
 
 sriov-test: build ## Run the tests on virtual functions, in a virtual machine
 	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/...
-	$(LAB) vm test $(SRIOV_FLAGS) ./e2e/sriov
+	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) ./e2e/sriov
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest
 
 sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead)
-	@$(LAB) vm $(if $(CMD),run --vfs 4 -- bash -c '$(subst ','\'',$(CMD))',shell --vfs 4)
+	@$(LAB) vm $(if $(CMD),run --vfs 4 -- bash -c "$$CMD",shell --vfs 4)
+
+soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
+	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
+
+bench-e2e: build ## Measure how long pods take until they are Ready, with 0 to 8 interfaces, SAMPLES (50) of each (root)
+	$(GO) test -count=1 -timeout 60m -v -run '^TestTimesByInterfaces$$' ./e2e/suite -samples=$(SAMPLES)
 
 verify: generate ## Generate, tidy, vet and lint; fails when that changes anything
 	$(GO) mod tidy

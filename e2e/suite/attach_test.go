@@ -30,6 +30,11 @@ func TestMacvlanWithTuning(t *testing.T) {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
+	// What the container finds about its device (KEP-5304).
+	if metadata := e.in("p", "sh", "-c", "cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
+		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`}) {
+		t.Errorf("the container is told\n%s", metadata)
+	}
 	logs, err := filepath.Glob(e.fileOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl"))
 	if err != nil || len(logs) != 1 {
 		t.Fatalf("CNI logs are %v, %v", logs, err)
@@ -132,26 +137,6 @@ func TestBridge(t *testing.T) {
 	}
 	e.remove(pods)
 	e.unchanged("tbr0", versions)
-}
-
-func TestTwentyPodsAtOnce(t *testing.T) {
-	e := newEnv(t, "twenty")
-	e.offerMacvlan("tw0", "10.104.0.0/24")
-	var names, pods []string
-	for i := range 20 {
-		names = append(names, fmt.Sprintf("p%02d", i))
-		pods = append(pods, pod(names[i], "tw0"))
-	}
-	e.apply(documents(pods...))
-	e.ready(names...)
-	addresses := map[string]bool{}
-	for _, name := range names {
-		fields := strings.Fields(e.in(name, "sh", "-c", "ip -4 -o addr show dev net1"))
-		addresses[fields[3]] = true
-	}
-	if len(addresses) != 20 {
-		t.Errorf("20 pods have the addresses %v", addresses)
-	}
 }
 
 // A container that doesn't name the claim shares the pod's network, and waits for it too.

@@ -43,13 +43,40 @@ func newEnv(t *testing.T, namespace string) *env {
 		t.Fatalf("no cluster: %v", theCluster.err)
 	}
 	e := &env{T: t, cluster: theCluster.cluster, client: theCluster.client, namespace: namespace}
-	t.Cleanup(e.checkClean)
-	e.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
+	e.driverReady() // another test may have stopped or killed it
+	before := e.state()
+	t.Cleanup(func() {
+		defer e.explain()
+		e.driverReady()
+		e.asItWas(before)
+	})
+	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
+	t.Cleanup(func() {
+		e.explain()
+		// The next test has another namespace, and need not wait for the end of this one but for that of its pods on the node.
+		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
+			t.Error(err, output)
+		}
+	})
 	e.eventually("default ServiceAccount", func(ctx context.Context) (bool, error) {
 		_, err := e.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, err
 	})
 	return e
+}
+
+// part is the same for a subtest.
+func (e *env) part(t *testing.T) *env {
+	return &env{T: t, cluster: e.cluster, client: e.client, namespace: e.namespace}
+}
+
+// lines are those of a file; none if it can't be read.
+func (e *env) lines(path string) []string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(data), "\n")
 }
 
 // explain shows, once, what a person would look at when a test has failed. It must come before anything is removed.
@@ -68,20 +95,6 @@ func (e *env) showEvidence() {
 		output, err := e.cluster.Exec(context.Background(), args...)
 		e.Logf("%s: %v\n%s", strings.Join(args, " "), err, output)
 	}
-}
-
-// checkClean waits until what attachments leave on a node is gone.
-func (e *env) checkClean() {
-	defer e.explain()
-	e.eventually("no trace of attachments on the node", func(ctx context.Context) (bool, error) {
-		left, err := e.cluster.Exec(ctx, "sh", "-c", `
-			ls /var/run/netns | grep ^dra-; find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null
-			ls /var/run/cdi 2>/dev/null; true`)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("left on the node:\n%s", left)
-		}
-		return err == nil, err
-	})
 }
 
 // apply applies YAML, and removes it at the end of the test.
@@ -131,7 +144,9 @@ func (e *env) eventually(what string, condition func(context.Context) (bool, err
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		done, err := condition(ctx)
-		last = err
+		if ctx.Err() == nil || last == nil { // that time is over says nothing
+			last = err
+		}
 		return done, nil
 	})
 	if err != nil {

@@ -199,7 +199,6 @@ func TestMistakesAreExplained(t *testing.T) {
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`), claimTemplate("half", "mi-left")))
 		e.offer("mi0")
 		e.apply(pod("p", "half"))
-		e.event("p", `no device for root step "right"`, "add a request with deviceClassName mi-right")
-		e.deviceStatus("p", `"reason":"PrepareFailed"`, "deviceClassName mi-right")
+		e.event("p", "FailedResourceClaimCreation", "the claim asks for mi-left of the NetworkTopology mi", "add a request for each of the DeviceClasses mi-right")
 	})
 }

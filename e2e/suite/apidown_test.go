@@ -1,0 +1,184 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// outage is how long the API server is down at least.
+const outage = 30 * time.Second
+
+// While the API server is down, pods whose claims are prepared are attached, and what is being detached is finished.
+func TestAPIServerDown(t *testing.T) {
+	e := newEnv(t, "outage")
+	coming, going := e.stage("oa", 136, 0), e.stage("oc", 138, 0)
+	before := e.state()
+	e.observe()
+	going.pod("going")
+	e.ready("going")
+	detached := going.set("DEL")
+	e.deleting("going")
+	going.pluginRuns()
+	e.signal("containerd", syscall.SIGSTOP) // so that RunPodSandbox comes when the API server is down
+	resume := e.resumed("containerd")
+	coming.pod("coming")
+	coming.isPrepared("coming")
+
+	restore := e.stopAPIServer()
+	start := time.Now()
+	resume()
+	e.moment("the pod that was prepared runs", func() bool { return len(e.containersOf("coming")) == 1 })
+	t.Logf("without the API server: attached, and its container started, after %s", since(start))
+	detached()
+	e.moment("the device of the pod that was being deleted is home", func() bool {
+		links, err := e.nodeLinks()
+		return err == nil && strings.Contains(strings.Join(links, "\n"), "ocw ")
+	})
+	time.Sleep(time.Until(start.Add(outage))) // the outage is what is tested
+	restore()
+
+	start = time.Now()
+	e.ready("coming")
+	e.gone("going")
+	t.Logf("with it: it has heard of that after %s", since(start))
+	e.catchUp()
+	e.neverStartedEarly()
+	e.deleting("coming")
+	e.gone("coming")
+	e.asItWas(before)
+}
+
+// catchUp has everybody connect to the API server now. After an outage clients wait for up to a minute before they look again; those
+// that start anew do not, and other tests need not wait, either.
+func (e *env) catchUp() {
+	e.Helper()
+	for _, component := range []lab.Component{lab.ControllerManager, lab.Scheduler, lab.Kubelet} {
+		e.restart(component)
+	}
+	e.signal(stack.Driver, syscall.SIGKILL)
+	e.driverReady()
+}
+
+// A node that boots again has lost every process and network namespace, and what was in memory; the disk is as it was. Pods come
+// back with their interfaces, and nothing is left of what they had.
+func TestReboot(t *testing.T) {
+	e := newEnv(t, "reboot")
+	s := e.stage("rb", 139, 0)
+	e.observe()
+	s.pod("p")
+	e.ready("p")
+	start := time.Now()
+	e.reboot(s.links, s.unlink)
+	t.Logf("runtime and kubelet run again after %s", since(start))
+	e.eventually("the pod's container was started again", func(context.Context) (bool, error) { return len(e.containersOf("p")) == 1, nil })
+	e.driverReady()
+	e.ready("p")
+	t.Logf("Ready after %s", since(start))
+	for _, name := range []string{whole, late} {
+		if shown := e.in("p", "ip", "-4", "-o", "addr", "show", "dev", name); strings.Count(shown, "inet ") != 1 {
+			t.Errorf("%s is\n%s", name, shown)
+		}
+	}
+	e.deleting("p")
+	s.goes("p")
+}
+
+// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID stays as it is, so that of what the
+// journal says only the namespaces are gone. Plug and unplug are about the hardware, which a real machine finds again.
+func (e *env) reboot(plug, unplug func()) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, component := range []lab.Component{lab.Kubelet, lab.Containerd} {
+		if err := e.cluster.Stop(ctx, component, syscall.SIGKILL); err != nil {
+			e.Fatal(err)
+		}
+	}
+	if _, err := e.cluster.Exec(ctx, "sh", "-c", `
+		for cgroup in /proc/[0-9]*/cgroup; do
+			pid=${cgroup#/proc/}; pid=${pid%/cgroup}
+			case "$(readlink /proc/$pid/exe) $(cat $cgroup 2>/dev/null)" in
+			*containerd-shim*|*/kubepods/*) kill -9 $pid;;
+			esac
+		done 2>/dev/null
+		for namespace in /run/netns/*; do umount -l $namespace; done
+		for bundle in $(awk '$2 ~ "^/run/containerd/" {print $2}' /proc/mounts); do umount -l $bundle; done
+		rm -rf /run/netns/* /run/cdi/* /run/cni/* /run/cni-ipam /run/containerd
+		root=$(awk '/^cgroupRoot/ {print $2}' "$1")
+		find /sys/fs/cgroup -depth -type d -path "*$root/kubepods/*" -exec rmdir {} + 2>/dev/null
+		true`, "sh", filepath.Join(e.cluster.RunDir(), "kubelet.yaml")); err != nil {
+		e.Fatal(err)
+	}
+	unplug()
+	plug()
+	for _, component := range []lab.Component{lab.Containerd, lab.Kubelet} {
+		if err := e.cluster.Start(ctx, component); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
+// A pod that shares its claim with another, and whose end the runtime has not told, is detached although its claim is not
+// released. Meanwhile the other works.
+func TestSharedClaimWhoseUserIsLost(t *testing.T) {
+	e := newEnv(t, "lost")
+	e.offerMacvlan("lo0", "10.140.0.0/24")
+	before := e.state()
+	e.observe()
+	e.create(sharedClaim("both", "lo0-uplink"))
+	e.create(documents(watchedPod("a", "resourceClaimName: both", "net1"), watchedPod("b", "resourceClaimName: both", "net1")))
+	e.ready("a", "b")
+	e.restart(lab.Containerd)
+	e.deleting("a")
+	e.gone("a")
+	start := time.Now()
+	e.eventually("only one pod is attached", func(ctx context.Context) (bool, error) {
+		sandboxes, err := e.records(ctx, "sandboxes")
+		return len(sandboxes) == 1, errors.Join(err, fmt.Errorf("sandboxes are %s", sandboxes))
+	})
+	t.Logf("the lost pod was detached after %s", since(start))
+	e.neverStartedEarly()
+	e.deleting("b")
+	e.gone("b")
+	if output, err := e.kubectl("", "delete", "resourceclaim", "both"); err != nil {
+		t.Fatal(err, output)
+	}
+	e.asItWas(before)
+}
+
+// sharedClaim is a claim that pods name by its name.
+func sharedClaim(name string, classes ...string) string {
+	requests := make([]string, len(classes))
+	for i, class := range classes {
+		requests[i] = fmt.Sprintf("{name: r%d, exactly: {deviceClassName: %s}}", i, class)
+	}
+	return fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: %s}
+spec: {devices: {requests: [%s]}}
+`, name, strings.Join(requests, ", "))
+}
+
+// all does things at once.
+func (e *env) all(n int, do func(int) error) {
+	e.Helper()
+	var group errgroup.Group
+	for i := range n {
+		group.Go(func() error { return do(i) })
+	}
+	if err := group.Wait(); err != nil {
+		e.Fatal(err)
+	}
+}

@@ -1,0 +1,132 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+const (
+	// crowd is how many pods a node has by default.
+	crowd = 110
+	// memoryLimit is how much memory the driver may use with them, in MiB.
+	memoryLimit = 128
+)
+
+// A full node, all pods at once, and one with four interfaces. At the end the driver is as it was.
+func TestFullNode(t *testing.T) {
+	e := newEnv(t, "full")
+	links := []string{"fn0", "fn1", "fn2", "fn3"}
+	var steps strings.Builder
+	var classes []string
+	for i, link := range links {
+		e.veth(link)
+		fmt.Fprintf(&steps, `
+- name: uplink%d
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.143.%d.0/24}}`, i, link, i)
+		classes = append(classes, fmt.Sprintf("four-uplink%d", i))
+	}
+	e.apply(documents(
+		strings.Replace(expose("fn", "macvlan", true, links...), `value: "64"`, `value: "200"`, 1),
+		topology("one", strings.Split(steps.String(), "\n- name: uplink1")[0]), topology("four", steps.String()),
+		claimTemplate("one", "one-uplink0"), claimTemplate("four", classes...)))
+	e.offer(links...)
+	before := e.state()
+	first := e.use()
+	start := time.Now()
+	var names []string
+	for i := range crowd {
+		names = append(names, fmt.Sprintf("p%03d", i))
+	}
+	e.all(crowd, func(i int) error { return e.createPod(names[i], "one") })
+	if err := e.createPod("four", "four"); err != nil {
+		t.Fatal(err)
+	}
+	e.ready(append(names, "four")...)
+	t.Logf("%d pods with one interface and one with four were Ready after %s; %s", crowd, since(start), e.use())
+	for i := range links {
+		if shown := e.in("four", "ip", "-4", "-o", "addr", "show", "dev", fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
+			t.Errorf("net%d is\n%s", i+1, shown)
+		}
+	}
+	leases, err := filepath.Glob(e.fileOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"))
+	if err != nil || len(leases) != crowd+len(links) {
+		t.Errorf("%d interfaces have the addresses %q, %v", crowd+len(links), leases, err)
+	}
+	start = time.Now()
+	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.gone(append(names, "four")...)
+	t.Logf("all were gone after %s", since(start))
+	e.asItWas(before)
+	e.eventually("the driver uses no more than before", func(context.Context) (bool, error) {
+		now := e.use()
+		return now.goroutines <= first.goroutines+5 && now.files <= first.files+5, fmt.Errorf("now: %s, before: %s", now, first)
+	})
+	last := e.use()
+	t.Logf("at the end: %s; before: %s", last, first)
+	if last.peak > memoryLimit {
+		t.Errorf("the driver used %d MiB of memory at its peak, more than %d", last.peak, memoryLimit)
+	}
+}
+
+// use is what the driver's process uses.
+type use struct {
+	memory, peak      int // MiB, with the pages of its program
+	goroutines, files int
+}
+
+func (u use) String() string {
+	return fmt.Sprintf("memory %d MiB, at its peak %d MiB, %d goroutines, %d open files", u.memory, u.peak, u.goroutines, u.files)
+}
+
+func (e *env) use() use {
+	e.Helper()
+	pids := e.processes(stack.Driver)
+	if len(pids) != 1 {
+		e.Fatalf("processes of the driver are %v", pids)
+	}
+	var now use
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
+	if err != nil {
+		e.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kilobytes int
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kilobytes); err == nil {
+			now.memory = kilobytes >> 10
+		}
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); err == nil {
+			now.peak = kilobytes >> 10
+		}
+	}
+	e.eventually("the driver has metrics", func(ctx context.Context) (bool, error) {
+		metrics, err := e.metrics(ctx)
+		now.goroutines, now.files = int(metrics["go_goroutines"]), int(metrics["process_open_fds"])
+		return now.goroutines > 0 && now.files > 0, err
+	})
+	return now
+}
+
+// createPod makes a pod without kubectl, which is faster.
+func (e *env) createPod(name, template string) error {
+	wanted := &corev1.Pod{}
+	if err := yaml.Unmarshal([]byte(pod(name, template)), wanted); err != nil {
+		return err
+	}
+	_, err := e.client.CoreV1().Pods(e.namespace).Create(context.Background(), wanted, metav1.CreateOptions{})
+	return err
+}

@@ -1,0 +1,142 @@
+package suite
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// A driver, a runtime or a kubelet that is killed at any moment leaves nothing on the node, no container without its interfaces
+// and no pod that is stuck.
+func TestKilled(t *testing.T) {
+	e := newEnv(t, "killed")
+	s := e.stage("ki", 132, 0)
+	s.observe()
+
+	t.Run("driver after Prepare", s.inTest(func(s *stage) {
+		s.signal("containerd", syscall.SIGSTOP) // so that kubelet comes no further than Prepare
+		resume := s.resumed("containerd")
+		s.pod("prepared")
+		s.isPrepared("prepared")
+		s.signal("dra-network-driver", syscall.SIGKILL)
+		resume()
+		s.comesAndGoes("prepared")
+	}))
+	t.Run("driver during RunPodSandbox", s.inTest(func(s *stage) {
+		release := s.set("ADD")
+		s.pod("running")
+		s.pluginRuns()
+		s.signal("dra-network-driver", syscall.SIGKILL)
+		release()
+		s.comesAndGoes("running")
+	}))
+	t.Run("driver between steps in the background", s.inTest(func(s *stage) {
+		release := s.set("ADD")
+		s.pod("between")
+		s.wrote("between", `"step":"whole"`, `"ADD"`)
+		s.event("between", "Failed", "not-attached-yet") // RunPodSandbox has returned
+		s.pluginRuns()
+		s.signal("dra-network-driver", syscall.SIGKILL)
+		release()
+		s.comesAndGoes("between")
+	}))
+	t.Run("driver during StopPodSandbox", s.inTest(func(s *stage) {
+		s.pod("stopped")
+		s.ready("stopped")
+		release := s.set("DEL")
+		s.deleting("stopped")
+		s.pluginRuns()
+		s.signal("dra-network-driver", syscall.SIGKILL)
+		release()
+		s.goes("stopped")
+	}))
+	t.Run("driver during Unprepare", s.inTest(func(s *stage) {
+		s.pod("released")
+		s.ready("released")
+		// A runtime that was restarted tells nobody of the end of older pods: it is Unprepare that undoes the chain.
+		s.restart(lab.Containerd)
+		release := s.set("DEL")
+		s.deleting("released")
+		s.pluginRuns()
+		s.signal("dra-network-driver", syscall.SIGKILL)
+		release()
+		s.goes("released")
+	}))
+	for _, component := range []lab.Component{lab.Containerd, lab.Kubelet} {
+		t.Run(string(component)+" during attach", s.inTest(func(s *stage) {
+			release := s.set("ADD")
+			name := string(component) + "-attach"
+			s.pod(name)
+			s.pluginRuns()
+			s.restart(component)
+			release()
+			s.comesAndGoes(name)
+		}))
+		t.Run(string(component)+" during detach", s.inTest(func(s *stage) {
+			name := string(component) + "-detach"
+			s.pod(name)
+			s.ready(name)
+			release := s.set("DEL")
+			s.deleting(name)
+			s.pluginRuns()
+			s.restart(component)
+			release()
+			s.goes(name)
+		}))
+	}
+}
+
+// inTest gives a part of the stage's test a t of its own, and waits until the driver is there.
+func (s *stage) inTest(do func(*stage)) func(*testing.T) {
+	return func(t *testing.T) {
+		if s.Failed() {
+			t.Skip("the node is not as it should be for this")
+		}
+		own := *s
+		own.env = s.part(t)
+		t.Cleanup(own.explain)
+		own.driverReady()
+		do(&own)
+	}
+}
+
+// comesAndGoes waits until a pod is Ready and has both interfaces, and sees it go.
+func (s *stage) comesAndGoes(pod string) {
+	s.Helper()
+	start := time.Now()
+	s.ready(pod)
+	s.Logf("Ready after %s", since(start))
+	s.neverStartedEarly()
+	s.deleting(pod)
+	s.goes(pod)
+}
+
+// goes waits until a pod that is being deleted is gone, and everything of it.
+func (s *stage) goes(pod string) {
+	s.Helper()
+	start := time.Now()
+	s.gone(pod)
+	gone := since(start)
+	s.asItWas(s.before)
+	s.Logf("gone after %s, the node as it was after %s", gone, since(start))
+}
+
+// resumed returns what lets a stopped program go on, which the end of the test does, too.
+func (e *env) resumed(program string) func() {
+	resume := func() { e.signal(program, syscall.SIGCONT) }
+	e.Cleanup(resume)
+	return resume
+}
+
+// restart kills a component and starts it again.
+func (e *env) restart(component lab.Component) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := e.cluster.Restart(ctx, component, syscall.SIGKILL); err != nil {
+		e.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A chain of six seconds, three times what the runtime waits. It fails at first: then nothing of it is left, the containers have
+// not started and an event says why. Later it succeeds, and the pod, which is still the same, starts at once. Other pods never
+// wait for it.
+func TestChainOfSixSeconds(t *testing.T) {
+	e := newEnv(t, "six")
+	s := e.stage("si", 131, 6)
+	e.observe()
+	succeed := s.set("FAIL")
+	start := time.Now()
+	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, late) +
+		watchedContainer("unnamed", "p", "[]", whole, late) + // held, too, while the driver is there
+		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, late) + "    restartPolicy: Always\n")
+	s.pluginRuns()
+	others := e.startOthers(s)
+	e.event("p", "NetworkAttachFailed", `step "late" (slow-macvlan) of topology si`, "the test wants a failure")
+	t.Logf("failed after %s; meanwhile %d other pods became Ready", since(start), others)
+	s.undone()
+	if started := e.containersOf("p"); len(started) > 0 {
+		t.Errorf("containers have started although the chain has failed: %v", started)
+	}
+	before := e.pod("p")
+	succeed()
+
+	start = time.Now()
+	s.pluginRuns()
+	t.Logf("tried again after %s", since(start))
+	s.moment("the plugin has ended", func() bool { return len(s.processes("slow-macvlan")) == 0 })
+	attached := time.Now()
+	if len(e.containersOf("p")) > 0 {
+		t.Error("a container has started before the chain was attached")
+	}
+	e.moment("the first container runs", func() bool { return len(e.containersOf("p")) > 0 })
+	first := e.started(e.containersOf("p")[0]).Sub(attached).Round(10 * time.Millisecond)
+	e.ready("p")
+	t.Logf("the first container was started %s after the chain, the pod was Ready %s after it", first, since(attached))
+	if first > 5*time.Second {
+		t.Errorf("kubelet was not woken: it started the container %s after the chain", first)
+	}
+	after := e.pod("p")
+	if after.UID != before.UID {
+		t.Errorf("the pod is another one: %s, before: %s", after.UID, before.UID)
+	}
+	for _, container := range []string{"main", "unnamed", "init"} {
+		if startedEarly(after, container) {
+			t.Errorf("container %s has started without its interfaces", container)
+		}
+	}
+	e.deleting("p")
+	s.goes("p")
+}
+
+// startOthers starts pods, with and without claims, one after the other while the slow plugin runs, and returns how many became
+// Ready before its end.
+func (e *env) startOthers(s *stage) int {
+	e.Helper()
+	ready := 0
+	for _, name := range []string{"other-a", "other-b"} {
+		start := time.Now()
+		e.create(pod(name, ""))
+		e.ready(name)
+		if len(s.processes("slow-macvlan")) > 0 {
+			ready++
+		}
+		e.Logf("another pod was Ready after %s", since(start))
+	}
+	if ready == 0 {
+		e.Error("no other pod became Ready while the chain ran")
+	}
+	e.deleting("other-a", "other-b")
+	return ready
+}
+
+// undone waits until the links are as they were and no address is given out. The claim stays prepared, with what is kept for it.
+func (s *stage) undone() {
+	s.Helper()
+	isLease := func(file string) bool { return strings.HasPrefix(file, "/var/lib/cni/") }
+	s.eventually("what the chain did is undone", func(ctx context.Context) (bool, error) {
+		now, err := s.nodeState(ctx)
+		diff := cmp.Diff(s.before.Links, now.Links)
+		if slices.ContainsFunc(now.Files, isLease) {
+			diff += fmt.Sprintf("files are %q", now.Files)
+		}
+		return err == nil && diff == "", errors.Join(err, errors.New(diff))
+	})
+}
+
+func (e *env) pod(name string) *corev1.Pod {
+	e.Helper()
+	found, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return found
+}

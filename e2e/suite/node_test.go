@@ -1,0 +1,298 @@
+package suite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// nodeState is everything that attachments leave on a node, sorted. Two that are equal mean that nothing leaked.
+type nodeState struct {
+	Links   []string // of the node, with what a device must come home with
+	Pins    []string // of network namespaces
+	Files   []string // addresses given out, CDI specs, and what else plugins and the driver keep
+	Journal []string // claims, sandboxes and what could not be undone, as the driver says
+	Plugins int      // CNI plugins that run
+}
+
+// nodeState reads the node.
+func (e *env) nodeState(ctx context.Context) (nodeState, error) {
+	var state nodeState
+	var errs [3]error
+	state.Links, errs[0] = e.nodeLinks()
+	state.Files, errs[1] = e.nodeFiles()
+	state.Journal, errs[2] = e.journal(ctx)
+	pins, err := filepath.Glob(e.fileOnNode("/var/run/netns/dra-*"))
+	for _, pin := range pins {
+		state.Pins = append(state.Pins, filepath.Base(pin))
+	}
+	state.Plugins = len(e.processes("slow-macvlan"))
+	return state, errors.Join(append(errs[:], err)...)
+}
+
+// state is nodeState once it can be read.
+func (e *env) state() nodeState {
+	e.Helper()
+	var state nodeState
+	e.eventually("the node can be looked at", func(ctx context.Context) (bool, error) {
+		var err error
+		state, err = e.nodeState(ctx)
+		return err == nil, err
+	})
+	return state
+}
+
+// asItWas waits until the node is as it was.
+func (e *env) asItWas(before nodeState) {
+	e.Helper()
+	e.eventually("the node is as it was", func(ctx context.Context) (bool, error) {
+		now, err := e.nodeState(ctx)
+		if diff := cmp.Diff(before, now); err == nil && diff != "" {
+			err = fmt.Errorf("(-before +now):\n%s", diff)
+		}
+		return err == nil, err
+	})
+}
+
+// nodeLinks are the node's links without the host's ends of pods' first interfaces.
+func (e *env) nodeLinks() ([]string, error) {
+	handle, err := e.cluster.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	found, err := handle.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	names := map[int]string{}
+	for _, link := range found {
+		names[link.Attrs().Index] = link.Attrs().Name
+	}
+	var links []string
+	for _, link := range found {
+		attributes := link.Attrs()
+		master := names[attributes.MasterIndex]
+		if master == "node0" {
+			continue
+		}
+		_, veth := link.(*netlink.Veth)
+		links = append(links, fmt.Sprintf("%s %s %s mtu %d up %v master %q alias %q names %v veth %v", attributes.Name, link.Type(),
+			attributes.HardwareAddr, attributes.MTU, attributes.Flags&net.FlagUp != 0, master, attributes.Alias, attributes.AltNames, veth))
+	}
+	slices.Sort(links)
+	return links, nil
+}
+
+// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own network keeps,
+// the driver's journal and sockets.
+var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`)
+
+func (e *env) nodeFiles() ([]string, error) {
+	var files []string
+	for _, dir := range []string{"/var/lib/cni", "/run/cni", "/var/run/cdi", "/var/lib/kubelet/plugins/dra.networking"} {
+		root := e.fileOnNode(dir)
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // gone meanwhile
+			}
+			if err == nil && !entry.IsDir() && !lasting.MatchString(path) {
+				files = append(files, dir+strings.TrimPrefix(path, root))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// journal asks the driver what it has written down.
+func (e *env) journal(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
+		records, err := e.records(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, record := range records {
+			all = append(all, kind+": "+string(record))
+		}
+	}
+	return all, nil
+}
+
+// records are what the driver has of a kind, as JSON.
+func (e *env) records(ctx context.Context, kind string) ([]json.RawMessage, error) {
+	body, err := get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/netdra.sock"))
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(body, &list); err == nil {
+		return list, nil
+	}
+	byKey := map[string]json.RawMessage{}
+	if err := json.Unmarshal(body, &byKey); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", kind, err, body)
+	}
+	for _, record := range byKey {
+		list = append(list, record)
+	}
+	return list, nil
+}
+
+// metrics returns the driver's metrics, by name with labels.
+func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
+	body, err := get(ctx, "http://127.0.0.1:9680/metrics", e.cluster.DialContext)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	for line := range strings.Lines(string(body)) {
+		at := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		if strings.HasPrefix(line, "#") || at < 0 {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line)[at+1:], 64)
+		if err != nil {
+			return nil, fmt.Errorf("metric %q: %w", line, err)
+		}
+		values[line[:at]] = value
+	}
+	return values, nil
+}
+
+// get asks an HTTP server that is reached in a way of its own.
+func get(ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error)) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", address, response.Status, body)
+	}
+	return body, err
+}
+
+// driverReady waits until the driver says that pods with claims can start.
+func (e *env) driverReady() {
+	e.Helper()
+	e.eventually("the driver is ready", func(ctx context.Context) (bool, error) {
+		_, err := get(ctx, "http://127.0.0.1:9680/readyz", e.cluster.DialContext)
+		return err == nil, err
+	})
+}
+
+// processes returns the processes on the node that run a program, as the host numbers them.
+func (e *env) processes(program string) []int {
+	e.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		e.Fatal(err)
+	}
+	own, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	var pids []int
+	for _, link := range links {
+		path, err := os.Readlink(link)
+		if err != nil || filepath.Base(path) != program {
+			continue
+		}
+		dir := filepath.Dir(link)
+		if namespace, err := os.Readlink(dir + "/ns/net"); err != nil || namespace != own {
+			continue // another cluster's
+		}
+		var pid int
+		if _, err := fmt.Sscan(filepath.Base(dir), &pid); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// signal sends a signal to the processes of a program on the node, of which there must be one.
+func (e *env) signal(program string, signal syscall.Signal) {
+	e.Helper()
+	pids := e.processes(program)
+	if len(pids) == 0 {
+		e.Fatalf("no process of %s gets signal %s", program, signal)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			e.Fatal(err)
+		}
+	}
+}
+
+// controlled are the files by which a test steers slow-macvlan.
+type controlled struct {
+	*env
+	path string // on the node
+}
+
+func (e *env) controlled(name string) controlled {
+	return controlled{env: e, path: "/run/cni/control-" + name}
+}
+
+// set makes a file, which the returned function, or the end of the test, removes.
+func (c controlled) set(what string) (unset func()) {
+	c.Helper()
+	path := c.fileOnNode(c.path + "." + what)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		c.Fatal(err)
+	}
+	unset = func() { _ = os.Remove(path) }
+	c.Cleanup(unset)
+	return unset
+}
+
+// started is when a process was started.
+func (e *env) started(pid int) time.Time {
+	e.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		e.Fatal(err)
+	}
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		e.Fatal(err)
+	}
+	var up float64
+	if _, err := fmt.Sscan(string(uptime), &up); err != nil {
+		e.Fatal(err)
+	}
+	ticks, err := strconv.ParseFloat(strings.Fields(string(stat)[strings.LastIndexByte(string(stat), ')')+1:])[19], 64)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space sees 100 ticks a second
+}

@@ -1,0 +1,102 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A device that can't come home, since something on the host has taken its name, does not keep its pod: it is held back, nobody
+// gets it, and when the name is free again, `netdra release` has it brought home.
+func TestDeviceThatCannotBeCleaned(t *testing.T) {
+	e := newEnv(t, "quarantine")
+	e.veth("qu0")
+	e.apply(documents(expose("qu0", "host-device", false, "qu0"), topology("qu0", `
+- name: link
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "qu0"'}
+  config: {ipam: {type: host-local, subnet: 10.142.0.0/24}}`), claimTemplate("qu0", "qu0-link")))
+	e.offer("qu0")
+	before := e.state()
+	e.create(pod("first", "qu0"))
+	e.ready("first")
+	if err := e.cluster.AddBridge("qu0"); err != nil {
+		t.Fatal(err)
+	}
+	impostor := true
+	remove := func() {
+		if !impostor {
+			return
+		}
+		impostor = false
+		if err := e.cluster.DeleteLink("qu0"); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(remove)
+
+	start := time.Now()
+	e.deleting("first")
+	e.gone("first")
+	t.Logf("the pod was gone %s after it was deleted", since(start))
+	e.eventually("the device is tainted", func(ctx context.Context) (bool, error) {
+		taints, err := e.taints(ctx, "qu0")
+		return taints == "dra.networking/unavailable=quarantined:NoSchedule", fmt.Errorf("taints are %q, %w", taints, err)
+	})
+	if leftovers, err := e.netdra("release"); err != nil || !containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
+		t.Errorf("netdra release says %v\n%s", err, leftovers)
+	}
+	// The scheduler does not give it out; who tolerates the taint is refused by the driver.
+	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
+		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
+	e.apply(tolerating)
+	e.create(pod("second", "tolerating"))
+	e.event("second", "device qu0", "is in quarantine since", "could not be brought home")
+	if output, err := e.netdra("release", "--all"); err == nil {
+		t.Errorf("released although the name is taken:\n%s", output)
+	}
+
+	remove()
+	if output, err := e.netdra("release", "--all"); err != nil {
+		t.Errorf("netdra release: %v\n%s", err, output)
+	}
+	start = time.Now()
+	e.ready("second")
+	t.Logf("the next pod was Ready %s after the device was released", since(start))
+	e.deleting("second")
+	e.gone("second")
+	e.asItWas(before)
+}
+
+// taints are those of a published device.
+func (e *env) taints(ctx context.Context, name string) (string, error) {
+	slices, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var taints []string
+	for _, slice := range slices.Items {
+		for _, device := range slice.Spec.Devices {
+			for _, taint := range device.Taints {
+				if device.Name == name {
+					taints = append(taints, fmt.Sprintf("%s=%s:%s", taint.Key, taint.Value, taint.Effect))
+				}
+			}
+		}
+	}
+	return strings.Join(taints, " "), nil
+}
+
+// netdra asks the node's driver by the command line for people.
+func (e *env) netdra(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	socket := e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/netdra.sock")
+	output, err := exec.CommandContext(ctx, "../../bin/netdra", append(args, "--socket="+socket)...).CombinedOutput()
+	return string(output), err
+}

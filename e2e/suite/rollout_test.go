@@ -1,0 +1,65 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// rolloutPods is how many pods are created, one a second, while the driver is updated.
+const rolloutPods = 15
+
+// An update of the DaemonSet while pods come: none starts without its interfaces.
+func TestRollingUpdate(t *testing.T) {
+	e := newEnv(t, "rollout")
+	e.offerMacvlan("ro0", "10.141.0.0/24")
+	before := e.state()
+	e.observe()
+	old := e.processes(stack.Driver)
+	var names []string
+	ticker := time.NewTicker(time.Second) // pods come in time, not after each other
+	defer ticker.Stop()
+	start := time.Now()
+	for i := range rolloutPods {
+		names = append(names, fmt.Sprintf("p%02d", i))
+		// The second container doesn't name the claim: a driver that is away can't hold it, as docs/limits.md says.
+		e.create(watchedPod(names[i], "resourceClaimTemplateName: ro0", "net1") + unnamedContainer("net1"))
+		if i == 2 {
+			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+stack.Driver); err != nil {
+				t.Fatal(err, output)
+			}
+		}
+		<-ticker.C
+	}
+	e.ready(names...)
+	t.Logf("%d pods were Ready %s after the first was created", len(names), since(start))
+	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
+		t.Fatal(err, output)
+	}
+	if now := e.processes(stack.Driver); len(now) != 1 || len(old) != 1 || now[0] == old[0] {
+		t.Errorf("the driver was not replaced: processes were %v and are %v", old, now)
+	}
+	e.neverStartedEarly()
+	unnamed := 0
+	for _, pod := range e.watchedPods(context.Background()) {
+		if startedEarly(&pod, "unnamed") {
+			unnamed++
+		}
+	}
+	t.Logf("containers that don't name the claim and started before it was attached: %d of %d", unnamed, len(names))
+	e.deleting(names...)
+	e.gone(names...)
+	e.asItWas(before)
+}
+
+// unnamedContainer doesn't name the claim, isn't watched, and ends if it starts without its interfaces.
+func unnamedContainer(interfaces ...string) string {
+	return fmt.Sprintf(`  - name: unnamed
+    image: localhost/toolbox:e2e
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "%s exec sleep 86400"]
+`, sees(interfaces))
+}

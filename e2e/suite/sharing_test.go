@@ -1,0 +1,158 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The end of one of a pod's claims is not the end of the other, which a second pod goes on using.
+func TestClaimsEndApart(t *testing.T) {
+	e := newEnv(t, "apart")
+	e.offerMacvlan("ap0", "10.145.0.0/24")
+	e.offerMacvlan("ap1", "10.146.0.0/24")
+	before := e.state()
+	e.observe()
+	e.create(documents(sharedClaim("a", "ap0-uplink"), sharedClaim("b", "ap1-uplink")))
+	both := strings.NewReplacer("resourceClaimName: a}", "resourceClaimName: a}, {name: second, resourceClaimName: b}", "claims: [{name: net}]", "claims: [{name: net}, {name: second}]").
+		Replace(watchedPod("both", "resourceClaimName: a", "net1", "net2"))
+	e.create(documents(both, watchedPod("one", "resourceClaimName: b", "net1")))
+	e.ready("both", "one")
+	e.deleting("both")
+	e.gone("both")
+	e.eventually("only the claim that is in use is prepared", func(ctx context.Context) (bool, error) {
+		claims, err := e.records(ctx, "claims")
+		return len(claims) == 1 && strings.Contains(string(claims[0]), `"b"`), fmt.Errorf("claims are %s, %w", claims, err)
+	})
+	if shown := e.in("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.146.0.") {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	e.neverStartedEarly()
+	e.deleting("one")
+	e.gone("one")
+	e.deleteClaims("a", "b")
+	e.asItWas(before)
+}
+
+// An exclusive device is one pod's, also if two name its claim. The other is told who has it, and gets it afterwards.
+func TestExclusiveDeviceOfTwoPods(t *testing.T) {
+	e := newEnv(t, "two")
+	e.veth("tp0")
+	e.apply(documents(expose("tp0", "host-device", false, "tp0"), topology("tp0", `
+- name: link
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "tp0"'}
+  config: {ipam: {type: host-local, subnet: 10.147.0.0/24}}`)))
+	e.offer("tp0")
+	before := e.state()
+	e.observe()
+	e.create(sharedClaim("only", "tp0-link"))
+	e.create(watchedPod("holder", "resourceClaimName: only", "net1"))
+	e.ready("holder")
+	e.create(watchedPod("rival", "resourceClaimName: only", "net1"))
+	e.event("rival", "exclusive device that pod two/holder holds")
+	e.deleting("holder")
+	e.gone("holder")
+	e.ready("rival")
+	e.neverStartedEarly()
+	e.deleting("rival")
+	e.gone("rival")
+	e.deleteClaims("only")
+	e.asItWas(before)
+}
+
+func (e *env) deleteClaims(names ...string) {
+	e.Helper()
+	if output, err := e.kubectl("", append([]string{"delete", "resourceclaim", "--timeout=60s"}, names...)...); err != nil {
+		e.Fatal(err, output)
+	}
+}
+
+// The driver refuses what excludes each other, whatever allocations say: an administrator can write any.
+func TestSchedulerBypassed(t *testing.T) {
+	e := newEnv(t, "bypassed")
+	e.veth("by0")
+	e.apply(slowMacvlan)
+	ways := map[string]string{"macvlan": "fast", "slow-macvlan": "slow", "host-device": "whole"}
+	for plugin, name := range ways {
+		policy := expose("by0-"+name, plugin, plugin != "host-device", "by0")
+		policy = strings.Replace(policy, "supportedCNIPlugins", "deviceNameSuffix: -"+name+"\n    supportedCNIPlugins", 1)
+		if plugin != "host-device" {
+			policy = strings.Replace(policy, "supportedCNIPlugins", "exclusionGroup: handlers\n    supportedCNIPlugins", 1)
+		}
+		e.apply(documents(policy, topology("by-"+name, fmt.Sprintf(`
+- name: link
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "by0"'}
+  config: {ipam: {type: host-local, subnet: 10.148.0.0/24}}`, plugin))))
+	}
+	e.offer("by0-fast", "by0-slow", "by0-whole")
+	before := e.state()
+	allocations := map[string]*resourceapi.AllocationResult{}
+	for _, name := range ways {
+		allocations[name] = e.allocationOf(name, "by-"+name+"-link")
+	}
+	for _, holder := range ways {
+		e.claimWith("holder-"+holder, allocations[holder])
+		e.ready("holder-" + holder)
+		pods := []string{"holder-" + holder}
+		for _, rival := range ways {
+			if rival == holder && rival != "whole" {
+				continue // claims may share it
+			}
+			pods = append(pods, holder+"-"+rival)
+			e.claimWith(holder+"-"+rival, allocations[rival])
+		}
+		for _, rival := range pods[1:] {
+			e.event(rival, "can't be used while claim bypassed/holder-"+holder+" holds by0-"+holder)
+		}
+		e.deleting(pods...)
+		e.gone(pods...)
+		e.deleteClaims(pods...)
+	}
+	e.asItWas(before)
+}
+
+// allocationOf has the scheduler allocate a device of a class, and returns how it did that.
+func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
+	e.Helper()
+	e.create(documents(sharedClaim(name, class), namedClaimPod(name)))
+	var allocation *resourceapi.AllocationResult
+	e.eventually("claim "+name+" is allocated", func(ctx context.Context) (bool, error) {
+		claim, err := e.client.ResourceV1().ResourceClaims(e.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			allocation = claim.Status.Allocation
+		}
+		return allocation != nil, err
+	})
+	e.deleting(name)
+	e.gone(name)
+	e.deleteClaims(name)
+	return allocation
+}
+
+// claimWith makes a claim with an allocation that no scheduler has made, and a pod of the same name on the node that uses it.
+func (e *env) claimWith(name string, allocation *resourceapi.AllocationResult) {
+	e.Helper()
+	ctx := context.Background()
+	e.create(sharedClaim(name, "by-fast-link"))
+	claims := e.client.ResourceV1().ResourceClaims(e.namespace)
+	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	claim.Status.Allocation = allocation
+	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	e.create(strings.Replace(namedClaimPod(name), "spec:\n", "spec:\n  nodeName: "+e.cluster.NodeName()+"\n", 1))
+}
+
+// namedClaimPod is a pod that uses the claim of its own name.
+func namedClaimPod(name string) string {
+	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
+}

@@ -1,0 +1,194 @@
+package suite
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// Options of the soak test.
+var (
+	soakTime = flag.Duration("soak", time.Minute, "how long pods come and go while components are killed")
+	soakSeed = flag.Uint64("seed", 0, "what random decisions are made from; 0: another one each time")
+)
+
+// A soak of longSoak or more stops the API server, too: for longOutage, then and every outagePeriod. Afterwards nothing is killed for
+// as long again, since clients look only then whether it is back.
+const (
+	longSoak     = 2 * time.Minute
+	longOutage   = time.Minute
+	outagePeriod = 5 * time.Minute
+)
+
+// Pods of every kind come and go, each in its own rhythm, while the driver, the runtime and kubelet are killed at random. No
+// container runs without its interfaces, an exclusive device is in one pod at a time, no pod is stuck, and nothing is left.
+func TestSoak(t *testing.T) {
+	seed := *soakSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("to repeat the decisions: -soak=%s -seed=%d", *soakTime, seed)
+	e := newEnv(t, "soak")
+	e.apply(slowMacvlan)
+	kinds := e.soakKinds()
+	before := e.state()
+	e.observe("so2")
+	s := soak{env: e, end: time.Now().Add(*soakTime), kills: map[string]int{}}
+	var group sync.WaitGroup
+	defer group.Wait() // also when killing fails
+	for i, kind := range kinds {
+		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // it must be repeatable
+		group.Go(func() { s.churn(random, fmt.Sprintf("%s-%d", kind.template, i), kind) })
+	}
+	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above
+	group.Wait()
+	t.Logf("%d pods came and went; killed: %v", s.pods, s.kills)
+	for _, program := range slices.Sorted(maps.Keys(s.kills)) {
+		if s.kills[program] == 0 {
+			t.Errorf("%s was never killed: the test is too short", program)
+		}
+	}
+	if s.pods == 0 {
+		t.Error("no pod became Ready")
+	}
+	e.driverReady()
+	e.asItWas(before)
+}
+
+// soakKind is a kind of pods: one at a time of each.
+type soakKind struct {
+	template   string
+	interfaces []string
+}
+
+// soakKinds offers devices for pods of several kinds: a link as a whole, one that may be used by a single pod, shared ones, a slow
+// chain, two interfaces at once.
+func (e *env) soakKinds() []soakKind {
+	e.Helper()
+	for i := range 4 {
+		e.veth(fmt.Sprintf("so%d", i))
+	}
+	step := `
+- name: link
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "so%d"'}
+  config: {ipam: {type: host-local, subnet: 10.15%d.0.0/24}%s}`
+	e.apply(documents(
+		expose("so0", "macvlan", true, "so0"), topology("shared", fmt.Sprintf(step, "macvlan", 0, 0, "")), claimTemplate("shared", "shared-link"),
+		expose("so1", "host-device", false, "so1"), topology("whole", fmt.Sprintf(step, "host-device", 1, 1, "")), claimTemplate("whole", "whole-link"),
+		expose("so2", "macvlan", false, "so2"), topology("single", fmt.Sprintf(step, "macvlan", 2, 2, "")), claimTemplate("single", "single-link"),
+		expose("so3", "slow-macvlan", true, "so3"), topology("slow", fmt.Sprintf(step, "slow-macvlan", 3, 3, ", seconds: 1.5")), claimTemplate("slow", "slow-link"),
+		claimTemplate("pair", "shared-link", "slow-link"),
+	))
+	e.offer("so0", "so1", "so2", "so3")
+	one := []string{"net1"}
+	return []soakKind{{"shared", one}, {"shared", one}, {"shared", one}, {"whole", one}, {"single", one}, {"single", one}, {"slow", one}, {"pair", []string{"net1", "net2"}}}
+}
+
+type soak struct {
+	*env
+	end time.Time
+
+	mu    sync.Mutex
+	pods  int
+	kills map[string]int
+}
+
+// churn makes pods of a kind, one after the other.
+func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
+	for i := 0; time.Now().Before(s.end); i++ {
+		pod := fmt.Sprintf("%s-%d", name, i)
+		yaml := watchedPod(pod, "resourceClaimTemplateName: "+kind.template, kind.interfaces...)
+		if !s.try("create", func() (string, error) { return s.kubectl(yaml, "create", "-f", "-") }) ||
+			!s.try("wait for", func() (string, error) {
+				return s.kubectl("", "wait", "--for=condition=Ready", "--timeout=60s", "pod/"+pod)
+			}) {
+			s.Errorf("pod %s is stuck", pod)
+			return
+		}
+		if seen, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), pod, metav1.GetOptions{}); err == nil && startedEarly(seen, "main") {
+			s.Errorf("pod %s was started without its interfaces", pod)
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // pods live for a while
+		if !s.try("delete", func() (string, error) {
+			return s.kubectl("", "delete", "pod", pod, "--ignore-not-found", "--timeout=60s")
+		}) {
+			s.Errorf("pod %s does not go", pod)
+			return
+		}
+		s.mu.Lock()
+		s.pods++
+		s.mu.Unlock()
+	}
+}
+
+// try does something until it succeeds: the API server may be away.
+func (s *soak) try(what string, do func() (string, error)) bool {
+	var output string
+	var err error
+	for end := time.Now().Add(2 * patience); time.Now().Before(end); time.Sleep(time.Second) {
+		if output, err = do(); err == nil || strings.Contains(output, "AlreadyExists") {
+			return true
+		}
+	}
+	s.Errorf("cannot %s: %v\n%s", what, err, output)
+	return false
+}
+
+// killAll kills one component after the other, in rounds of random order, and gives each time to come back, or not quite.
+func (s *soak) killAll(random *rand.Rand) {
+	components := map[string]func(){
+		stack.Driver:           func() { s.signalAny(stack.Driver) },
+		string(lab.Containerd): func() { s.restart(lab.Containerd) },
+		string(lab.Kubelet):    func() { s.restart(lab.Kubelet) },
+	}
+	names := slices.Sorted(maps.Keys(components))
+	for _, name := range names {
+		s.kills[name] = 0
+	}
+	var outage time.Time
+	for {
+		random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // something happens meanwhile
+			if !time.Now().Before(s.end) {
+				return
+			}
+			components[name]()
+			s.kills[name]++
+		}
+		if *soakTime >= longSoak && time.Since(outage) > outagePeriod {
+			outage = time.Now()
+			s.outage()
+		}
+	}
+}
+
+// outage stops the API server for a while.
+func (s *soak) outage() {
+	restore := s.stopAPIServer()
+	s.kills[string(lab.APIServer)]++
+	time.Sleep(longOutage) // the outage is what is tested
+	restore()
+	time.Sleep(longOutage) // see longSoak
+}
+
+// signalAny kills a program, if it runs.
+func (s *soak) signalAny(program string) {
+	for _, pid := range s.processes(program) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+}

@@ -1,0 +1,133 @@
+package suite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// slowMacvlan is a plugin that the driver has never heard of: its schema is an object in the cluster.
+const slowMacvlan = `
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: slow-macvlan}
+spec:
+  cniType: slow-macvlan
+  deviceParameters: [{parameter: master, attribute: ifName}]
+`
+
+// stage is a chain of two steps that a test can stop and let fail: a link as a whole, and then a slow macvlan interface.
+type stage struct {
+	controlled
+	name   string
+	before nodeState
+}
+
+// whole and late are the interfaces of a stage's pods.
+const (
+	whole = "net1"
+	late  = "net2"
+)
+
+// stage makes one. Its links are called NAMEw and NAMEs.
+func (e *env) stage(name string, network int, seconds float64) *stage {
+	e.Helper()
+	s := &stage{controlled: e.controlled(name), name: name}
+	s.links()
+	e.Cleanup(s.unlink)
+	e.apply(slowMacvlan)
+	e.apply(documents(expose(name+"w", "host-device", false, name+"w"), expose(name+"s", "slow-macvlan", true, name+"s"),
+		topology(name, fmt.Sprintf(`
+- name: whole
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%[1]sw"'}
+  config: {ipam: {type: host-local, subnet: 10.%[2]d.0.0/24}}
+- name: late
+  type: slow-macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%[1]ss"'}
+  config: {seconds: %[3]v, control: %[4]s, ipam: {type: host-local, subnet: 10.%[2]d.1.0/24}}`, name, network, seconds, s.path)),
+		claimTemplate(name, name+"-whole", name+"-late")))
+	e.offer(name+"w", name+"s")
+	s.before = e.state()
+	return s
+}
+
+// links makes the stage's links, always with the same addresses, as hardware has.
+func (s *stage) links() {
+	s.Helper()
+	for _, link := range []string{s.name + "w", s.name + "s"} {
+		if err := s.cluster.AddVeth(link, link+"p"); err != nil {
+			s.Fatal(err)
+		}
+		for i, end := range []string{link, link + "p"} {
+			address := fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", s.name[0], s.name[1], link[len(link)-1], i)
+			if _, err := s.cluster.Exec(context.Background(), "ip", "link", "set", end, "address", address); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
+}
+
+// unlink removes the links that are there: one goes with the network namespace that its peer is in.
+func (s *stage) unlink() {
+	for _, link := range []string{s.name + "wp", s.name + "sp"} {
+		if err := s.cluster.DeleteLink(link); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) {
+			s.Error(err)
+		}
+	}
+}
+
+// pod makes a watched pod with both interfaces.
+func (s *stage) pod(name string) {
+	s.Helper()
+	s.create(watchedPod(name, "resourceClaimTemplateName: "+s.name, whole, late))
+}
+
+// pluginRuns waits until the slow plugin runs, and looks often: the moment counts.
+func (s *stage) pluginRuns() {
+	s.Helper()
+	s.moment("the slow plugin runs", func() bool { return len(s.processes("slow-macvlan")) > 0 })
+}
+
+// moment waits for something that soon may be over.
+func (e *env) moment(what string, is func() bool) {
+	e.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			e.Fatalf("not so after %s: %s", patience, what)
+		}
+	}
+}
+
+// wrote waits until the CNI log of a pod's claim has a line with all the texts.
+func (s *stage) wrote(pod string, texts ...string) {
+	s.Helper()
+	s.moment(fmt.Sprintf("CNI log of pod %s with %q", pod, texts), func() bool {
+		logs, err := filepath.Glob(s.fileOnNode("/var/log/dra-network", s.namespace+"_"+pod+"-net-*", "*.jsonl"))
+		if err != nil || len(logs) == 0 {
+			return false
+		}
+		for _, line := range s.lines(logs[len(logs)-1]) {
+			if containsAll(line, texts) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// isPrepared waits until the claim of a pod is prepared.
+func (s *stage) isPrepared(pod string) {
+	s.Helper()
+	s.moment("the claim of pod "+pod+" is prepared", func() bool {
+		claims, err := s.records(context.Background(), "claims")
+		return err == nil && slices.ContainsFunc(claims, func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
+	})
+}

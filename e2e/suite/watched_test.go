@@ -1,0 +1,187 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
+)
+
+// watchedPod is a pod whose container ends at once if it has not its interfaces when it starts, and is watched by the observer as
+// long as it runs. Claim is what names its claim, for example "resourceClaimName: x".
+func watchedPod(name, claim string, interfaces ...string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {watched: "true"}}
+spec:
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  resourceClaims: [{name: net, %s}]
+  containers:
+%s`, name, claim, watchedContainer("main", name, "[{name: net}]", interfaces...))
+}
+
+// watchedContainer is one in a list of containers; claims is the list of the claims that it names.
+func watchedContainer(name, pod, claims string, interfaces ...string) string {
+	return fmt.Sprintf(`  - name: %s
+    image: localhost/toolbox:e2e
+    imagePullPolicy: IfNotPresent
+    env: [{name: %s, value: %s}, {name: %s, value: "%s"}]
+    command: [sh, -c, "%s exec sleep 86400"]
+    resources: {claims: %s}
+`, name, observer.Pod, pod, observer.Interfaces, strings.Join(interfaces, ","), sees(interfaces), claims)
+}
+
+// early is how a container ends that has started without its interfaces. It may end otherwise, too, for
+// example when the runtime is killed while it starts one.
+const early = 77
+
+// sees is a shell command that ends the shell unless each interface has an address.
+func sees(interfaces []string) string {
+	var all strings.Builder
+	for _, name := range interfaces {
+		fmt.Fprintf(&all, "ip -4 -o addr show dev %s | grep -q inet || exit %d; ", name, early)
+	}
+	return all.String()
+}
+
+// observe watches every watched container until the end of the test, and fails it if one runs without its interfaces. The links,
+// if any, may each have an interface of one pod at a time.
+func (e *env) observe(exclusive ...string) {
+	e.Helper()
+	links := map[int]string{}
+	for _, name := range exclusive {
+		links[e.linkIndex(name)] = name
+	}
+	watching := observer.New(e.fileOnNode("/proc"), links)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watching.Run(ctx)
+	}()
+	e.Cleanup(func() {
+		stop()
+		<-ended
+		findings, processes, looks := watching.Report()
+		e.Logf("the observer looked %d times at %d processes", looks, processes)
+		for _, finding := range findings {
+			e.Errorf("the observer found: %s", finding)
+		}
+		if processes == 0 {
+			e.Error("the observer has seen no watched process")
+		}
+	})
+}
+
+func (e *env) linkIndex(name string) int {
+	e.Helper()
+	handle, err := e.cluster.Netlink()
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer handle.Close()
+	link, err := handle.LinkByName(name)
+	if err != nil {
+		e.Fatalf("cannot find link %s: %v", name, err)
+	}
+	return link.Attrs().Index
+}
+
+// containersOf are the processes, as the host numbers them, of a watched pod's containers.
+func (e *env) containersOf(pod string) []int {
+	e.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		e.Fatal(err)
+	}
+	node, err := os.Readlink(e.fileOnNode("/proc/1/ns/mnt"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	var pids []int
+	for _, path := range paths {
+		environment, err := os.ReadFile(path)
+		if err != nil || !strings.Contains("\x00"+string(environment), "\x00"+observer.Pod+"="+pod+"\x00") {
+			continue
+		}
+		if namespace, err := os.Readlink(filepath.Join(filepath.Dir(path), "ns/mnt")); err != nil || namespace == node {
+			continue // the runtime, which has not begun with it yet
+		}
+		var pid int
+		if _, err := fmt.Sscan(filepath.Base(filepath.Dir(path)), &pid); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// create makes what YAML says, for which the test itself must see that it goes; its namespace does at the end.
+func (e *env) create(yaml string) {
+	e.Helper()
+	if output, err := e.kubectl(yaml, "create", "-f", "-"); err != nil {
+		e.Fatalf("cannot create: %v\n%s\n%s", err, output, yaml)
+	}
+}
+
+// deleting begins to delete pods.
+func (e *env) deleting(pods ...string) {
+	e.Helper()
+	if output, err := e.kubectl("", append([]string{"delete", "pod", "--wait=false"}, pods...)...); err != nil {
+		e.Fatalf("cannot delete: %v\n%s", err, output)
+	}
+}
+
+// gone waits until pods are gone.
+func (e *env) gone(pods ...string) {
+	e.Helper()
+	for _, name := range pods {
+		e.eventually("pod "+name+" is gone", func(ctx context.Context) (bool, error) {
+			_, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), err
+		})
+	}
+}
+
+// neverStartedEarly checks that no container of the watched pods that names the claim has started without its interfaces.
+func (e *env) neverStartedEarly() {
+	e.Helper()
+	for _, pod := range e.watchedPods(context.Background()) {
+		if startedEarly(&pod, "main") {
+			e.Errorf("pod %s was started without its interfaces", pod.Name)
+		}
+	}
+}
+
+// startedEarly says whether a container of a pod has started without its interfaces.
+func startedEarly(pod *corev1.Pod, container string) bool {
+	for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
+		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
+			if status.Name == container && ended != nil && ended.ExitCode == early {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watchedPods are those of the test that are there.
+func (e *env) watchedPods(ctx context.Context) []corev1.Pod {
+	e.Helper()
+	pods, err := e.client.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "watched=true"})
+	if err != nil || len(pods.Items) == 0 {
+		e.Fatalf("there are no watched pods: %v", err)
+	}
+	return pods.Items
+}
+
+func since(start time.Time) time.Duration { return time.Since(start).Round(time.Millisecond) }
