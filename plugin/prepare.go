@@ -403,7 +403,8 @@ func appliesTo(requests []string, request string) bool {
 
 // UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
 func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	ctx, cancel := context.WithTimeout(ctx, unprepareLimit)
+	// A kubelet that ends must not end plugins in the middle of a DEL; it asks again when it is back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unprepareLimit)
 	defer cancel()
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
