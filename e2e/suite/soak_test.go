@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -154,7 +157,7 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 // killAll kills one component after the other, in rounds of random order, and gives each time to come back, or not quite.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
-		stack.Driver:           func() { s.signalAny(stack.Driver) },
+		stack.Driver:           s.killDriver,
 		string(lab.Containerd): func() { s.restart(lab.Containerd) },
 		string(lab.Kubelet):    func() { s.restart(lab.Kubelet) },
 	}
@@ -189,9 +192,38 @@ func (s *soak) outage() {
 	time.Sleep(longOutage) // see longSoak
 }
 
-// signalAny kills a program, if it runs.
-func (s *soak) signalAny(program string) {
-	for _, pid := range s.processes(program) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+// killDriver kills the driver, if it runs, and with it what it has started, but not while host-device runs: that holds the link
+// in a namespace of its own for some 30 ms, which ends with it. Hardware would be sent home by the kernel; a veth, which is all
+// there is here, is destroyed (docs/limits.md).
+func (s *soak) killDriver() {
+	for _, pid := range s.processes(stack.Driver) {
+		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+			if !s.hasChild(pid, "host-device", stack.Driver) || time.Now().After(end) {
+				break
+			}
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// hasChild says whether a process has a child that runs one of the programs. One that is only just being started still runs its
+// parent's.
+func (s *soak) hasChild(parent int, programs ...string) bool {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		s.Error(err)
+	}
+	for _, stat := range stats {
+		data, _ := os.ReadFile(stat) //nolint:gosec // the process may have ended
+		_, fields, _ := strings.Cut(string(data), ") ")
+		if state, rest, _ := strings.Cut(fields, " "); state == "Z" || !strings.HasPrefix(rest, strconv.Itoa(parent)+" ") {
+			continue
+		}
+		if path, _ := os.Readlink(filepath.Join(filepath.Dir(stat), "exe")); slices.Contains(programs, filepath.Base(path)) {
+			return true
+		}
+	}
+	return false
 }
