@@ -210,7 +210,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
 		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type),
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
-		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks,
+		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 	}
 }
 

@@ -1,6 +1,7 @@
 package cnichain
 
 import (
+	"fmt"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -167,6 +168,29 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 }
 
 // A plugin and its IPAM plugin get the same configuration, so they must speak one version.
+// Macvlan and ipvlan can't work on one link; a plan says so, since the other may be another claim's.
+func TestPlansThatClash(t *testing.T) {
+	plan := func(cniType, link string) *PlanStep {
+		device := deviceNamed(link)
+		device.CNIs = []string{"macvlan", "ipvlan"}
+		plan, problems := Compile(topology(t, fmt.Sprintf(`[{name: link, type: %s, selector: {cel: "true"}}]`, cniType)), Binding{
+			Schemas: DefaultSchemas(), Plugins: map[string]Plugin{cniType: {Path: "/p", Versions: []string{"1.0.0"}}},
+			Devices: []RootDevice{{Step: "link", Device: device}},
+		})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return &plan.Steps[0]
+	}
+	macvlan, ipvlan, elsewhere := plan("macvlan", "eth1"), plan("ipvlan", "eth1"), plan("ipvlan", "eth2")
+	if !macvlan.Clashes(ipvlan) || !ipvlan.Clashes(macvlan) {
+		t.Error("macvlan and ipvlan may share a device")
+	}
+	if macvlan.Clashes(macvlan) || macvlan.Clashes(elsewhere) {
+		t.Error("macvlan clashes with itself, or with what is on another device")
+	}
+}
+
 func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 	steps := `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: whereabouts}}}]`
 	for want, ipam := range map[string][]string{"1.0.0": {"0.3.1", "1.0.0"}, "": {"0.2.0", "0.1.0"}} {

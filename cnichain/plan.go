@@ -3,6 +3,7 @@ package cnichain
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -155,6 +156,15 @@ type PlanStep struct {
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
+	// ConflictsWith are the CNI types that can't work on the same device; a record of an earlier driver may lack them.
+	ConflictsWith []string `json:"conflictsWith,omitempty"`
+}
+
+// Clashes says whether two root steps can't work on one device at the same time: one's schema names the other's type. It is
+// false for steps with different devices.
+func (s *PlanStep) Clashes(other *PlanStep) bool {
+	return s.Device != nil && other.Device != nil && s.Device.Identity() == other.Device.Identity() &&
+		(slices.Contains(s.ConflictsWith, other.Type) || slices.Contains(other.ConflictsWith, s.Type))
 }
 
 // Types returns the CNI types that a topology runs, IPAM plugins included, sorted.

@@ -6,6 +6,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -31,8 +32,28 @@ func excluded(record *ClaimRecord, others map[string]ClaimRecord) error {
 				}
 			}
 		}
+		if one, two := clash(record.Plans, other.Plans); one != nil {
+			return fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say that they can't share one; wait until that claim is released",
+				one.Name, one.Type, one.Device.Name, other.Claim, two.Type)
+		}
 	}
 	return nil
+}
+
+// clash finds steps of two claims whose plugins can't work on the device that both are given; nil if there are none.
+func clash(one, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
+	for i := range one {
+		for j := range one[i].Steps {
+			for k := range other {
+				for l := range other[k].Steps {
+					if ours, theirs = &one[i].Steps[j], &other[k].Steps[l]; ours.Clashes(theirs) {
+						return ours, theirs
+					}
+				}
+			}
+		}
+	}
+	return nil, nil
 }
 
 // twice says whether a claim was given devices that exclude each other.
@@ -45,6 +66,10 @@ func twice(record *ClaimRecord) error {
 					one.Request, other.Request, one.Name, other.Name, reason)
 			}
 		}
+	}
+	if one, other := clash(record.Plans, record.Plans); one != nil {
+		return fmt.Errorf("steps %q and %q were given one device, %s, and the schemas of %s and %s say that they can't share one; delete the claim to have others allocated",
+			one.Name, other.Name, one.Device.Name, one.Type, other.Type)
 	}
 	return nil
 }

@@ -76,6 +76,44 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 	}
 }
 
+// Plugins that can't work on one device are not run there at once, though one policy allows both: the schema of either says so.
+func TestPluginsThatCannotShareADevice(t *testing.T) {
+	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
+		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType, ConflictsWith: conflicts,
+			Device: &cnichain.Device{Name: "pf0", PCIAddress: address}}, {Name: "knob", Type: "tuning"}}}
+	}
+	const here, elsewhere = "0000:01:00.0", "0000:01:00.1"
+	for _, test := range []struct {
+		name        string
+		held, asked cnichain.Plan
+		refused     bool
+	}{
+		{"the holder says so", step("macvlan", here, "ipvlan"), step("ipvlan", here), true},
+		{"the newcomer says so", step("ipvlan", here), step("macvlan", here, "ipvlan"), true},
+		{"another device", step("macvlan", here, "ipvlan"), step("ipvlan", elsewhere), false},
+		{"the same plugin", step("macvlan", here, "ipvlan"), step("macvlan", here, "ipvlan"), false},
+		{"neither says so", step("macvlan", here), step("ipvlan", here), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t)
+			one := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Plans: []cnichain.Plan{test.held}}
+			two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"}, Plans: []cnichain.Plan{test.asked}}
+			f.must(f.claims.hold(one, asItIs))
+			err := f.claims.hold(two, asItIs)
+			if test.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
+				t.Errorf("error is %v", err)
+			}
+			f.must(f.claims.release("one"))
+			f.must(f.claims.hold(two, asItIs))
+			f.must(f.claims.release("two"))
+			both := ClaimRecord{Claim: one.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
+			if err := f.claims.hold(both, asItIs); test.refused != (err != nil) {
+				t.Errorf("in one claim the error is %v", err)
+			}
+		})
+	}
+}
+
 // A shared device is not given away beyond its capacity, nor for less than its policy says that a claim takes.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newFixture(t)
