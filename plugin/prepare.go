@@ -353,6 +353,9 @@ func ourResults(claim *resourceapi.ResourceClaim) ([]allocated, error) {
 		if result.Driver != v1alpha1.DriverName || ptr.Deref(result.AdminAccess, false) {
 			continue
 		}
+		if asksForAll(claim, result.Request) {
+			return nil, fmt.Errorf("request %s has allocationMode All: how many interfaces a pod gets must not depend on the node; ask for a count", result.Request)
+		}
 		parameters, err := parametersOf(claim, result.Request)
 		if err != nil {
 			return nil, err
@@ -360,6 +363,21 @@ func ourResults(claim *resourceapi.ResourceClaim) ([]allocated, error) {
 		results = append(results, allocated{DeviceRequestAllocationResult: result, parameters: parameters})
 	}
 	return results, nil
+}
+
+// asksForAll says whether a request, or the alternative of it that was chosen, wants every device there is.
+func asksForAll(claim *resourceapi.ResourceClaim, request string) bool {
+	for _, asked := range claim.Spec.Devices.Requests {
+		if asked.Exactly != nil && asked.Name == request && asked.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
+			return true
+		}
+		for _, alternative := range asked.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(asked.Name, alternative.Name) == request && alternative.AllocationMode == resourceapi.DeviceAllocationModeAll {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // parametersOf returns the parameters of a request's class. Parameters in a claim are refused: a claim is a namespace

@@ -26,6 +26,15 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"twice": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, c.Status.Allocation.Devices.Config[0])
 		}, "several configurations"},
+		"all devices": {func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{AllocationMode: resourceapi.DeviceAllocationModeAll}}}
+		}, "ask for a count"},
+		"all devices as an alternative": {func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", FirstAvailable: []resourceapi.DeviceSubRequest{
+				{Name: "one"}, {Name: "all", AllocationMode: resourceapi.DeviceAllocationModeAll},
+			}}}
+			c.Status.Allocation.Devices.Results[0].Request = "r/all"
+		}, "ask for a count"},
 		"unknown field": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`)
 		}, "unknown field"},
