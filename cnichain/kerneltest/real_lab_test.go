@@ -330,6 +330,9 @@ func (p *realPod) show() []string {
 				if !address.IP.IsLinkLocalUnicast() {
 					line += " " + address.IPNet.String()
 				}
+				if address.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 && !address.IP.IsLinkLocalUnicast() {
+					line += " tentative" // READY comes after duplicate address detection
+				}
 			}
 			lines = append(lines, line)
 		}

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -42,17 +43,19 @@ func TestRealMacvlan(t *testing.T) {
 	}
 	l := newRealLab(t, nil)
 	l.uplink("up0")
-	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0")))
-	b := l.pod("b", l.plan("first", realMacvlan, l.shared("link", "up0")))
+	both := strings.Replace(realMacvlan, "10.1.0.0/24}]", `10.1.0.0/24}], [{subnet: "fd00:1::/64"}]`, 1)
+	a := l.pod("a", l.plan("first", both, l.shared("link", "up0")))
+	b := l.pod("b", l.plan("first", both, l.shared("link", "up0")))
 	before := l.state()
 	a.add()
 	b.add()
-	a.has("net1 macvlan mtu=1400 up=true 10.1.0.2/24")
-	b.has("net1 macvlan mtu=1400 up=true 10.1.0.3/24")
-	l.leases("first.link/10.1.0.2", "first.link/10.1.0.3")
+	a.has("net1 macvlan mtu=1400 up=true 10.1.0.2/24 fd00:1::2/64")
+	b.has("net1 macvlan mtu=1400 up=true 10.1.0.3/24 fd00:1::3/64")
+	l.leases("first.link/10.1.0.2", "first.link/10.1.0.3", "first.link/fd00:1::2", "first.link/fd00:1::3")
 	a.healthy()
 	a.reaches("10.1.0.2", b, "10.1.0.3")
 	b.reaches("10.1.0.3", a, "10.1.0.2")
+	b.reaches("fd00:1::3", a, "fd00:1::2")
 	b.del()
 	a.del()
 	l.expect(before)
