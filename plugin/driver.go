@@ -44,6 +44,8 @@ type Config struct {
 	CNIDirs []string
 	// NetNSDir is where network namespaces are pinned; its mount must be shared with the host.
 	NetNSDir string
+	// HostProcDir is the host's /proc.
+	HostProcDir string
 	// CDIDir is where CDI specs are written.
 	CDIDir string
 	// LogDir is where CNI calls are logged, one folder for each claim.
@@ -215,7 +217,8 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	}
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
-		metrics: d.metrics,
+		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
+		metrics:    d.metrics,
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,

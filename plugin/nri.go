@@ -38,6 +38,8 @@ type nriPlugin struct {
 	claims    *claims
 	sandboxes *sandboxes
 	clock     clock.Clock
+	// namespaces finds those of sandboxes.
+	namespaces namespaces
 	// work ends when the driver stops.
 	work    context.Context
 	metrics *metrics
@@ -150,21 +152,40 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 // API server says whose it is.
 func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 	there := map[string]bool{}
+	namespaces := map[string]string{}
 	for _, pod := range pods {
-		if networkNamespace(pod) != "" && !isStatic(pod) {
-			there[pod.GetId()] = true
+		if isStatic(pod) {
+			continue
+		}
+		netns, err := n.namespaces.of(pod)
+		if err != nil {
+			n.tellOfLost(pod, err)
+		}
+		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
+			klog.FromContext(n.work).Info("The runtime has lost the network namespace of a sandbox; it is its process's", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
+		}
+		if netns != "" {
+			there[pod.GetId()], namespaces[pod.GetId()] = true, netns
 		}
 	}
 	n.sandboxes.expectMissed(there)
 	for _, pod := range pods {
 		if there[pod.GetId()] {
-			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
+			n.sandboxes.goTracked(func() { n.attachLate(pod, namespaces[pod.GetId()], busy[pod.GetId()]) })
 		}
 	}
 }
 
+// tellOfLost tells a pod whose sandbox nobody can attach anything to, if it has claims.
+func (n *nriPlugin) tellOfLost(pod *api.PodSandbox, err error) {
+	if records := n.claims.ofPod(pod.GetUid()); len(records) > 0 {
+		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod", podOf(pod).String(), "sandbox", pod.GetId())
+		n.failed(podOf(pod), records, err, 0)
+	}
+}
+
 // attachLate tries until the pod is attached, ends, or turns out not to be ours.
-func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
+func (n *nriPlugin) attachLate(pod *api.PodSandbox, netns string, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	for delay := nriRetry; n.sandboxes.isMissed(pod.GetId()); delay = min(2*delay, attachRetry) {
 		records, err := n.claimsOf(pod)
@@ -179,7 +200,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			n.failed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
-			if err = n.sandboxes.attachMissed(pod.GetId(), podOf(pod), networkNamespace(pod), records); err == nil {
+			if err = n.sandboxes.attachMissed(pod.GetId(), podOf(pod), netns, records); err == nil {
 				logger.Info("Attaching a pod that started while the driver was away")
 				return
 			}
@@ -206,7 +227,10 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	netns := networkNamespace(pod)
+	netns, err := n.namespaces.of(pod)
+	if err != nil {
+		return err
+	}
 	if netns == "" {
 		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
@@ -309,14 +333,4 @@ func isStatic(pod *api.PodSandbox) bool {
 
 func podOf(pod *api.PodSandbox) cnichain.Pod {
 	return cnichain.Pod{Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: pod.GetUid()}
-}
-
-// networkNamespace is empty for a pod on the host's network, and after its namespace is gone.
-func networkNamespace(pod *api.PodSandbox) string {
-	for _, namespace := range pod.GetLinux().GetNamespaces() {
-		if namespace.GetType() == "network" {
-			return namespace.GetPath()
-		}
-	}
-	return ""
 }

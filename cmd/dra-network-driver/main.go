@@ -77,6 +77,7 @@ at the same paths as on the host.`,
 	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking", "directory of sockets and journal")
 	flags.StringVar(&config.RegistrarDir, "registrar-dir", "/var/lib/kubelet/plugins_registry", "kubelet's directory for plugin registration")
 	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "directories of CNI plugins, first match wins")
+	flags.StringVar(&config.HostProcDir, "host-proc-dir", "/proc", "the host's /proc, where sandboxes are looked up of which the runtime has lost the namespaces")
 	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
 	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
 	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network", "directory of the CNI logs, one folder for each claim")

@@ -141,11 +141,11 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	}
 }
 
-// try does something until it succeeds: the API server may be away.
+// try does something until it succeeds: the API server may be away, and then another pod keeps the device for as long again.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
 	var err error
-	for end := time.Now().Add(2 * patience); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(4 * patience); time.Now().Before(end); time.Sleep(time.Second) {
 		if output, err = do(); err == nil || strings.Contains(output, "AlreadyExists") {
 			return true
 		}
