@@ -52,10 +52,10 @@ type compiler struct {
 func (c *compiler) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
 // distribute groups the devices by root step and checks that every root step has the same number of them.
-func (c *compiler) distribute() (byStep map[string][]Device, instances int) {
-	byStep = map[string][]Device{}
+func (c *compiler) distribute() (byStep map[string][]RootDevice, instances int) {
+	byStep = map[string][]RootDevice{}
 	for _, root := range c.binding.Devices {
-		byStep[root.Step] = append(byStep[root.Step], root.Device)
+		byStep[root.Step] = append(byStep[root.Step], root)
 		instances = max(instances, len(byStep[root.Step]))
 	}
 	for i := range c.topology.Spec.Steps {
@@ -92,15 +92,15 @@ func defaultNetwork(topology, step string, instance int, makes bool) string {
 // ClassName is the name of the DeviceClass of a root step.
 func ClassName(topology, step string) string { return topology + "-" + step }
 
-func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []Device) {
-	for _, device := range devices {
-		if !slices.Contains(device.CNIs, step.Type) {
-			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
+func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []RootDevice) {
+	for _, root := range devices {
+		if !slices.Contains(root.Device.CNIs, step.Type) {
+			c.add(field.NotSupported(path.Child("type"), step.Type, root.Device.CNIs))
 		}
 	}
 }
 
-func (c *compiler) refuseUnknown(byStep map[string][]Device) {
+func (c *compiler) refuseUnknown(byStep map[string][]RootDevice) {
 	for _, name := range sortedKeys(byStep) {
 		known := slices.ContainsFunc(c.topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name && len(s.DependOn) == 0 })
 		if !known {
@@ -180,7 +180,7 @@ func (c *compiler) refuseFixedNames() {
 }
 
 // instance compiles the steps of one instance; base is the index of its first step in the plan.
-func (c *compiler) instance(instance, base int, devices map[string][]Device) []PlanStep {
+func (c *compiler) instance(instance, base int, devices map[string][]RootDevice) []PlanStep {
 	index := map[string]int{}
 	steps := make([]PlanStep, len(c.topology.Spec.Steps))
 	for i := range c.topology.Spec.Steps {
@@ -191,8 +191,14 @@ func (c *compiler) instance(instance, base int, devices map[string][]Device) []P
 			steps[i].DependsOn = append(steps[i].DependsOn, index[parent])
 		}
 		if len(step.DependOn) == 0 {
-			device := devices[step.Name][instance]
+			device := devices[step.Name][instance].Device
 			c.giveDevice(&steps[i], &device)
+		}
+	}
+	wishes := wishes{compiler: c, steps: steps, granted: map[string]bool{}}
+	for _, root := range sortedKeys(devices) {
+		for i := range devices[root][instance].Parameters {
+			wishes.grant(root, &devices[root][instance].Parameters[i])
 		}
 	}
 	return steps

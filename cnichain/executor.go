@@ -352,5 +352,5 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 	if record.Step.Makes {
 		record.Link = link
 	}
-	return nil
+	return obeyed(&record.Step, link, result)
 }

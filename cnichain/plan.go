@@ -103,6 +103,8 @@ type Plugin struct {
 type RootDevice struct {
 	Step   string
 	Device Device
+	// Parameters are what the claim says of interfaces that are made with the device.
+	Parameters []v1alpha1.ClaimParameters
 }
 
 // Binding is everything that a plan depends on beside the topology.
@@ -154,6 +156,9 @@ type PlanStep struct {
 	Device *Device `json:"device,omitempty"`
 	// RuntimeDeviceID passes the PCI address as the deviceID of the CNI runtime configuration.
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
+	// MAC and IPs are what the claim wants of the interface, passed as CNI runtime configuration; empty for nothing.
+	MAC string   `json:"mac,omitempty"`
+	IPs []string `json:"ips,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
 	// ConflictsWith are the CNI types that can't work on the same device; a record of an earlier driver may lack them.

@@ -45,8 +45,14 @@ func object(t token, name, namespace, uid string) (any, error) {
 // runtimeDeviceID is the key of the CNI runtime configuration for a device (CNI conventions, "deviceID").
 const runtimeDeviceID = "deviceID"
 
-// withDevice completes a rendered configuration with what names the device.
-func withDevice(step *PlanStep, config json.RawMessage) (map[string]json.RawMessage, error) {
+// Keys of the CNI runtime configuration (CNI conventions, "Dynamic Plugin specific fields").
+const (
+	runtimeMAC = "mac"
+	runtimeIPs = "ips"
+)
+
+// complete adds to a rendered configuration what names the device, and what the claim wants.
+func complete(step *PlanStep, config json.RawMessage) (map[string]json.RawMessage, error) {
 	fields := map[string]json.RawMessage{} // raw, so that numbers stay as they are written
 	if err := json.Unmarshal(config, &fields); err != nil {
 		return nil, fmt.Errorf("cannot read config: %w", err)
@@ -56,7 +62,17 @@ func withDevice(step *PlanStep, config json.RawMessage) (map[string]json.RawMess
 			return nil, err
 		}
 	}
-	if step.RuntimeDeviceID == "" {
+	added := map[string]any{}
+	if step.RuntimeDeviceID != "" {
+		added[runtimeDeviceID] = step.RuntimeDeviceID
+	}
+	if step.MAC != "" {
+		added[runtimeMAC] = step.MAC
+	}
+	if len(step.IPs) > 0 {
+		added[runtimeIPs] = step.IPs
+	}
+	if len(added) == 0 {
 		return fields, nil
 	}
 	runtimeConfig := map[string]json.RawMessage{}
@@ -65,8 +81,10 @@ func withDevice(step *PlanStep, config json.RawMessage) (map[string]json.RawMess
 			return nil, fmt.Errorf("cannot read runtimeConfig: %w", err)
 		}
 	}
-	if err := set(runtimeConfig, runtimeDeviceID, step.RuntimeDeviceID); err != nil {
-		return nil, err
+	for key, value := range added {
+		if err := set(runtimeConfig, key, value); err != nil {
+			return nil, err
+		}
 	}
 	return fields, set(fields, "runtimeConfig", runtimeConfig)
 }
@@ -88,7 +106,7 @@ func Preview(step *PlanStep) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := withDevice(step, config)
+	fields, err := complete(step, config)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +115,7 @@ func Preview(step *PlanStep) (json.RawMessage, error) {
 
 // stdin completes a rendered configuration with what the driver sets.
 func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
-	fields, err := withDevice(&record.Step, config)
+	fields, err := complete(&record.Step, config)
 	if err != nil {
 		return nil, err
 	}

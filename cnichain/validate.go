@@ -76,6 +76,15 @@ func (v *validator) step(path *field.Path, i int) {
 	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" && !slices.Contains(allowed, step.PrevResult) {
 		v.add(field.NotSupported(path.Child("prevResult"), step.PrevResult, allowed))
 	}
+	for i, parameter := range step.ClaimParameters {
+		at := path.Child("claimParameters").Index(i)
+		if !slices.Contains(v1alpha1.ClaimParameterNames(), parameter) {
+			v.add(field.NotSupported(at, parameter, v1alpha1.ClaimParameterNames()))
+		}
+		if slices.Index(step.ClaimParameters, parameter) != i {
+			v.add(field.Duplicate(at, parameter))
+		}
+	}
 	v.seen[step.Name] = i
 }
 

@@ -36,6 +36,9 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone)
 	s.oneOf(output.Child("devices"), cmp.Or(spec.Output.Devices, devicesStay), devicesStay, devicesMove)
 	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, delNetnsEmpty), delNetnsEmpty, delNetnsStalePath, delNetnsSkip)
+	for i, capability := range spec.Capabilities {
+		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC), string(v1alpha1.CapabilityIPs))
+	}
 	if spec.Config != nil {
 		s.properties(path.Child("config"), spec.Config.Properties, spec.Config.Required, 0)
 	}

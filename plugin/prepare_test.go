@@ -7,9 +7,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -21,7 +24,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"as it should be": {func(*resourceapi.ResourceClaim) {}, ""},
 		"in the claim": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-		}, "only the DeviceClass may have it"},
+		}, "a claim may set [mac ips interfaceName] and nothing else"},
 		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, "use a class that the controller made"},
 		"twice": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, c.Status.Allocation.Devices.Config[0])
@@ -53,6 +56,30 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// What a claim wants goes with the device of its request, and can't be meant for two.
+func TestClaimsMayWantSomething(t *testing.T) {
+	claim := allocatedClaim("c", "up0", "a")
+	devices := &claim.Status.Allocation.Devices
+	devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
+		Source: resourceapi.AllocationConfigSourceClaim,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: "dra.networking", Parameters: runtime.RawExtension{Raw: []byte(`{"mac":"02-00-00-00-00-0A","ips":["10.1.0.5/24"]}`)},
+		}},
+	})
+	results, err := ourResults(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1alpha1.ClaimParameters{{MAC: "02:00:00:00:00:0a", IPs: []string{"10.1.0.5/24"}}}
+	if diff := cmp.Diff(want, results[0].wanted); diff != "" || results[0].parameters.Step != "link" {
+		t.Errorf("step %s, wanted (-want +got):\n%s", results[0].parameters.Step, diff)
+	}
+	devices.Results = append(devices.Results, devices.Results[0])
+	if _, err := ourResults(claim); err == nil || !strings.Contains(err.Error(), "ask for each device in a request of its own") {
+		t.Errorf("two devices with one MAC address: %v", err)
 	}
 }
 

@@ -32,22 +32,37 @@ const ParametersKind = "StepParameters"
 // DecodeParameters reads opaque parameters strictly: unknown fields, another kind and missing names are errors.
 func DecodeParameters(raw []byte) (Parameters, error) {
 	var parameters Parameters
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&parameters); err != nil {
-		return Parameters{}, fmt.Errorf("cannot read parameters of a %s device: %w", DriverName, err)
+	if err := decode(raw, &parameters); err != nil {
+		return Parameters{}, err
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Parameters{}, fmt.Errorf("cannot read parameters of a %s device: more than one document", DriverName)
-	}
-	if parameters.APIVersion != "" && parameters.APIVersion != GroupVersion().String() {
-		return Parameters{}, fmt.Errorf("parameters have apiVersion %q, this driver reads %q", parameters.APIVersion, GroupVersion())
-	}
-	if parameters.Kind != "" && parameters.Kind != ParametersKind {
-		return Parameters{}, fmt.Errorf("parameters have kind %q, want %q", parameters.Kind, ParametersKind)
+	if err := checkKind(parameters.APIVersion, parameters.Kind, ParametersKind); err != nil {
+		return Parameters{}, err
 	}
 	if parameters.NetworkTopologyRef.Name == "" || parameters.Step == "" {
 		return Parameters{}, errors.New("parameters need networkTopologyRef.name and step")
 	}
 	return parameters, nil
+}
+
+func decode(raw []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("cannot read parameters of a %s device: %w", DriverName, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("cannot read parameters of a %s device: more than one document", DriverName)
+	}
+	return nil
+}
+
+// checkKind takes what is empty for what is wanted.
+func checkKind(apiVersion, kind, want string) error {
+	if apiVersion != "" && apiVersion != GroupVersion().String() {
+		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, GroupVersion())
+	}
+	if kind != "" && kind != want {
+		return fmt.Errorf("parameters have kind %q, want %q", kind, want)
+	}
+	return nil
 }

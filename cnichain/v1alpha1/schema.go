@@ -47,6 +47,12 @@ type CNIPluginSchemaSpec struct {
 	// output is what the plugin makes.
 	// +optional
 	Output PluginOutput `json:"output,omitempty"`
+	// capabilities are the keys of the CNI runtime configuration that the plugin obeys and claims may set where a topology
+	// allows it: mac; ips of an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=set
+	// +optional
+	Capabilities []Capability `json:"capabilities,omitempty"`
 	// conflictsWith are the CNI types that can't work on the same interface as this one. It holds in both directions.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=63
@@ -57,6 +63,17 @@ type CNIPluginSchemaSpec struct {
 	// +optional
 	Quirks PluginQuirks `json:"quirks,omitempty"`
 }
+
+// Capability is a key of the CNI runtime configuration.
+// +kubebuilder:validation:Enum=mac;ips
+type Capability string
+
+const (
+	// CapabilityMAC is the MAC address that the interface shall have.
+	CapabilityMAC Capability = "mac"
+	// CapabilityIPs are the addresses that it shall have, with their prefix lengths.
+	CapabilityIPs Capability = "ips"
+)
 
 // DeviceParameter is a parameter that names the allocated device.
 type DeviceParameter struct {

@@ -99,12 +99,36 @@ type Step struct {
 	// schema says; parents when it has none.
 	// +optional
 	PrevResult PrevResult `json:"prevResult,omitempty"`
+	// claimParameters are what a claim may say of the interface that the step makes or works on. Default: nothing, since claims
+	// are written by users of a namespace. A claim says it with an opaque configuration of kind ClaimParameters.
+	// +kubebuilder:validation:MaxItems=3
+	// +listType=set
+	// +optional
+	ClaimParameters []ClaimParameter `json:"claimParameters,omitempty"`
 	// config is the plugin's configuration, without type, name, cniVersion and prevResult, which the driver sets.
 	// Strings may hold templates, for example {{ vf0.interfaceName }}.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Config *runtime.RawExtension `json:"config,omitempty"`
+}
+
+// ClaimParameter is something that a claim may say of an interface.
+// +kubebuilder:validation:Enum=mac;ips;interfaceName
+type ClaimParameter string
+
+const (
+	// ClaimMAC is the interface's MAC address.
+	ClaimMAC ClaimParameter = "mac"
+	// ClaimIPs are its addresses.
+	ClaimIPs ClaimParameter = "ips"
+	// ClaimInterfaceName is its name in the pod.
+	ClaimInterfaceName ClaimParameter = "interfaceName"
+)
+
+// ClaimParameterNames are all of them.
+func ClaimParameterNames() []ClaimParameter {
+	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
 }
 
 // StepSelector picks devices.

@@ -1,0 +1,125 @@
+package cnichain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// bonded lets claims say something of every step.
+const bonded = `
+- {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}
+- {name: right, type: macvlan, selector: {cel: "true"}, claimParameters: [mac, interfaceName]}
+- {name: bond, type: bridge, dependOn: [left, right], ifName: bond0, claimParameters: [ips, interfaceName],
+   config: {runtimeConfig: {portMappings: []}, ipam: {type: static}}}
+- {name: apart, type: macvlan, selector: {cel: "true"}}
+`
+
+func compileFor(t *testing.T, wanted map[string][]v1alpha1.ClaimParameters, instances int) (*Plan, string) {
+	t.Helper()
+	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan", "bridge", "static")}
+	for _, step := range []string{"left", "right", "apart"} {
+		for range instances {
+			binding.Devices = append(binding.Devices, RootDevice{Step: step, Device: deviceNamed(step), Parameters: wanted[step]})
+		}
+	}
+	plan, problems := Compile(topology(t, bonded), binding)
+	if len(problems) == 0 {
+		return plan, ""
+	}
+	return plan, problems.ToAggregate().Error()
+}
+
+func TestClaimsSayWhatTheStepsAllow(t *testing.T) {
+	plan, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{
+		"left":  {{MAC: "02:00:00:00:00:01"}, {Step: "bond", IPs: []string{"10.1.0.5/24", "fd00::5/64"}}},
+		"right": {{MAC: "02:00:00:00:00:02", InterfaceName: "second"}, {Step: "bond", InterfaceName: "data0"}},
+	}, 1)
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	var got []string
+	for i := range plan.Steps {
+		step := &plan.Steps[i]
+		config, err := Preview(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s %q %s", step.Name, step.IfName, config))
+	}
+	want := []string{
+		`left "" {"master":"left","runtimeConfig":{"mac":"02:00:00:00:00:01"}}`,
+		`right "second" {"master":"right","runtimeConfig":{"mac":"02:00:00:00:00:02"}}`,
+		`bond "data0" {"ipam":{"type":"static"},"runtimeConfig":{"ips":["10.1.0.5/24","fd00::5/64"],"portMappings":[]}}`,
+		`apart "" {"master":"apart"}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
+	for want, wanted := range map[string]map[string][]v1alpha1.ClaimParameters{
+		`claim ns/c sets mac of step "apart", which the topology does not allow`:     {"apart": {{MAC: "02:00:00:00:00:01"}}},
+		`claim ns/c sets interfaceName of step "left"`:                               {"left": {{InterfaceName: "x"}}},
+		`"bond": claim ns/c has parameters for it beside a request for step "apart"`: {"apart": {{Step: "bond", IPs: []string{"10.1.0.5/24"}}}},
+		`"nowhere": claim ns/c has parameters for it`:                                {"left": {{Step: "nowhere", MAC: "02:00:00:00:00:01"}}},
+		`"right": claim ns/c has parameters for it beside a request for step "left"`: {"left": {{Step: "right", MAC: "02:00:00:00:00:01"}}},
+		`"ips": claim ns/c sets it twice for step "bond"`: {
+			"left": {{Step: "bond", IPs: []string{"10.1.0.5/24"}}}, "right": {{Step: "bond", IPs: []string{"10.1.0.6/24"}}}},
+		`"mac": claim ns/c sets it twice for step "left"`: {"left": {{MAC: "02:00:00:00:00:01"}, {MAC: "02:00:00:00:00:02"}}},
+		`"eth0" belongs to the pod's own network`:         {"right": {{InterfaceName: "eth0"}}},
+		`no slash`:  {"right": {{InterfaceName: "../x"}}},
+		`no braces`: {"right": {{InterfaceName: "{{a.b}}"}}},
+	} {
+		if _, problem := compileFor(t, wanted, 1); !strings.Contains(problem, want) {
+			t.Errorf("problem is %q, want %q", problem, want)
+		}
+	}
+}
+
+// What a plugin makes of a claim's wishes is looked at: one that ignores them fails, and is undone.
+func TestPluginsMustObeyClaims(t *testing.T) {
+	for name, test := range map[string]struct {
+		mac  string
+		ips  []string
+		want string
+	}{
+		"nothing":       {},
+		"as it is":      {mac: "02:00:00:00:00:01", ips: []string{"10.1.0.5/16"}}, // the plugin may know the prefix better
+		"other MAC":     {mac: "02:00:00:00:00:02", want: "does not know the capability mac"},
+		"other address": {ips: []string{"10.1.0.5/24", "10.1.0.6/24"}, want: "did not give the interface the address 10.1.0.6/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := parseResult([]byte(`{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/24"}]}`), "1.0.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = obeyed(&PlanStep{Type: "x", MAC: test.mac, IPs: test.ips}, &Link{MAC: "02:00:00:00:00:01"}, result)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// Names of the claim are those of one instance; the other takes its own.
+func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
+	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
+	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {
+		binding.Devices = append(binding.Devices, RootDevice{Step: "link", Device: deviceNamed(fmt.Sprintf("up%d", i)), Parameters: []v1alpha1.ClaimParameters{{MAC: mac}}})
+	}
+	plan, problems := Compile(topology(t, `[{name: link, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}]`), binding)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	macs := []string{plan.Steps[0].MAC, plan.Steps[1].MAC}
+	if !slices.Equal(macs, []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}) {
+		t.Errorf("addresses are %v", macs)
+	}
+}

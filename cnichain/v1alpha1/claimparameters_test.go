@@ -1,0 +1,53 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+func TestClaimParametersAreBroughtIntoTheirUsualForm(t *testing.T) {
+	got, err := v1alpha1.DecodeClaimParameters([]byte(`{"apiVersion":"networking.dra.io/v1alpha1","kind":"ClaimParameters","step":"vlan",
+		"interfaceName":"data0","mac":"02-AA-00-00-00-01","ips":["10.1.0.5/24","FD00:0::5/64"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.ClaimParameters{APIVersion: "networking.dra.io/v1alpha1", Kind: "ClaimParameters", Step: "vlan", InterfaceName: "data0",
+		MAC: "02:aa:00:00:00:01", IPs: []string{"10.1.0.5/24", "fd00::5/64"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
+	many := strings.Repeat(`"10.1.0.1/24",`, 16) + `"10.1.0.2/24"`
+	for raw, want := range map[string]string{
+		`{}`:                            "need one of [mac ips interfaceName]",
+		`{"step":"a"}`:                  "need one of",
+		`null`:                          "need one of",
+		`{"mac":"02:00:00:00:00:01"}{}`: "more than one document",
+		`{"kind":"StepParameters","mac":"02:00:00:00:00:01"}`: `kind "StepParameters", want "ClaimParameters"`,
+		`{"apiVersion":"v1","mac":"02:00:00:00:00:01"}`:       `apiVersion "v1"`,
+		`{"networkTopologyRef":{"name":"t"},"step":"s"}`:      `unknown field "networkTopologyRef"`,
+		`{"mac":"01:00:5e:00:00:01"}`:                         "not the MAC address of an interface",
+		`{"mac":"00:00:00:00:00:00"}`:                         "not the MAC address of an interface",
+		`{"mac":"02:00:00:00:00:00:00:01"}`:                   "not the MAC address of an interface",
+		`{"mac":"{{ pod.name }}"}`:                            "not the MAC address of an interface",
+		`{"ips":["10.1.0.5"]}`:                                "not an address with a prefix length",
+		`{"ips":["10.1.0.5/33"]}`:                             "not an address with a prefix length",
+		`{"ips":["fe80::1%eth0/64"]}`:                         "not an address with a prefix length",
+		`{"ips":["0.0.0.0/0"]}`:                               "no address of an interface",
+		`{"ips":["127.0.0.1/8"]}`:                             "no address of an interface",
+		`{"ips":["224.0.0.1/24"]}`:                            "no address of an interface",
+		`{"ips":["::ffff:10.1.0.5/120"]}`:                     "no address of an interface",
+		`{"ips":["10.1.0.5/24","10.1.0.5/24"]}`:               "twice",
+		`{"ips":[` + many + `]}`:                              "17 addresses, 16 at most",
+	} {
+		if _, err := v1alpha1.DecodeClaimParameters([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %q", raw, err, want)
+		}
+	}
+}
