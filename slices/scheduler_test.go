@@ -64,14 +64,12 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 	if s.lists {
 		supports = fmt.Sprintf(`has(device.attributes["dra.networking"].supportedCNIs) && device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin)
 	}
-	expressions := []string{isOurs, isOurs + " && " + supports}
+	expression := isOurs + " && " + supports
 	if s.selector != "" {
-		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurs, s.selector))
+		expression += fmt.Sprintf(" && (%s)", s.selector)
 	}
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin}}
-	for _, expression := range expressions {
-		class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
-	}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 	return class, nil
 }
 

@@ -21,12 +21,10 @@ const anyPlugin = "network"
 // classes are a DeviceClass for each CNI plugin, as the controller makes them for topologies, and one for all. With lists, the
 // CNI plugins of a device are one attribute.
 func classes(lists bool) string {
-	class := func(name string, expressions ...string) string {
-		text := "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name + "}\nspec:\n  selectors:\n"
-		for _, e := range append([]string{fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)}, expressions...) {
-			text += "  - cel: {expression: '" + e + "'}\n"
-		}
-		return text
+	class := func(name string, conditions ...string) string {
+		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
+		expression := strings.Join(append([]string{isOurs}, conditions...), " && ")
+		return "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name + "}\nspec:\n  selectors:\n  - cel: {expression: '" + expression + "'}\n"
 	}
 	documents := []string{class(anyPlugin)}
 	for _, plugin := range []string{"host-device", "ipvlan", "macvlan", "sriov"} {

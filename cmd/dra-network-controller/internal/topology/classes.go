@@ -17,7 +17,7 @@ import (
 // kind is the kind of the owner of generated classes.
 const kind = "NetworkTopology"
 
-// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates them on the
+// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates it on the
 // devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
@@ -53,7 +53,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 			}},
 		},
 		Spec: resourceapi.DeviceClassSpec{
-			Selectors: selectors(step, listAttributes),
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)}}},
 			Config: []resourceapi.DeviceClassConfiguration{{
 				DeviceConfiguration: resourceapi.DeviceConfiguration{
 					Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -66,24 +66,20 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	}
 }
 
-// selectors are evaluated in this order, and a device that fails one is not tried on the next: the cheap ones that most
-// devices fail come first.
-func selectors(step *v1alpha1.Step, listAttributes bool) []resourceapi.DeviceSelector {
+// expression is true for devices that a step can attach. It is one, not one for each condition: what a selector costs the
+// scheduler is not the expression but the attributes of the device, which it converts anew for each.
+func expression(step *v1alpha1.Step, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain, policyapi.CNIAttribute(step.Type))
 	if listAttributes {
 		// Not .?supportedCNIs.orValue([]): the API server can't bound the cost of that.
 		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
 			policyapi.AttributeDomain, step.Type)
 	}
-	expressions := []string{isOurDriver, isOurDriver + " && " + supports}
+	conditions := []string{isOurDriver, supports}
 	if step.Selector != nil {
-		expressions = append(expressions, fmt.Sprintf("%s && (%s)", isOurDriver, closable(step.Selector.CEL)))
+		conditions = append(conditions, "("+closable(step.Selector.CEL)+")")
 	}
-	var selectors []resourceapi.DeviceSelector
-	for _, expression := range expressions {
-		selectors = append(selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
-	}
-	return selectors
+	return strings.Join(conditions, " && ")
 }
 
 // closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its own.

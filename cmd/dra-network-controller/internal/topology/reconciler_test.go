@@ -185,7 +185,7 @@ Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 	repaired := c.class("net-b")
-	if len(repaired.Spec.Selectors) != 3 || repaired.Labels["team"] != "x" || repaired.Labels[v1alpha1.LabelStep] != "b" {
+	if len(repaired.Spec.Selectors) != 1 || repaired.Labels["team"] != "x" || repaired.Labels[v1alpha1.LabelStep] != "b" {
 		t.Errorf("not repaired, or a label of others is lost: %+v", repaired)
 	}
 
@@ -375,7 +375,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 			t.Errorf("got\n%s\nwant ... %s ...", got, want)
 		}
 	}
-	if selector := c.class("net-b").Spec.Selectors[1].CEL.Expression; !strings.Contains(selector, `.includes("host-device")`) {
+	if selector := c.class("net-b").Spec.Selectors[0].CEL.Expression; !strings.Contains(selector, `.includes("host-device")`) {
 		t.Errorf("the class has the selector %s", selector)
 	}
 }
@@ -386,7 +386,7 @@ func TestListAttributesAreTakenBack(t *testing.T) {
 	for _, lists := range []bool{true, false, true} {
 		c.r.ListAttributes = lists
 		c.look()
-		if got := strings.Contains(c.class("net-a").Spec.Selectors[1].CEL.Expression, "includes"); got != lists {
+		if got := strings.Contains(c.class("net-a").Spec.Selectors[0].CEL.Expression, "includes"); got != lists {
 			t.Errorf("the class reads a list: %t, want %t", got, lists)
 		}
 	}
