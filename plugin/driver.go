@@ -241,7 +241,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, triggers: make(chan struct{}, 1),
+		quarantined: quarantined(executor), carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
 	}
 	return nil
 }

@@ -54,6 +54,8 @@ type publisher struct {
 	cniDirs       []string
 	recorder      record.EventRecorder
 	metrics       *metrics
+	// rest is called when nothing has changed for a while, to give back memory.
+	rest func() error
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
@@ -119,13 +121,29 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		} else if wait := soonest(p.carriers.again(), p.memory.again()); wait > 0 {
 			again = time.After(wait)
 		}
+		if !p.wait(ctx, changes, again) {
+			return
+		}
+	}
+}
+
+// wait waits for a reason to compute the devices again, and is false when ctx has ended.
+func (p *publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
+	quiet := time.After(restAfter)
+	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
+		case <-quiet:
+			if err := p.rest(); err != nil {
+				klog.FromContext(ctx).V(4).Info("Some memory stays", "reason", err)
+			}
+			continue
 		case <-p.triggers:
 		case <-changes:
 		case <-again:
 		}
+		return true
 	}
 }
 
@@ -227,11 +245,22 @@ func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	return nil
 }
 
-// digestOf tells resources apart.
+// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest value.
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
-	if err := json.NewEncoder(hash).Encode(resources); err != nil {
-		return digest, err
+	encoder := json.NewEncoder(hash)
+	for _, name := range sortedKeys(resources.Pools) {
+		pool := resources.Pools[name]
+		parts := pool.Slices
+		pool.Slices = nil
+		if err := errors.Join(encoder.Encode(name), encoder.Encode(pool)); err != nil {
+			return digest, err
+		}
+		for i := range parts {
+			if err := encoder.Encode(parts[i]); err != nil {
+				return digest, err
+			}
+		}
 	}
 	return [sha256.Size]byte(hash.Sum(nil)), nil
 }
