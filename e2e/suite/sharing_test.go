@@ -97,7 +97,7 @@ func TestSchedulerBypassed(t *testing.T) {
 		allocations[name] = e.allocationOf(name, "by-"+name+"-link")
 	}
 	for _, holder := range ways {
-		e.claimWith("holder-"+holder, allocations[holder])
+		e.claimWith("holder-"+holder, "by-fast-link", allocations[holder])
 		e.ready("holder-" + holder)
 		pods := []string{"holder-" + holder}
 		for _, rival := range ways {
@@ -105,7 +105,7 @@ func TestSchedulerBypassed(t *testing.T) {
 				continue // claims may share it
 			}
 			pods = append(pods, holder+"-"+rival)
-			e.claimWith(holder+"-"+rival, allocations[rival])
+			e.claimWith(holder+"-"+rival, "by-fast-link", allocations[rival])
 		}
 		for _, rival := range pods[1:] {
 			e.event(rival, "can't be used while claim bypassed/holder-"+holder+" holds by0-"+holder)
@@ -136,10 +136,10 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 }
 
 // claimWith makes a claim with an allocation that no scheduler has made, and a pod of the same name on the node that uses it.
-func (e *env) claimWith(name string, allocation *resourceapi.AllocationResult) {
+func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()
-	e.create(sharedClaim(name, "by-fast-link"))
+	e.create(sharedClaim(name, class))
 	claims := e.client.ResourceV1().ResourceClaims(e.namespace)
 	claim, err := claims.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
