@@ -1,0 +1,101 @@
+package suite
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A claim says what MAC address, addresses and name its interface shall have, where the topology allows it: also of a step behind
+// the one that has the device.
+func TestClaimParameters(t *testing.T) {
+	e := newEnv(t, "wishes")
+	e.veth("wi0")
+	e.apply(documents(expose("wi0", "macvlan", true, "wi0"), topology("wi", `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "wi0"'}
+  claimParameters: [mac, interfaceName]
+- name: port
+  type: bridge
+  dependOn: [uplink]
+  ifName: data0
+  claimParameters: [ips]
+  config: {bridge: br-wi, ipam: {type: host-local, subnet: 10.173.0.0/24}}
+- name: tune
+  type: tuning
+  dependOn: [port]
+  config: {mtu: 1400}`)))
+	e.offer("wi0")
+	e.Cleanup(func() { _ = e.cluster.DeleteLink("br-wi") })
+	e.create(documents(
+		wishes("good", `{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
+		pod("good", "good"),
+		wishes("forbidden", `{step: port, mac: "02:00:00:00:17:04"}`), pod("forbidden", "forbidden"),
+		wishes("nonsense", `{ips: [10.173.0.300/24]}`), pod("nonsense", "nonsense"),
+		wishes("reserved", `{interfaceName: eth0}`), pod("reserved", "reserved"),
+		wishes("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
+	))
+	e.ready("good")
+	if shown := e.in("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown, "02:00:00:00:17:03") {
+		t.Errorf("the uplink is\n%s", shown)
+	}
+	if shown := e.in("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown, "inet 10.173.0.77/24") {
+		t.Errorf("the port is\n%s", shown)
+	}
+	if shown := e.in("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
+		t.Errorf("the port is\n%s", shown)
+	}
+	e.event("forbidden", `claim wishes/forbidden-net-`, `sets mac of step "port", which the topology does not allow`)
+	e.event("nonsense", `"10.173.0.300/24" is not an address with a prefix length`)
+	e.event("reserved", `"eth0" belongs to the pod's own network`)
+	e.event("elsewhere", `step "port" (bridge) of topology wi`, "10.9.9.9")
+	e.deleting("good", "forbidden", "nonsense", "reserved", "elsewhere")
+	e.gone("good", "forbidden", "nonsense", "reserved", "elsewhere")
+}
+
+// wishes is a template of a claim for a port, with what it wants of the interfaces.
+func wishes(name string, parameters ...string) string {
+	configs := make([]string, len(parameters))
+	for i, one := range parameters {
+		configs[i] = fmt.Sprintf("{requests: [r0], opaque: {driver: dra.networking, parameters: %s}}", one)
+	}
+	return strings.Replace(claimTemplate(name, "wi-uplink"), "devices:", fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
+}
+
+// A claim for eight devices gets eight interfaces, each with its own run of the topology, and they all go home.
+func TestEightInterfacesInOneClaim(t *testing.T) {
+	e := newEnv(t, "eight")
+	names := make([]string, 8)
+	for i := range names {
+		names[i] = fmt.Sprintf("ei%d", i)
+		e.veth(names[i])
+	}
+	e.apply(documents(expose("ei", "host-device", false, names...), topology("ei", `
+- name: link
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].ifName.startsWith("ei")'}
+  config: {ipam: {type: host-local, subnet: 10.174.0.0/24}}
+- name: tune
+  type: tuning
+  dependOn: [link]
+  config: {mtu: 1300}`)))
+	e.offer(names...)
+	before := e.state()
+	e.create(documents(strings.Replace(claimTemplate("all", "ei-link"), "ei-link}", "ei-link, count: 8}", 1), pod("p", "all")))
+	e.ready("p")
+	links, addresses := e.in("p", "ip", "-o", "link"), e.in("p", "ip", "-o", "-4", "addr")
+	for i := range names {
+		name := fmt.Sprintf("net%d", i+1)
+		if !regexp.MustCompile(name + `(@\S+)?:.* mtu 1300 `).MatchString(links) {
+			t.Errorf("%s is not as the topology wants it:\n%s", name, links)
+		}
+		if !regexp.MustCompile(name + ` +inet 10\.174\.0\.`).MatchString(addresses) {
+			t.Errorf("%s has no address:\n%s", name, addresses)
+		}
+	}
+	e.deleting("p")
+	e.gone("p")
+	e.asItWas(before)
+}
