@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 var (
 	soakTime = flag.Duration("soak", 0, "how long pods come and go while components are killed; 0: not at all")
 	soakSeed = flag.Uint64("seed", 0, "what random decisions are made from; 0: another one each time")
+	soakLog  = flag.String("soak-log", "", "file for all that the driver logs during the soak; kubelet keeps only the end of it")
 )
 
 // A soak of longSoak or more stops the API server, too: for longOutage, then and every outagePeriod. Afterwards nothing is killed for
@@ -71,6 +73,7 @@ func TestSoak(t *testing.T) {
 		t.Error("no pod became Ready")
 	}
 	e.driverReady()
+	s.keepLog()
 	e.asItWas(before)
 }
 
@@ -197,15 +200,69 @@ func (s *soak) outage() {
 // there is here, is destroyed (docs/limits.md).
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
-		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
-			if !s.hasChild(pid, "host-device", stack.Driver) || time.Now().After(end) {
+			if s.stands(pid) && !s.hasChild(pid, "host-device", stack.Driver) {
 				break
 			}
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
+		s.keepLog()
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// stands waits until no thread of a stopped process runs: one may still be starting a plugin. It is false if that does not end, since
+// the thread waits for the plugin to run.
+func (s *soak) stands(pid int) bool {
+	for range 100 {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			s.Error(err)
+		}
+		if !slices.ContainsFunc(stats, func(stat string) bool { state, _ := stateOf(stat); return state != "T" && state != "" }) {
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}
+
+// stateOf returns the state of a process or thread, and its parent, from its stat file (proc(5)); nothing if it has ended.
+func stateOf(stat string) (state, parent string) {
+	data, err := os.ReadFile(stat) //nolint:gosec // one of /proc
+	if err != nil {
+		return "", ""
+	}
+	_, fields, _ := strings.Cut(string(data), ") ")
+	state, rest, _ := strings.Cut(fields, " ")
+	parent, _, _ = strings.Cut(rest, " ")
+	return state, parent
+}
+
+// keepLog adds what the driver has logged to the file for it, if there is one.
+func (s *soak) keepLog() {
+	if *soakLog == "" {
+		return
+	}
+	logs, err := filepath.Glob(s.fileOnNode("/var/log/pods", stack.Namespace+"_"+stack.Driver+"*", "driver", "*.log"))
+	if err != nil || len(logs) == 0 {
+		return
+	}
+	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // by their numbers
+	data, err := os.ReadFile(logs[len(logs)-1])
+	if err != nil {
+		s.Error(err)
+	}
+	file, err := os.OpenFile(*soakLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	if _, err := file.Write(data); err != nil {
+		s.Error(err)
+	}
+	_ = file.Close()
 }
 
 // hasChild says whether a process has a child that runs one of the programs. One that is only just being started still runs its
@@ -216,9 +273,7 @@ func (s *soak) hasChild(parent int, programs ...string) bool {
 		s.Error(err)
 	}
 	for _, stat := range stats {
-		data, _ := os.ReadFile(stat) //nolint:gosec // the process may have ended
-		_, fields, _ := strings.Cut(string(data), ") ")
-		if state, rest, _ := strings.Cut(fields, " "); state == "Z" || !strings.HasPrefix(rest, strconv.Itoa(parent)+" ") {
+		if state, of := stateOf(stat); state == "Z" || of != strconv.Itoa(parent) {
 			continue
 		}
 		if path, _ := os.Readlink(filepath.Join(filepath.Dir(stat), "exe")); slices.Contains(programs, filepath.Base(path)) {
