@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // SocketName is the socket in the plugin's directory by which `netdra` asks the driver. Only root may open it.
@@ -27,6 +28,21 @@ type sandboxState struct {
 	State  string       `json:"state"`  // attaching, ready or detaching
 	// Failure is why the last attempt to attach has failed.
 	Failure string `json:"failure,omitempty"`
+}
+
+// beliefs are what the node's devices are judged by.
+type beliefs struct {
+	Node     string                           `json:"node"`
+	Labels   map[string]string                `json:"labels"`
+	Policies []policyapi.DeviceExposurePolicy `json:"policies"`
+}
+
+func (c *cluster) beliefs() beliefs {
+	b := beliefs{Node: c.nodeName, Policies: c.exposurePolicies()}
+	if node, err := c.thisNode(); err == nil {
+		b.Labels = node.Labels
+	}
+	return b
 }
 
 // serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON. It changes
@@ -55,6 +71,7 @@ func (d *Driver) serveDebug(ctx context.Context) error {
 func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, read := range map[string]func() any{
+		"GET /policies":  func() any { return d.cluster.beliefs() },
 		"GET /published": func() any { return d.publisher.offered() },
 		"GET /claims":    func() any { return d.claims.all() },
 		"GET /sandboxes": func() any { return d.sandboxes.states() },

@@ -16,7 +16,7 @@ import (
 
 // debug asks the driver as netdra does.
 func (f *fixture) debug(method, path string) (code int, body string) {
-	d := &Driver{publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra}
+	d := &Driver{publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra, cluster: f.dra.cluster}
 	response := httptest.NewRecorder()
 	d.debugHandler().ServeHTTP(response, httptest.NewRequest(method, path, nil))
 	return response.Code, response.Body.String()
@@ -26,7 +26,7 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
 	for path, want := range map[string]string{
-		"/published": `"Name":"up1"`, "/claims": `"claim-a"`, "/sandboxes": `"state":"attaching"`, "/leftovers": "[]",
+		"/policies": `{"node":"n","labels":`, "/published": `"Name":"up1"`, "/claims": `"claim-a"`, "/sandboxes": `"state":"attaching"`, "/leftovers": "[]",
 	} {
 		if code, body := f.debug(http.MethodGet, path); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: status %d, %q is not in %s", path, code, want, body)

@@ -84,6 +84,7 @@ func rootCommand(on machine, to console) *cobra.Command {
 and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
+  netdra explain eth0
   sudo netdra release
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
@@ -94,6 +95,6 @@ and without Kubernetes: the same discovery, the same engine, the same CNI plugin
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), releaseCommand(to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), releaseCommand(to))
 	return root
 }

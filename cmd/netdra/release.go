@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,15 +129,9 @@ func newDriverClient(socket string) driverClient {
 }
 
 func (d driverClient) leftovers(ctx context.Context) ([]cnichain.Leftover, error) {
-	body, err := d.call(ctx, http.MethodGet, "/leftovers")
-	if err != nil {
-		return nil, err
-	}
 	var leftovers []cnichain.Leftover
-	if err := json.Unmarshal(body, &leftovers); err != nil {
-		return nil, fmt.Errorf("cannot read what the driver says at %s: is it of another version? %w", d.socket, err)
-	}
-	return leftovers, nil
+	err := d.read(ctx, "/leftovers", &leftovers)
+	return leftovers, err
 }
 
 func (d driverClient) release(ctx context.Context, key string) error {

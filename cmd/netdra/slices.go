@@ -7,18 +7,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
-	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -37,11 +33,8 @@ func sliceForms() []string { return []string{slicesCounters, slicesKEP5941, slic
 
 // slicesFlags are the flags of "slices".
 type slicesFlags struct {
-	files, plugins []string
-	from, node     string
-	labels         map[string]string
-	features       draslices.Features
-	form, output   string
+	preview
+	form, output string
 }
 
 func slicesCommand(on machine, to console) *cobra.Command {
@@ -75,17 +68,10 @@ No API server has kep5941 or mixins yet.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd.Context(), on, to) },
 	}
 	set := cmd.Flags()
-	set.StringArrayVarP(&flags.files, "filename", "f", nil, `YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds in it are left out`)
-	set.StringVar(&flags.from, "from", "", `directory with a recording of "netdra facts", in place of this machine`)
-	set.StringVar(&flags.node, "node", "", "name of the node (default: that of this machine, or of the recording's directory)")
-	set.StringToStringVar(&flags.labels, "node-labels", nil, "labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
-	set.StringArrayVar(&flags.plugins, "cni-plugin", nil, "file name of a CNI plugin that the node has; give one for each (default: all that policies name)")
+	flags.addTo(cmd)
 	set.StringVar(&flags.form, "form", slicesCounters, "form of the slices: counters, kep5941, mixins or flat")
-	set.BoolVar(&flags.features.ListAttributes, "list-attributes", false, "for a cluster with the feature DRAListTypeAttributes")
-	set.BoolVar(&flags.features.CompatibilityGroups, "compatibility-groups", false, "for a cluster with the feature DRADeviceCompatibilityGroups")
 	set.StringVarP(&flags.output, "output", "o", formYAML, "form of the result: yaml, json or text")
 	// The names of flags that exist are no errors.
-	_ = cmd.MarkFlagDirname("from")
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(sliceForms(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formYAML, formJSON, formText}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -98,18 +84,10 @@ func (f *slicesFlags) run(ctx context.Context, on machine, to console) error {
 	if !slices.Contains(sliceForms(), f.form) {
 		return fmt.Errorf("--form %q: use %s", f.form, strings.Join(sliceForms(), ", "))
 	}
-	policies, err := readPolicies(f.files, to.in)
+	decision, err := f.decide(ctx, on, to.in)
 	if err != nil {
 		return err
 	}
-	facts, err := f.facts(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f.complete(on, policies); err != nil {
-		return err
-	}
-	decision := policy.Resolve(facts, policies, policy.Node{Name: f.node, Labels: f.labels})
 	published, err := f.build(decision)
 	if err != nil {
 		return fmt.Errorf("--node: %w", err)
@@ -122,50 +100,6 @@ func (f *slicesFlags) run(ctx context.Context, on machine, to console) error {
 		return printResult(to.out, formJSON, map[string]any{"apiVersion": "v1", "kind": "List", "items": f.objects(published)})
 	}
 	return printDocuments(to.out, f.objects(published))
-}
-
-// facts are those of this machine or of the recording.
-func (f *slicesFlags) facts(ctx context.Context) (discovery.Facts, error) {
-	if f.from == "" {
-		return readFacts(ctx)
-	}
-	recording, err := discovery.OpenRecording(os.DirFS(f.from))
-	if err != nil {
-		return discovery.Facts{}, err
-	}
-	sources, err := recording.Sources()
-	if err != nil {
-		return discovery.Facts{}, fmt.Errorf("cannot use the recording: %w", err)
-	}
-	return discovery.Read(ctx, sources)
-}
-
-// complete sets what was not given.
-func (f *slicesFlags) complete(on machine, policies []policyapi.DeviceExposurePolicy) error {
-	switch {
-	case f.node != "":
-	case f.from != "":
-		dir, err := filepath.Abs(f.from)
-		if err != nil {
-			return err
-		}
-		f.node = filepath.Base(dir)
-	default:
-		name, err := on.hostname()
-		if err != nil {
-			return err
-		}
-		f.node = strings.ToLower(name) // as the kubelet does
-	}
-	f.features.CNIBinaries = sets.New(f.plugins...)
-	for i := range policies {
-		if e := policies[i].Spec.Exposure; e != nil && len(f.plugins) == 0 {
-			for _, plugin := range e.SupportedCNIPlugins {
-				f.features.CNIBinaries.Insert(plugin.Name)
-			}
-		}
-	}
-	return nil
 }
 
 // build makes the slices in the form that was asked for.

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// TestExplainGolden compares what is said of the published examples, of the first device of each type, with files in testdata.
+func TestExplainGolden(t *testing.T) {
+	for name, machine := range discoverytest.Examples() {
+		dir := filepath.Join(t.TempDir(), "worker-1")
+		if err := machine.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		facts, err := discovery.Read(t.Context(), machine.Sources())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		var all strings.Builder
+		for _, device := range facts.Devices {
+			if seen[device.Type] {
+				continue
+			}
+			seen[device.Type] = true
+			code, stdout, stderr := runNetdra(t, "", "explain", string(device.Name), "-f", filepath.Join("..", "..", "slices", "testdata", name+".yaml"), "--from", dir)
+			fmt.Fprintf(&all, "$ netdra explain %s -f %s.yaml --from worker-1\n%s%s(exit status %d)\n\n", device.Name, name, stdout, stderr, code)
+		}
+		golden(t, filepath.Join("testdata", "explain", name+".txt"), all.String())
+	}
+}
+
+// golden compares a text with a file, or writes the file.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); -update writes it:\n%s", path, diff)
+	}
+}
+
+// runNetdra runs a command.
+func runNetdra(t *testing.T, stdin string, arguments ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	on := machine{hostname: func() (string, error) { return "Host-1", nil }}
+	code = run(t.Context(), on, console{in: strings.NewReader(stdin), out: &out, err: &errs}, arguments...)
+	return code, out.String(), errs.String()
+}
+
+func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
+	from, file := recordedFunctions(t), policyFile(t, somePolicies)
+	for _, name := range []string{"eth0", "0000:03:00.0", "eth0-macvlan", "eth0-whole"} {
+		code, stdout, stderr := runNetdra(t, "", "explain", name, "-f", file, "--from", from, "--node-labels", "zone=a", "-o", "json")
+		var explained explanation
+		if err := json.Unmarshal([]byte(stdout), &explained); err != nil || code != exitOK {
+			t.Fatalf("%s: exit status %d, %v:\n%s", name, code, err, stderr)
+		}
+		want := explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Entries: []explainedEntry{
+			{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"}, Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
+			{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"}, Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
+		}, Policies: []explainedOutcome{
+			{Policy: "macvlans", Outcome: "exposes", Why: "the expression is true"}, {Policy: "vfs", Outcome: "no match", Why: "the expression is false"}, {Policy: "whole", Outcome: "exposes", Why: "the expression is true"},
+		}}
+		if diff := cmp.Diff(want, explained); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	code, _, stderr := runNetdra(t, "", "explain", "eth7", "-f", file, "--from", from)
+	if code != exitRefused || !strings.Contains(stderr, "there is no device eth7: there are br0, eth0, eth0v0") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", from); code != exitRefused || !strings.Contains(stderr, "give a file of them with -f") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+}
+
+// Without files the driver of the node is asked: for its policies, for who holds what, and for devices that are in pods now.
+func TestExplainAsksTheDriver(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]string{
+		"/policies": `{"node": "worker-1", "labels": {"zone": "a"}, "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose",
+			"nodeSelector": {"matchLabels": {"zone": "a"}}, "selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
+		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
+		"/claims":    `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	on := machine{facts: func(context.Context) (discovery.Facts, error) {
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+	}}
+	for device, want := range map[string]string{
+		"eth0": "eth0    worker-1/eth0  exclusive  host-device  -         -         whole   -\n",
+		"eth1": "eth1    worker-1/eth1  exclusive  host-device  -         -         whole   ns/c\n",
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), on, console{out: &out, err: &errs}, "explain", device, "--socket", socket)
+		if code != exitOK || !strings.Contains(out.String(), want) {
+			t.Errorf("exit status %d, want %q:\n%s%s", code, want, out.String(), errs.String())
+		}
+	}
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exitRefused || !strings.Contains(stderr, "does not answer") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+}
