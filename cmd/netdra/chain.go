@@ -32,7 +32,7 @@ Exit status:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(validateCommand(to), planCommand(on, to), runCommand(on, to), undoCommand(on, to))
+	cmd.AddCommand(validateCommand(to), graphCommand(to), planCommand(on, to), runCommand(on, to), undoCommand(on, to))
 	return cmd
 }
 
