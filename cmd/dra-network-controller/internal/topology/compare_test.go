@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/deviceclasses"
 )
 
 func TestCompare(t *testing.T) {
@@ -46,7 +47,7 @@ func TestCompare(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			existing := Classes(topology, false)
+			existing := deviceclasses.Of(topology, false)
 			existing[0].UID, existing[0].ResourceVersion = "class-uid", "42"
 			if test.change != nil {
 				test.change(&existing[0])
@@ -54,7 +55,7 @@ func TestCompare(t *testing.T) {
 			if test.gone {
 				existing = existing[1:]
 			}
-			if diff := cmp.Diff(test.want, verb(Compare(topology, Classes(topology, false), existing), "bonded-vf0")); diff != "" {
+			if diff := cmp.Diff(test.want, verb(Compare(topology, deviceclasses.Of(topology, false), existing), "bonded-vf0")); diff != "" {
 				t.Errorf("wrong change (-want +got):\n%s", diff)
 			}
 		})
@@ -63,10 +64,10 @@ func TestCompare(t *testing.T) {
 
 func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	topology := parse(t, bonded)
-	existing := Classes(topology, false)
+	existing := deviceclasses.Of(topology, false)
 	existing[1].Spec.Selectors, existing[1].UID, existing[1].ResourceVersion = nil, "class-uid", "42"
-	changes := Compare(topology, Classes(topology, false), existing)
-	want := Classes(topology, false)[1]
+	changes := Compare(topology, deviceclasses.Of(topology, false), existing)
+	want := deviceclasses.Of(topology, false)[1]
 	want.UID, want.ResourceVersion = "class-uid", "42"
 	if diff := cmp.Diff(Changes{Repair: []resourceapi.DeviceClass{want}, Ready: []string{"bonded-vf0"}}, changes); diff != "" {
 		t.Errorf("wrong changes (-want +got):\n%s", diff)
@@ -75,7 +76,7 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 
 func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	topology := parse(t, bonded)
-	existing := append(Classes(topology, false), resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
+	existing := append(deviceclasses.Of(topology, false), resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
 		// A copy that somebody made for himself has our labels, but nobody owns it.
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
 	changes := Compare(topology, nil, existing)
@@ -122,7 +123,7 @@ func TestConcerned(t *testing.T) {
 	}{
 		"by name, also of two":         {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
 		"by label, under another name": {metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
-		"by owner":                     {Classes(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"b"}},
+		"by owner":                     {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"b"}},
 		"of another driver":            {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
 	}
 	for name, test := range tests {

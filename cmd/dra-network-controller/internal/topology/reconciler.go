@@ -29,6 +29,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/deviceclasses"
 )
 
 // FieldOwner is the name under which the controller applies DeviceClasses.
@@ -84,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	var wanted []resourceapi.DeviceClass
 	if len(problems) == 0 {
-		wanted = Classes(topology, r.ListAttributes)
+		wanted = deviceclasses.Of(topology, r.ListAttributes)
 	}
 	var existing resourceapi.DeviceClassList
 	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // they are read only

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/deviceclasses"
 )
 
 // cluster is an API server with one topology, "net", and the reconciler under test.
@@ -162,7 +163,7 @@ ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`
 	c.expect("valid", "writes: create net-a, create net-b, status net\n"+valid)
 	c.expect("valid, again", "writes: \n"+valid)
-	want := Classes(c.topology(), false)[0]
+	want := deviceclasses.Of(c.topology(), false)[0]
 	got := c.class("net-a")
 	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" {
 		t.Errorf("wrong class (-want +got):\n%s", diff)

@@ -1,4 +1,8 @@
-package topology
+// Package deviceclasses makes the DeviceClasses of a NetworkTopology, by which users ask for its devices.
+//
+// The rule of this package: it is pure, and says all that there is in a class. Who writes classes to a cluster, or looks what one would
+// find, asks here.
+package deviceclasses
 
 import (
 	"encoding/json"
@@ -21,12 +25,12 @@ const kind = "NetworkTopology"
 // devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Classes returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes they
+// Of returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes they
 // look for the CNI plugin in the list that nodes with that option publish, else for its boolean.
-func Classes(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
+func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
-		if step := &topology.Spec.Steps[i]; isRoot(step) {
+		if step := &topology.Spec.Steps[i]; len(step.DependOn) == 0 {
 			classes = append(classes, class(topology, step, listAttributes))
 		}
 	}

@@ -1,4 +1,4 @@
-package topology
+package deviceclasses
 
 import (
 	"testing"
@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// parse reads a topology. Its UID is uid-<name>, its generation 1.
+// parse reads a topology, which the API server has given a UID.
 func parse(t *testing.T, text string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(text), topology); err != nil {
 		t.Fatalf("cannot read the topology of the test: %v", err)
 	}
-	topology.UID, topology.Generation = "uid-"+"1", 1
+	topology.UID = "uid-1"
 	return topology
 }
 
@@ -73,7 +73,7 @@ func TestClasses(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(want), &wanted); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(wanted, Classes(parse(t, bonded), false)); diff != "" {
+	if diff := cmp.Diff(wanted, Of(parse(t, bonded), false)); diff != "" {
 		t.Errorf("wrong classes (-want +got):\n%s", diff)
 	}
 }
@@ -141,7 +141,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	t.Helper()
 	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})
 	matches := true
-	for i, class := range Classes(parse(t, bonded), listAttributes) {
+	for i, class := range Of(parse(t, bonded), listAttributes) {
 		for _, selector := range class.Spec.Selectors {
 			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
 			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
