@@ -3,7 +3,7 @@
 //
 // The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
 // that, so that whatever was begun can be undone by another process. Nothing here knows a CNI plugin by name, and nothing
-// is asked of Kubernetes.
+// is asked of Kubernetes, but by "simulate --cluster", which only reads.
 package main
 
 import (
@@ -85,6 +85,7 @@ and without Kubernetes: the same discovery, the same engine, the same CNI plugin
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
+  netdra simulate -f pod.yaml --cluster
   sudo netdra release
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
@@ -95,6 +96,6 @@ and without Kubernetes: the same discovery, the same engine, the same CNI plugin
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), releaseCommand(to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), releaseCommand(to))
 	return root
 }

@@ -1,0 +1,151 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+)
+
+// Cluster is what the scheduler sees of devices. It is not changed.
+type Cluster struct {
+	Nodes   []*corev1.Node
+	Slices  []*resourceapi.ResourceSlice
+	Classes []*resourceapi.DeviceClass
+	// Claims are those that have devices.
+	Claims []*resourceapi.ResourceClaim
+	// ListAttributes and CompatibilityGroups are feature gates that are alpha in Kubernetes 1.37.
+	ListAttributes, CompatibilityGroups bool
+}
+
+// Simulator tries claims out. It is not safe for concurrent use.
+type Simulator struct {
+	cluster  Cluster
+	compiled *dracel.Cache
+}
+
+// New returns a simulator of a cluster.
+func New(cluster Cluster) *Simulator {
+	return &Simulator{cluster: cluster, compiled: dracel.NewCache(200, dracel.Features{
+		EnableConsumableCapacity: true, EnableListTypeAttributes: cluster.ListAttributes,
+	})}
+}
+
+// Take makes claims that were given devices part of the cluster, and does nothing for claims that were not.
+func (s *Simulator) Take(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
+	for i := range results {
+		taken := claims[i].DeepCopy()
+		taken.Status.Allocation = &results[i]
+		s.cluster.Claims = append(s.cluster.Claims, taken)
+	}
+}
+
+// classes implements structured.DeviceClassLister.
+type classes []*resourceapi.DeviceClass
+
+func (c classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
+
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	for _, class := range c {
+		if class.Name == name {
+			return class, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no DeviceClass %s: give the NetworkTopology that it is made for, or the class itself", name)
+}
+
+// allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no results if they
+// don't fit.
+func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims, beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
+	features := structured.Features{
+		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true,
+		ListTypeAttributes: s.cluster.ListAttributes, CompatibilityGroups: s.cluster.CompatibilityGroups,
+	}
+	allocator, err := structured.NewAllocator(ctx, features, stateOf(beside), classes(s.cluster.Classes), s.cluster.Slices, s.compiled)
+	if err != nil {
+		return nil, err
+	}
+	results, err := allocator.Allocate(ctx, node, claims)
+	if err != nil {
+		return nil, fmt.Errorf("the scheduler would give up on the pod: %w", err)
+	}
+	return results, nil
+}
+
+// stateOf is what kube-scheduler keeps of claims that have devices.
+func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+	for _, claim := range claims {
+		for i := range claim.Status.Allocation.Devices.Results {
+			result := &claim.Status.Allocation.Devices.Results[i]
+			id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+			switch {
+			case ptr.Deref(result.AdminAccess, false):
+			case result.ShareID == nil:
+				state.AllocatedDevices.Insert(id)
+			default:
+				state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
+			}
+		}
+	}
+	return state
+}
+
+// Complete sets what the API server would set in a claim that nobody has sent to it.
+func Complete(claim *resourceapi.ResourceClaim) error {
+	if len(claim.Spec.Devices.Requests) == 0 {
+		return errors.New("the claim asks for nothing: add spec.devices.requests")
+	}
+	for i := range claim.Spec.Devices.Requests {
+		request := &claim.Spec.Devices.Requests[i]
+		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
+			return fmt.Errorf("request %s says neither exactly nor firstAvailable", request.Name)
+		}
+		if e := request.Exactly; e != nil {
+			e.AllocationMode, e.Count = complete(e.AllocationMode, e.Count)
+		}
+		for j := range request.FirstAvailable {
+			sub := &request.FirstAvailable[j]
+			sub.AllocationMode, sub.Count = complete(sub.AllocationMode, sub.Count)
+		}
+	}
+	return nil
+}
+
+func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.DeviceAllocationMode, int64) {
+	if mode == "" {
+		mode = resourceapi.DeviceAllocationModeExactCount
+	}
+	if mode == resourceapi.DeviceAllocationModeExactCount && count == 0 {
+		count = 1
+	}
+	return mode, count
+}
+
+// NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of files.
+func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
+	names := map[string]bool{}
+	for _, slice := range published {
+		if name := ptr.Deref(slice.Spec.NodeName, ""); name != "" {
+			names[name] = true
+		}
+	}
+	nodes := make([]*corev1.Node, 0, len(names))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+	}
+	return nodes
+}

@@ -1,0 +1,235 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
+)
+
+// tooFew says which request finds too few devices on a node even if nobody holds any; empty if none does, or if that can't be said
+// because the request has alternatives.
+func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string, error) {
+	for _, claim := range claims {
+		for i := range claim.Spec.Devices.Requests {
+			request := &claim.Spec.Devices.Requests[i]
+			if request.Exactly == nil || request.Exactly.AllocationMode != resourceapi.DeviceAllocationModeExactCount {
+				continue
+			}
+			reason, err := s.tooFewFor(ctx, node, claim, request)
+			if err != nil || reason != "" {
+				return reason, err
+			}
+		}
+	}
+	return "", nil
+}
+
+func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest) (string, error) {
+	class, err := classes(s.cluster.Classes).Get(request.Exactly.DeviceClassName)
+	if err != nil {
+		return "", err
+	}
+	here := s.devicesOn(node)
+	ofClass, err := s.matching(ctx, here, class.Spec.Selectors)
+	if err != nil {
+		return "", fmt.Errorf("DeviceClass %s: %w", class.Name, err)
+	}
+	selected, err := s.matching(ctx, ofClass, request.Exactly.Selectors)
+	if err != nil {
+		return "", fmt.Errorf("request %s of claim %s/%s: %w", request.Name, claim.Namespace, claim.Name, err)
+	}
+	usable, tainted := untainted(selected, request.Exactly.Tolerations)
+	wants := fmt.Sprintf("request %s of claim %s/%s wants %d of DeviceClass %s", request.Name, claim.Namespace, claim.Name, request.Exactly.Count, class.Name)
+	shared := slices.ContainsFunc(usable, func(d device) bool { return ptr.Deref(d.AllowMultipleAllocations, false) })
+	switch {
+	case len(here) == 0:
+		return "the node publishes no devices", nil
+	case len(ofClass) == 0:
+		return fmt.Sprintf("%s, and of the node's %s none is of that class", wants, plural(len(here), "device")), nil
+	case len(selected) == 0:
+		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants, plural(len(ofClass), "device")), nil
+	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
+		return fmt.Sprintf("%s, and those that match are tainted: %s", wants, strings.Join(tainted, ", ")), nil
+	case int64(len(usable)) < request.Exactly.Count && !shared:
+		return fmt.Sprintf("%s, and only %d of the node's devices match", wants, len(usable)), nil
+	}
+	return "", nil
+}
+
+// device is a published device.
+type device struct {
+	*resourceapi.Device
+	driver, pool string
+}
+
+// devicesOn are the devices that a node publishes. Devices of several nodes are left out.
+func (s *Simulator) devicesOn(node *corev1.Node) []device {
+	var found []device
+	for _, slice := range s.cluster.Slices {
+		if ptr.Deref(slice.Spec.NodeName, "") != node.Name {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			found = append(found, device{Device: &slice.Spec.Devices[i], driver: slice.Spec.Driver, pool: slice.Spec.Pool.Name})
+		}
+	}
+	return found
+}
+
+// matching are the devices for which all selectors are true.
+func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device, error) {
+	var found []device
+	for _, d := range devices {
+		matches := true
+		for _, selector := range selectors {
+			if selector.CEL == nil || !matches {
+				continue
+			}
+			compiled := s.compiled.GetOrCompile(selector.CEL.Expression)
+			if compiled.Error != nil {
+				return nil, compiled.Error
+			}
+			is, _, err := compiled.DeviceMatches(ctx, dracel.Device{Driver: d.driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity})
+			if err != nil {
+				return nil, fmt.Errorf("on device %s of pool %s, which ends the scheduling of the pod: %w", d.Name, d.pool, err)
+			}
+			matches = is
+		}
+		if matches {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+// untainted are the devices that a request with such tolerations may get; tainted says of the others why not.
+func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (usable []device, tainted []string) {
+	for _, d := range devices {
+		reason := ""
+		for i := range d.Taints {
+			taint := &d.Taints[i]
+			tolerated := slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
+			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
+				reason = fmt.Sprintf("%s (%s)", d.Name, taint.Key)
+			}
+		}
+		if reason == "" {
+			usable = append(usable, d)
+		} else {
+			tainted = append(tainted, reason)
+		}
+	}
+	return usable, tainted
+}
+
+func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
+	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" && toleration.Key != taint.Key {
+		return false
+	}
+	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
+}
+
+// impossible says what keeps claims from a node on which nobody holds anything: the first of their constraints, amounts, requests
+// and claims without which they fit.
+func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string, error) {
+	for _, less := range lesser(claims) {
+		results, err := s.allocate(ctx, node, less.claims, nil)
+		if err != nil {
+			return "", err
+		}
+		if results != nil {
+			return less.reason, nil
+		}
+	}
+	return "the node's devices can't satisfy the claims, also without any one of their constraints, amounts and requests", nil
+}
+
+// variant are claims that want something less.
+type variant struct {
+	reason string
+	claims []*resourceapi.ResourceClaim
+}
+
+func lesser(claims []*resourceapi.ResourceClaim) []variant {
+	var all []variant
+	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
+		changed := slices.Clone(claims)
+		changed[i] = claims[i].DeepCopy()
+		change(&changed[i].Spec.Devices)
+		all = append(all, variant{reason: reason, claims: changed})
+	}
+	for i, claim := range claims {
+		name := claim.Namespace + "/" + claim.Name
+		for j, constraint := range claim.Spec.Devices.Constraints {
+			without(i, fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims would fit", j, name, describe(&constraint)), func(c *resourceapi.DeviceClaim) {
+				c.Constraints = slices.Delete(c.Constraints, j, j+1)
+			})
+		}
+		for j, request := range claim.Spec.Devices.Requests {
+			if request.Exactly != nil && request.Exactly.Capacity != nil {
+				without(i, fmt.Sprintf("no device of the node has as much as request %s of claim %s asks for (%s); for less they would fit", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
+					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
+			}
+		}
+		for _, request := range claim.Spec.Devices.Requests {
+			if len(claim.Spec.Devices.Requests) > 1 {
+				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: what it wants excludes what others want, or there is not enough for all", name, request.Name),
+					func(c *resourceapi.DeviceClaim) { dropRequest(c, request.Name) })
+			}
+		}
+		if len(claims) > 1 {
+			reason := fmt.Sprintf("the claims fit on the node only without claim %s: what it wants excludes what others want, or there is not enough for all", name)
+			all = append(all, variant{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
+		}
+	}
+	return all
+}
+
+// dropRequest removes a request, and what constraints say of it.
+func dropRequest(claim *resourceapi.DeviceClaim, request string) {
+	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
+	claim.Requests = slices.DeleteFunc(claim.Requests, func(r resourceapi.DeviceRequest) bool { return r.Name == request })
+	claim.Constraints = slices.DeleteFunc(claim.Constraints, func(c resourceapi.DeviceConstraint) bool {
+		return len(c.Requests) > 0 && !slices.ContainsFunc(c.Requests, func(name string) bool { return !isIt(name) })
+	})
+	for i := range claim.Constraints {
+		claim.Constraints[i].Requests = slices.DeleteFunc(claim.Constraints[i].Requests, isIt)
+	}
+}
+
+func describe(constraint *resourceapi.DeviceConstraint) string {
+	of := "all requests"
+	if len(constraint.Requests) > 0 {
+		of = strings.Join(constraint.Requests, " and ")
+	}
+	switch {
+	case constraint.MatchAttribute != nil:
+		return fmt.Sprintf("that %s of %s be the same", *constraint.MatchAttribute, of)
+	case constraint.DistinctAttribute != nil:
+		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, of)
+	}
+	return "of a kind that netdra does not know"
+}
+
+func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {
+	var texts []string
+	for name, amount := range requests {
+		texts = append(texts, fmt.Sprintf("%s=%s", name, amount.String()))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

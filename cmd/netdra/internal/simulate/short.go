@@ -1,0 +1,86 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// short says which of the devices that would be allocated are held by claims, and of which counters there is not enough beside all
+// claims that hold devices.
+func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
+	var texts []string
+	wanted := map[deviceKey]bool{}
+	for i := range results {
+		for _, result := range results[i].Devices.Results {
+			key := keyOf(&result)
+			wanted[key] = true
+			for _, claim := range inTheWay {
+				holds := slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
+				if holds {
+					texts = append(texts, fmt.Sprintf("device %s of pool %s is held by claim %s/%s", key.name, key.pool, claim.Namespace, claim.Name))
+				}
+			}
+		}
+	}
+	held := map[deviceKey]bool{}
+	for _, claim := range s.cluster.Claims {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			held[keyOf(&result)] = true
+		}
+	}
+	texts = append(texts, s.counters(wanted, held)...)
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+type deviceKey struct{ driver, pool, name string }
+
+func keyOf(result *resourceapi.DeviceRequestAllocationResult) deviceKey {
+	return deviceKey{result.Driver, result.Pool, result.Device}
+}
+
+type counterKey struct{ driver, pool, set, name string }
+
+// counters names those of which the wanted devices need more than the held ones leave. A device that is shared consumes once.
+func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
+	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}
+	for _, slice := range s.cluster.Slices {
+		spec := &slice.Spec
+		for _, set := range spec.SharedCounters {
+			for name, counter := range set.Counters {
+				total[counterKey{spec.Driver, spec.Pool.Name, set.Name, name}] = counter.Value
+			}
+		}
+		for _, d := range spec.Devices {
+			key := deviceKey{spec.Driver, spec.Pool.Name, d.Name}
+			into := needed
+			switch {
+			case held[key]:
+				into = used
+			case !wanted[key]:
+				continue
+			}
+			for _, consumption := range d.ConsumesCounters {
+				for name, counter := range consumption.Counters {
+					of := counterKey{spec.Driver, spec.Pool.Name, consumption.CounterSet, name}
+					sum := into[of]
+					sum.Add(counter.Value)
+					into[of] = sum
+				}
+			}
+		}
+	}
+	var texts []string
+	for of, amount := range needed {
+		left := total[of].DeepCopy()
+		left.Sub(used[of])
+		if amount.Cmp(left) > 0 {
+			all := total[of]
+			texts = append(texts, fmt.Sprintf("counter %s of %s in pool %s has %s of %s left, and %s is needed", of.name, of.set, of.pool, left.String(), all.String(), amount.String()))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,113 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// Verdict is what becomes of the claims of one pod.
+type Verdict struct {
+	// Nodes are those on which the claims fit, sorted. The scheduler chooses one of them, by other criteria, too.
+	Nodes []string
+	// Results are what the claims get on the first of the nodes, in their order.
+	Results []resourceapi.AllocationResult
+	// Refusals say, if there is no node, why not for each, sorted by node.
+	Refusals []Refusal
+}
+
+// Refusal is why claims don't fit on a node.
+type Refusal struct {
+	Node string
+	// Reason is one sentence.
+	Reason string
+	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any of them they
+	// don't. There may be other such sets. Empty if nothing that is held is in the way.
+	Release []string
+	// Short are devices and counters that those claims hold and that are wanted.
+	Short []string
+}
+
+// Try says where the claims of one pod fit, which are not changed.
+func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
+	var verdict Verdict
+	var no []*corev1.Node
+	for _, node := range s.cluster.Nodes {
+		results, err := s.allocate(ctx, node, claims, s.cluster.Claims)
+		switch {
+		case err != nil:
+			return Verdict{}, err
+		case results == nil:
+			no = append(no, node)
+		default:
+			if verdict.Nodes == nil {
+				verdict.Results = results
+			}
+			verdict.Nodes = append(verdict.Nodes, node.Name)
+		}
+	}
+	if verdict.Nodes != nil {
+		return verdict, nil
+	}
+	for _, node := range no {
+		refusal, err := s.refusal(ctx, node, claims)
+		if err != nil {
+			return Verdict{}, err
+		}
+		verdict.Refusals = append(verdict.Refusals, refusal)
+	}
+	return verdict, nil
+}
+
+// refusal finds out why claims don't fit on a node. What is cheap to say is tried first.
+func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal, error) {
+	refusal := Refusal{Node: node.Name}
+	reason, err := s.tooFew(ctx, node, claims)
+	if err != nil || reason != "" {
+		refusal.Reason = reason
+		return refusal, err
+	}
+	free, err := s.allocate(ctx, node, claims, nil)
+	if err != nil {
+		return refusal, err
+	}
+	if free == nil {
+		refusal.Reason, err = s.impossible(ctx, node, claims)
+		return refusal, err
+	}
+	inTheWay, results, err := s.inTheWay(ctx, node, claims)
+	if err != nil {
+		return refusal, err
+	}
+	for _, claim := range inTheWay {
+		refusal.Release = append(refusal.Release, claim.Namespace+"/"+claim.Name)
+	}
+	slices.Sort(refusal.Release)
+	refusal.Reason = "other claims hold what is wanted"
+	refusal.Short = s.short(results, inTheWay)
+	return refusal, nil
+}
+
+// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim is put back if
+// it can be, so what is left is needed; who came first stays.
+func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
+	results, err = s.allocate(ctx, node, claims, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	var stay []*resourceapi.ResourceClaim
+	for _, held := range s.cluster.Claims {
+		with, err := s.allocate(ctx, node, claims, append(slices.Clone(stay), held))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case with == nil:
+			inTheWay = append(inTheWay, held)
+		default:
+			stay, results = append(stay, held), with
+		}
+	}
+	return inTheWay, results, nil
+}

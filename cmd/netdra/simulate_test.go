@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// recordedExample writes the machine of a published example as worker-1, and returns the directory and the example's policies.
+func recordedExample(t *testing.T, name string) (dir, policies string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "worker-1")
+	if err := discoverytest.Examples()[name].Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile(filepath.Join("..", "..", "slices", "testdata", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []string // what the example publishes is computed, not read
+	for _, document := range strings.Split(string(all), "\n---\n") {
+		if !strings.Contains(document, "kind: ResourceSlice") {
+			documents = append(documents, document)
+		}
+	}
+	policies = filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(policies, []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, policies
+}
+
+// Each kind of refusal, on the machine of the example with macvlan, passthrough and virtual functions.
+func TestSimulateGolden(t *testing.T) {
+	dir, policies := recordedExample(t, "example6")
+	claims := filepath.Join("testdata", "simulate", "claims.yaml")
+	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f", claims, "--machines", dir)
+	if code != exitFailed {
+		t.Errorf("exit status %d:\n%s", code, stderr)
+	}
+	golden(t, filepath.Join("testdata", "simulate", "claims.txt"), stdout+stderr)
+	code, stdout, _ = runNetdra(t, "", "simulate", "-f", policies, "-f", claims, "--machines", dir, "-o", "json")
+	var tried []triedClaims
+	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exitFailed || !tried[0].Fits || tried[1].Fits || len(tried[1].Refusals) != 1 {
+		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
+	}
+}
+
+func TestSimulateRefuses(t *testing.T) {
+	dir, policies := recordedExample(t, "example1")
+	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}"
+	pod := func(use string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " + use + "}]}"
+	}
+	for want, test := range map[string]struct {
+		stdin     string
+		arguments []string
+	}{
+		"there is nothing to try":                    {"", []string{"-f", policies, "--machines", dir}},
+		"there is no DeviceClass x":                  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
+		"no node publishes a device":                 {claim, []string{"-f", "-"}},
+		"names the ResourceClaimTemplate t, which":   {pod("resourceClaimTemplateName: t"), []string{"-f", "-"}},
+		"names the ResourceClaim t, which":           {pod("resourceClaimName: t"), []string{"-f", "-"}},
+		`unknown field "spec.device"`:                {strings.Replace(claim, "devices", "device", 1), []string{"-f", "-"}},
+		"netdra reads apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
+		"the claim asks for nothing":                 {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
+		"cannot find the cluster":                    {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
+		"if any flags in the group":                  {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
+	} {
+		if code, stdout, stderr := runNetdra(t, test.stdin, append([]string{"simulate"}, test.arguments...)...); code != exitRefused || !strings.Contains(stderr, want) {
+			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
+		}
+	}
+}
