@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// loggedClaim writes the log of a claim whose second step has failed in a first sandbox.
+func loggedClaim(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	log := cnichain.NewCallLog(dir, func(err error) { t.Error(err) })
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
+	record := func(sandbox string, after, took time.Duration, command, step, plugin, stdout string, err error) {
+		log.Record(cnichain.Call{Time: start.Add(after), Duration: took, Claim: cnichain.Claim{Namespace: "default", Name: "p-net", UID: "u"}, SandboxID: sandbox, Pod: "default/p",
+			Command: command, Step: step, Plugin: "/opt/cni/bin/" + plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: cnichain.CallOutput{Stdout: []byte(stdout)}, Err: err})
+	}
+	const made = `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"},{"name":"veth7"}],"ips":[{"address":"10.1.0.5/24"}]}`
+	record("first-sandbox-of-the-pod", 0, 13*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
+	record("first-sandbox-of-the-pod", 15*time.Millisecond, 4*time.Millisecond, "ADD", "tune", "tuning", "", errors.New("no such knob"))
+	record("first-sandbox-of-the-pod", 20*time.Millisecond, 2*time.Millisecond, "DEL", "uplink", "macvlan", "", nil)
+	record("second", 11*time.Second, 12*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
+	return dir
+}
+
+func TestTraceGolden(t *testing.T) {
+	dir := loggedClaim(t)
+	var all strings.Builder
+	for _, arguments := range [][]string{{"default/p-net"}, {"p-net", "--calls"}} {
+		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir}, arguments...)...)
+		if code != exitFailed {
+			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
+		}
+		all.WriteString("$ netdra trace " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
+	}
+	golden(t, filepath.Join("testdata", "trace.txt"), all.String())
+}
+
+func TestTraceOfNothing(t *testing.T) {
+	dir := loggedClaim(t)
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exitOK || stdout != "default/p-net\n" {
+		t.Errorf("exit status %d:\n%s", code, stdout)
+	}
+	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exitRefused || !strings.Contains(stderr, "is this the pod's node?") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exitOK || !strings.Contains(stdout, "has no claim") {
+		t.Errorf("exit status %d:\n%s", code, stdout)
+	}
+	code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir, "p-net", "-o", "json")
+	var calls []cnichain.LoggedCall
+	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 || calls[1].Error != "no such knob" || code != exitFailed {
+		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
+	}
+}
