@@ -2,11 +2,14 @@ package suite
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
@@ -67,4 +70,59 @@ func (e *env) hooks() hooks {
 		return err == nil, err
 	})
 	return now
+}
+
+// How long after the end of a chain that is too slow for RunPodSandbox the container starts: kubelet has given up on it by then, and has
+// to be woken. Printed, not asserted.
+func TestTimesOfLateChains(t *testing.T) {
+	e := newEnv(t, "latetimes")
+	e.veth("lt0")
+	e.apply(slowMacvlan)
+	e.apply(documents(expose("lt0", "slow-macvlan", true, "lt0"), topology("lt0", `
+- name: link
+  type: slow-macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "lt0"'}
+  config: {seconds: 1, ipam: {type: host-local, subnet: 10.175.0.0/24}}`), claimTemplate("lt0", "lt0-link")))
+	e.offer("lt0")
+	times := make([]time.Duration, 0, *samples)
+	for i := range *samples {
+		name := fmt.Sprintf("p%d", i)
+		e.create(watchedPod(name, "resourceClaimTemplateName: lt0", "net1"))
+		e.moment("the container runs", func() bool { return len(e.containersOf(name)) > 0 })
+		times = append(times, e.started(e.containersOf(name)[0]).Sub(e.chainEnded(name)))
+		e.ready(name)
+		e.deleting(name)
+		e.gone(name)
+	}
+	slices.Sort(times)
+	t.Logf("from the end of a late chain to the start of the container: P50 %s  P99 %s  (%d pods)", at(times, 50), at(times, 99), len(times))
+}
+
+// chainEnded is when the last ADD of a pod's claim ended, as the log of CNI calls has it.
+func (e *env) chainEnded(pod string) (end time.Time) {
+	e.Helper()
+	logs, err := filepath.Glob(e.fileOnNode("/var/log/dra-network", e.namespace+"_"+pod+"-net-*", "*.jsonl"))
+	if err != nil || len(logs) == 0 {
+		e.Fatalf("pod %s has no log of CNI calls: %v", pod, err)
+	}
+	for _, line := range e.lines(logs[len(logs)-1]) {
+		var call struct {
+			Time              time.Time
+			Duration, Command string
+		}
+		if line == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &call); err != nil {
+			e.Fatal(err)
+		}
+		took, err := time.ParseDuration(call.Duration)
+		if err != nil {
+			e.Fatal(err)
+		}
+		if call.Command == "ADD" {
+			end = call.Time.Add(took)
+		}
+	}
+	return end
 }
