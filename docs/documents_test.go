@@ -1,0 +1,96 @@
+package docs
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// What howto.md shows is what a reader copies: objects that the webhook and the driver take, and claims of classes that it has.
+func TestDocumentsOfTheHowTo(t *testing.T) {
+	text, err := os.ReadFile("howto.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{chainapi.AddToScheme, policyapi.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	classes := map[string]bool{"gpu.example.com": true}
+	var claims []resourceapi.DeviceClaim
+	checked := 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") {
+			var claim resourceapi.DeviceClaim
+			if err := yaml.UnmarshalStrict([]byte(block[1]), &claim); err != nil {
+				t.Errorf("%v:\n%s", err, block[1])
+			}
+			claims = append(claims, claim)
+			continue
+		}
+		for _, document := range strings.Split(block[1], "\n---\n") {
+			object, _, err := decoder.Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Errorf("%v:\n%s", err, document)
+				continue
+			}
+			checked++
+			switch o := object.(type) {
+			case *policyapi.DeviceExposurePolicy:
+				if o.Spec.Action == "" {
+					o.Spec.Action = policyapi.ActionExpose // as the API server does
+				}
+				problems, remarks := policy.Check(o)
+				if len(problems) > 0 || len(remarks) > 0 {
+					t.Errorf("policy %s: %v %v", o.Name, problems, remarks)
+				}
+			case *chainapi.NetworkTopology:
+				for _, problem := range cnichain.Validate(o, cnichain.DefaultSchemas()) {
+					t.Errorf("topology %s: %v", o.Name, problem)
+				}
+				for i := range o.Spec.Steps {
+					if step := &o.Spec.Steps[i]; step.Selector != nil {
+						classes[cnichain.ClassName(o.Name, step.Name)] = true
+						if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
+							t.Errorf("topology %s, step %s: %v", o.Name, step.Name, err)
+						}
+					}
+				}
+			case *chainapi.CNIPluginSchema:
+				for _, problem := range cnichain.ValidateSchema(&o.Spec) {
+					t.Errorf("schema %s: %v", o.Name, problem)
+				}
+			}
+		}
+	}
+	for _, claim := range claims {
+		for _, request := range claim.Requests {
+			if !classes[request.Exactly.DeviceClassName] {
+				t.Errorf("a claim asks for DeviceClass %s, which no topology has", request.Exactly.DeviceClassName)
+			}
+		}
+		for _, config := range claim.Config {
+			if _, err := chainapi.DecodeClaimParameters(config.Opaque.Parameters.Raw); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if checked < 10 || len(claims) < 4 {
+		t.Errorf("only %d objects and %d claims were found", checked, len(claims))
+	}
+}
