@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -56,20 +58,10 @@ func makeCgroups(name string) error {
 			return fmt.Errorf("cannot make a cgroup: %w", err)
 		}
 		if unified, err := cgroup2(cgroupRoot); err == nil && unified {
-			delegate(p)
+			node.DelegateCgroup(p)
 		}
 	}
 	return nil
-}
-
-// delegate switches controllers on for the cgroup's children. Which there are differs from machine to machine: what
-// cannot be had, kubelet reports by name.
-func delegate(path string) {
-	for _, dir := range []string{filepath.Dir(path), path} {
-		for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
-		}
-	}
 }
 
 // removeCgroups removes the cgroups with all that containers left in them. The kernel takes a moment to let go of a

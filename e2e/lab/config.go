@@ -1,33 +1,39 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
 
 // Addresses inside the node's network namespace. They are private to each cluster.
 const (
-	apiAddress    = "10.96.0.1" // the first Service IP, so that pods find the API server without kube-proxy
-	apiURL        = "https://" + apiAddress + ":443"
-	serviceRange  = "10.96.0.0/24"
-	nodeAddress   = "10.88.0.1"
-	nodeCIDR      = nodeAddress + "/16"
-	podSubnet     = "10.88.0.0/16"
-	podRangeStart = "10.88.1.10"
-	bridgeName    = "node0"
-	etcdURL       = "http://127.0.0.1:2379"
+	apiAddress     = "10.96.0.1" // the first Service IP, so that pods find the API server without kube-proxy
+	apiURL         = "https://" + apiAddress + ":443"
+	serviceRange   = "10.96.0.0/24"
+	nodeAddress    = "10.88.0.1"
+	nodeCIDR       = nodeAddress + "/16"
+	podSubnet      = "10.88.0.0/16"
+	podRangeStart  = "10.88.1.10"
+	bridgeName     = "node0"
+	gatewayAddress = "10.88.0.2" // of a node elsewhere, to the API server
+	etcdURL        = "http://127.0.0.1:2379"
 )
+
+// defaultNRITimeout is containerd's own.
+const defaultNRITimeout = 2 * time.Second
 
 // volumePluginDir is made by kubelet and controller-manager. Their default is below /usr, which is the host's.
 const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
 // CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces.
-func containerdConfig(runc string) string {
+func containerdConfig(runc string, nriTimeout time.Duration) string {
 	return fmt.Sprintf(`version = 4
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -54,16 +60,21 @@ imports = []
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
   socket_path = "/var/run/nri/nri.sock"
-`, PauseImage, strconv.Quote(runc))
+  plugin_request_timeout = %q
+`, PauseImage, strconv.Quote(runc), cmp.Or(nriTimeout, defaultNRITimeout))
 }
 
 // kubeletConfig renders kubelet's configuration.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
+	address := "127.0.0.1"
+	if o.NodeElsewhere {
+		address = nodeAddress // what Network forwards to
+	}
 	config := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
 		"kind":                     "KubeletConfiguration",
-		"address":                  "127.0.0.1",
+		"address":                  address,
 		"healthzBindAddress":       "127.0.0.1",
 		"readOnlyPort":             0,
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",

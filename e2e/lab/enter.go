@@ -94,6 +94,9 @@ func (c *Cluster) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
+// OnNetwork runs do on a thread that is in the cluster's network namespace: processes that it starts are there, too.
+func (c *Cluster) OnNetwork(do func() error) error { return c.onThread(do, "net") }
+
 // RESTConfig is the administrator's access to the API server. It works outside of the cluster's namespaces, since it
 // dials from inside.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {

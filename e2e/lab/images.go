@@ -29,7 +29,8 @@ const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df d
 	"whoami xargs yes"
 
 // writeImages packs the images that every cluster has.
-func writeImages(dir, pause string) ([]string, error) {
+func (c *Cluster) writeImages() ([]string, error) {
+	dir, pause := filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause")
 	busybox, err := staticBusybox()
 	if err != nil {
 		return nil, fmt.Errorf("cannot pack the toolbox: %w; install busybox-static", err)

@@ -34,6 +34,10 @@ type Options struct {
 	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes, and
 	// never run; nodes stay as they are made.
 	ControlPlaneOnly bool
+	// NodeElsewhere leaves out containerd and kubelet, too, but prepares all that another machine needs to be the node: one
+	// that shows RunDir and the programs under their own paths, has a card whose other side is in the cluster's network
+	// namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach each other.
+	NodeElsewhere bool
 	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
 	// NodeName is the name of the node; empty means "e2e-node".
@@ -47,6 +51,8 @@ type Options struct {
 	// SyncFrequency is how often kubelet looks at its pods; zero means 5 s. Kubernetes' own default is a minute, so that
 	// whatever failed once would be tried again only after that long.
 	SyncFrequency time.Duration
+	// NRITimeout is how long containerd waits for an answer of an NRI plugin; zero means its own default, 2 s.
+	NRITimeout time.Duration
 	// ExtraCNIDir has further CNI plugins, which are shown in /opt/cni/bin; empty means $EXTRA_CNI_DIR, if set.
 	ExtraCNIDir string
 	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
@@ -84,8 +90,14 @@ func (o Options) withDefaults() (Options, error) {
 	if err := o.checkFiles(); err != nil {
 		return o, err
 	}
+	if o.NodeElsewhere && o.ControlPlaneOnly {
+		return o, errors.New("a cluster has its node elsewhere, or none: set NodeElsewhere or ControlPlaneOnly")
+	}
 	return o, o.paths()
 }
+
+// nodeHere says whether containerd and kubelet are the cluster's own processes.
+func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.NodeElsewhere }
 
 func (o *Options) checkFiles() error {
 	for _, path := range append(slices.Clone(o.Images), o.ExtraCNIDir) {

@@ -43,6 +43,7 @@ func TestOptionsDefaults(t *testing.T) {
 	for _, bad := range []Options{
 		{Name: "../x"}, {Name: "A"}, {Name: "-a"}, {Name: strings.Repeat("a", 41)}, {NodeName: "a b"},
 		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDir: "/does/not/exist"}, {Kubernetes: "1.36"},
+		{Kubernetes: "1.36", NodeElsewhere: true}, {ControlPlaneOnly: true, NodeElsewhere: true},
 	} {
 		bad.CacheDir, bad.Clone = t.TempDir(), t.TempDir()
 		if _, err := bad.withDefaults(); err == nil {
@@ -270,5 +271,50 @@ func TestForeignRunDirIsLeftAlone(t *testing.T) {
 func TestOpenTellsThatNothingRuns(t *testing.T) {
 	if _, err := Open(Options{CacheDir: t.TempDir()}); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What another machine needs to be the node is in the folders that it sees.
+func TestJoining(t *testing.T) {
+	if _, err := staticBusybox(); err != nil {
+		t.Skip(err)
+	}
+	source := filepath.Join(t.TempDir(), "driver.tar")
+	if err := os.WriteFile(source, []byte("image"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(t, Options{NodeElsewhere: true, Images: []string{source}, NRITimeout: time.Minute})
+	c := &Cluster{opts: o, state: state{RunDir: o.RunDir, Binaries: Binaries{Dir: "/programs"}, Cgroup: "group"}}
+	for _, dir := range []string{imageDir, helperDir} {
+		if err := os.MkdirAll(filepath.Join(o.RunDir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(o.RunDir, helperDir, "pause"), []byte("program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(j.Images) != 3 {
+		t.Errorf("images are %q, want the two of every cluster and the given one", j.Images)
+	}
+	for _, path := range j.Images {
+		if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
+			t.Errorf("the machine does not see %s", path)
+		}
+	}
+	for _, argv := range [][]string{j.Containerd, j.Import, j.Kubelet} {
+		if !strings.HasPrefix(argv[0], "/programs/") {
+			t.Errorf("the machine does not see %s", argv[0])
+		}
+	}
+	config, err := kubeletConfig(o, "group")
+	if err != nil || !strings.Contains(string(config), "address: "+NetworkElsewhere().Machine) {
+		t.Errorf("kubelet can't be reached: %v\n%s", err, config)
+	}
+	if !strings.Contains(containerdConfig("runc", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
+		t.Error("the NRI timeout is not in containerd's configuration")
 	}
 }

@@ -116,6 +116,9 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.helpers(ctx); err != nil {
 		return err
 	}
+	if err := c.saveSpec(); err != nil {
+		return err
+	}
 	p.step("keys and configuration written")
 	if err := c.startInit(ctx); err != nil {
 		return err
@@ -123,7 +126,7 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	p.step("namespaces, mounts and network made")
 	// The API server does much before it needs etcd, so that it does not wait for etcd here; and all others need it.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
-	if !c.opts.ControlPlaneOnly {
+	if c.opts.nodeHere() {
 		first, rest = append(first, Containerd), append(rest, Kubelet)
 	}
 	for _, comps := range [][]Component{first, rest} {
@@ -158,13 +161,13 @@ func (c *Cluster) prepare() error {
 	}
 	for name, data := range map[string][]byte{
 		kubeletFile:    kubelet,
-		containerdFile: []byte(containerdConfig(c.state.Binaries.Path("runc"))),
+		containerdFile: []byte(containerdConfig(c.state.Binaries.Path("runc"), c.opts.NRITimeout)),
 	} {
 		if err := os.WriteFile(filepath.Join(c.state.RunDir, name), data, 0o600); err != nil {
 			return err
 		}
 	}
-	return c.saveSpec()
+	return nil
 }
 
 func (c *Cluster) saveSpec() error {
@@ -176,6 +179,10 @@ func (c *Cluster) saveSpec() error {
 	if extra := c.opts.ExtraCNIDir; extra != "" {
 		cni = []string{extra, c.state.Binaries.CNIDir}
 	}
+	join, err := c.joining()
+	if err != nil {
+		return err
+	}
 	return node.Spec{
 		RunDir: c.state.RunDir, Keep: append([]string{c.state.RunDir, c.state.Binaries.Dir}, cni...), CNIDirs: cni,
 		Hostname: c.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName, NodeAddress: nodeCIDR,
@@ -184,7 +191,7 @@ func (c *Cluster) saveSpec() error {
 			"/etc/resolv.conf":               "",
 			"/etc/cni/net.d/10-lab.conflist": network,
 		},
-		Lifetime: !c.state.Detached,
+		Lifetime: !c.state.Detached, Joining: join,
 	}.Save()
 }
 
@@ -285,7 +292,7 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd:
-		own, err := writeImages(filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause"))
+		own, err := c.writeImages()
 		if err != nil {
 			return err
 		}

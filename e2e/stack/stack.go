@@ -81,7 +81,7 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if err := restart(ctx, cluster); err != nil {
 		return err
 	}
-	if err := apply(ctx, cluster, filepath.Join(options.Clone, "deploy")); err != nil {
+	if err := Apply(ctx, cluster, options.Clone); err != nil {
 		return err
 	}
 	step("manifests applied")
@@ -101,8 +101,10 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 	return err
 }
 
-// apply follows the comment in deploy/kustomization.yaml: definitions first.
-func apply(ctx context.Context, cluster *lab.Cluster, deploy string) error {
+// Apply applies the manifests of the clone's deploy folder, as the comment in its kustomization.yaml says: definitions first. It
+// does not wait for what they make.
+func Apply(ctx context.Context, cluster *lab.Cluster, clone string) error {
+	deploy := filepath.Join(clone, "deploy")
 	for _, args := range [][]string{
 		{"apply", "-f", filepath.Join(deploy, "crds")},
 		{"wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds")},

@@ -27,6 +27,7 @@ type machine struct {
 	pfs              int
 	memory           int // MiB
 	folders          []hostFolder
+	uplink           *Uplink // nil for none
 }
 
 // hostFolder is a folder of the host that the machine sees by its tag.
@@ -55,6 +56,7 @@ func (m *machine) arguments() []string {
 		"-device", "intel-iommu,intremap=off,caching-mode=on", "-device", "virtio-rng-pci",
 		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off", "-serial", "chardev:terminal",
 	}
+	args = append(args, m.hardware()...) // first, since its places are fixed
 	folders := append([]hostFolder{{tag: guest.RootTag, path: root}, {tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
 	for _, folder := range folders {
 		access := ",readonly=on"
@@ -62,9 +64,20 @@ func (m *machine) arguments() []string {
 			access = ""
 		}
 		args = append(args, "-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none%s", folder.tag, folder.path, access),
-			"-device", fmt.Sprintf("virtio-9p-pci,fsdev=%s,mount_tag=%s", folder.tag, folder.tag))
+			"-device", fmt.Sprintf("virtio-9p-pci,bus=pcie.0,fsdev=%s,mount_tag=%s", folder.tag, folder.tag))
 	}
-	return append(args, m.hardware()...)
+	if m.uplink != nil {
+		args = append(args, m.uplink.arguments()...)
+	}
+	return args
+}
+
+func (u *Uplink) arguments() []string {
+	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)
+	for _, port := range u.Ports {
+		network += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", port, u.Machine, port)
+	}
+	return []string{"-netdev", network, "-device", "virtio-net-pci,bus=pcie.0,netdev=uplink,romfile=,mac=" + guest.UplinkMAC}
 }
 
 // hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU.

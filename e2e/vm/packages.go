@@ -22,7 +22,7 @@ const (
 func packages() []string {
 	return []string{
 		"qemu-system-x86", "bash", "busybox-static", "coreutils", "dash", "ethtool", "findutils", "grep", "gzip", "iproute2", "iptables",
-		"iputils-ping", "jq", "kmod", "mawk", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump", "util-linux",
+		"iputils-ping", "jq", "kmod", "mawk", "mount", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump", "util-linux",
 	}
 }
 

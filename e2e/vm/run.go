@@ -43,12 +43,28 @@ type Command struct {
 	Share string
 	// Folders are folders of the host that the command sees, read-only: paths outside by paths inside.
 	Folders map[string]string
+	// Written are the same, for folders that it may write to.
+	Written map[string]string
+	// Uplink is a further network card, to where this process is; nil means none.
+	Uplink *Uplink
 	// Output gets what the command prints, stdout and stderr, while it runs; nil means that nobody does.
 	Output io.Writer
 	// Interactive connects the command to the terminal of this process in place of Output.
 	Interactive bool
 	// Timeout is after which time the machine is ended; 0 means 10 minutes, and no limit if it is interactive.
 	Timeout time.Duration
+}
+
+// Uplink is a network card that leads into the network namespace of the thread that calls [Image.Run]: addresses there are
+// reached through the gateway. It has no address inside at first.
+type Uplink struct {
+	// Link is how it is called inside.
+	Link string
+	// Subnet is the network behind it, a CIDR, and Gateway an address in it.
+	Subnet, Gateway string
+	// Machine is the address in it to which connections to each of Ports of the namespace's 127.0.0.1 are forwarded.
+	Machine string
+	Ports   []int
 }
 
 // Result is what came of a command.
@@ -71,7 +87,7 @@ func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result,
 		return Result{}, fmt.Errorf("cannot make a machine: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
-	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2), memory: cmp.Or(c.MemoryMB, 1536)}
+	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2), memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink}
 	order, err := c.order(m)
 	if err != nil {
 		return Result{}, err
@@ -125,6 +141,15 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 		if err := add(outside, inside, false); err != nil {
 			return nil, err
 		}
+	}
+	for outside, inside := range c.Written {
+		if err := add(outside, inside, true); err != nil {
+			return nil, err
+		}
+	}
+	if c.Uplink != nil {
+		order.Uplink = c.Uplink.Link
+		order.Modules = append(order.Modules, "virtio_net")
 	}
 	if c.Interactive {
 		columns, rows, err := term.GetSize(int(os.Stdin.Fd()))
@@ -181,7 +206,8 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		return fmt.Errorf("the machine was ended: %w", cause)
 	}
 	if err != nil {
-		return fmt.Errorf("QEMU failed: %w: %s", err, bytes.TrimSpace(problems.Bytes()))
+		// Its status is not wrapped: it is not that of the command.
+		return fmt.Errorf("QEMU failed: %s: %s", err, bytes.TrimSpace(problems.Bytes())) //nolint:errorlint // see above
 	}
 	return nil
 }

@@ -223,3 +223,17 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 		t.Error("a folder that is not there is no error")
 	}
 }
+
+func TestUplinkArguments(t *testing.T) {
+	m := machine{pfs: 1, memory: 1024, uplink: &Uplink{Link: "uplink", Subnet: "10.88.0.0/16", Gateway: "10.88.0.2", Machine: "10.88.0.1", Ports: []int{10250, 22}}}
+	all := strings.Join(m.arguments(), " ")
+	want := "-netdev user,id=uplink,ipv6=off,net=10.88.0.0/16,host=10.88.0.2," +
+		"hostfwd=tcp:127.0.0.1:10250-10.88.0.1:10250,hostfwd=tcp:127.0.0.1:22-10.88.0.1:22 "
+	if !strings.Contains(all, want) {
+		t.Errorf("arguments are\n%s\nwithout\n%s", all, want)
+	}
+	m.uplink = nil
+	if all := strings.Join(m.arguments(), " "); strings.Contains(all, "user,") {
+		t.Errorf("a machine without an uplink has one: %s", all)
+	}
+}

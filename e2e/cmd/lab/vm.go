@@ -18,12 +18,14 @@ import (
 
 // Folders inside a machine that "vm" commands fill. Earlier ones of cniPath win.
 const (
-	commandsDir = "/opt/project/bin" // the project's own commands
-	doublesDir  = "/opt/cni/doubles" // test plugins
-	pluginsDir  = "/opt/cni/bin"     // the reference plugins
-	extraDir    = "/opt/cni/extra"   // $EXTRA_CNI_DIR
-	testsDir    = "/opt/project/tests"
-	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
+	commandsDir   = "/opt/project/bin" // the project's own commands
+	doublesDir    = "/opt/cni/doubles" // test plugins
+	pluginsDir    = "/opt/cni/bin"     // the reference plugins
+	extraDir      = "/opt/cni/extra"   // $EXTRA_CNI_DIR
+	testsDir      = "/opt/project/tests"
+	doublesFolder = "doubles" // among temporary files
+	machinePath   = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	cniPath       = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
 // vmFlags describe a machine.
@@ -31,6 +33,10 @@ type vmFlags struct {
 	where   *where
 	mirror  string
 	command vm.Command
+	// cluster makes the machine a node of Kubernetes; the others say how.
+	cluster    bool
+	bin        string
+	nriTimeout time.Duration
 }
 
 func vmCommand(w *where) *cobra.Command {
@@ -46,7 +52,11 @@ QEMU, kernel and tools are Debian packages, which are fetched with apt-get and u
 a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
 
 Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the sriov and bond plugins and
-what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.`,
+what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.
+
+With --cluster the machine is the node of a Kubernetes whose control plane runs outside, with the driver and the controller of
+bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
+value of --name). It ends with the machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -59,16 +69,20 @@ what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devi
 	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
 	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")
 	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 10m, none for a shell)")
+	set.BoolVar(&f.cluster, "cluster", false, "make the machine the node of a Kubernetes with driver and controller")
+	set.StringVar(&f.bin, "bin", "bin", "with --cluster: folder with the binaries of driver and controller")
+	set.DurationVar(&f.nriTimeout, "nri-timeout", vmNRITimeout, "with --cluster: how long containerd waits for the driver")
 	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
 	return cmd
 }
 
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:     "shell",
-		Short:   "Open a shell inside; the machine ends with it",
-		Example: "  lab vm shell --vfs 4",
-		Args:    cobra.NoArgs,
+		Use:   "shell",
+		Short: "Open a shell inside; the machine ends with it",
+		Example: `  lab vm shell --vfs 4
+  lab vm shell --vfs 4 --cluster`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := f.command
 			c.Args, c.Interactive = []string{"bash", "-l"}, true
@@ -130,7 +144,12 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	if c.Output == nil {
 		c.Output = cmd.OutOrStdout()
 	}
-	result, err := image.Run(ctx, c)
+	var result vm.Result
+	if f.cluster {
+		result, err = f.runAsNode(ctx, image, c, filepath.Join(tmp, doublesFolder), tmp, cmd.ErrOrStderr())
+	} else {
+		result, err = image.Run(ctx, c)
+	}
 	if err != nil {
 		return err
 	}
@@ -156,7 +175,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
 	if err != nil {
 		return err
 	}
-	commands, doubles := filepath.Join(tmp, "commands"), filepath.Join(tmp, "doubles")
+	commands, doubles := filepath.Join(tmp, "commands"), filepath.Join(tmp, doublesFolder)
 	if err := errors.Join(os.Mkdir(commands, 0o755), os.Mkdir(doubles, 0o755)); err != nil {
 		return err
 	}
@@ -176,7 +195,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
 	}
 	c.Folders = folders
 	c.Env = append([]string{
-		"PATH=" + commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "CNI_PATH=" + cniPath, "CNI_PLUGIN_DIR=" + pluginsDir,
+		"PATH=" + machinePath, "CNI_PATH=" + cniPath, "CNI_PLUGIN_DIR=" + pluginsDir,
 	}, c.Env...)
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command labnode is process 1 inside the namespaces of a lab cluster. The lab package builds and starts it; it is of no
-// use on its own.
+// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one. The lab
+// package builds and starts it; it is of no use on its own.
 package main
 
 import (
@@ -10,10 +10,18 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "labnode: want one argument, the cluster's run directory; use the lab command instead")
-		os.Exit(2)
+	switch {
+	case len(os.Args) == 2:
+		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only when the node cannot go on
+		os.Exit(1)
+	case len(os.Args) > 3 && os.Args[1] == "join":
+		status, err := node.Join(os.Args[2], os.Args[3:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "labnode:", err)
+			os.Exit(1)
+		}
+		os.Exit(status)
 	}
-	fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only when the node cannot go on
-	os.Exit(1)
+	fmt.Fprintln(os.Stderr, "labnode: want the cluster's run directory, or join, that directory and a command; use the lab command instead")
+	os.Exit(2)
 }

@@ -110,6 +110,11 @@ func coverHost(private string) error {
 			return err
 		}
 	}
+	return makeFolders()
+}
+
+// makeFolders makes those that kubelet, containerd and what is deployed expect.
+func makeFolders() error {
 	for _, d := range []string{
 		"/run/lock", "/run/netns", "/run/nri", "/run/cdi", "/etc/cdi", "/etc/cni/net.d", "/opt/cni/bin",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers",

@@ -18,6 +18,14 @@ func setupNetwork(s Spec) error {
 	if err := address(lo, s.APIAddress+"/32"); err != nil {
 		return err
 	}
+	if _, err := makeBridge(s); err != nil {
+		return err
+	}
+	return forward()
+}
+
+// makeBridge makes the bridge that carries the node's address and the pods.
+func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
 	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those that
@@ -25,11 +33,13 @@ func setupNetwork(s Spec) error {
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(bridge); err != nil {
-		return fmt.Errorf("cannot make the bridge %s: %w", s.Bridge, err)
+		return nil, fmt.Errorf("cannot make the bridge %s: %w", s.Bridge, err)
 	}
-	if err := address(bridge, s.NodeAddress); err != nil {
-		return err
-	}
+	return bridge, address(bridge, s.NodeAddress)
+}
+
+// forward lets pods reach other networks than their own.
+func forward() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("cannot switch IP forwarding on: %w", err)
 	}

@@ -40,6 +40,23 @@ type Spec struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Lifetime says that the pipe LifetimeFD is there to be watched.
 	Lifetime bool `json:"lifetime,omitempty"`
+	// Joining is what Join does on another machine; nil where this one is the node.
+	Joining *Joining `json:"joining,omitempty"`
+}
+
+// Joining says how a machine of its own becomes the node.
+type Joining struct {
+	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached.
+	Uplink  string `json:"uplink"`
+	Gateway string `json:"gateway"`
+	// Cgroup is the parent of all pods' cgroups, without slashes.
+	Cgroup string `json:"cgroup"`
+	// Containerd, Import and Kubelet are command lines. Import gets an image archive as its input.
+	Containerd []string `json:"containerd"`
+	Import     []string `json:"import"`
+	Kubelet    []string `json:"kubelet"`
+	// Images are archives that are imported before kubelet starts.
+	Images []string `json:"images"`
 }
 
 // Save writes the Spec where Load finds it.

@@ -32,6 +32,20 @@ func makeVFs(count int) error {
 	return nil
 }
 
+// nameUplink finds the card by its address, since links come in no certain order.
+func nameUplink(name string) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("cannot list links: %w", err)
+	}
+	for _, link := range links {
+		if link.Attrs().HardwareAddr.String() == UplinkMAC {
+			return netlink.LinkSetName(link, name)
+		}
+	}
+	return fmt.Errorf("there is no card with the address %s", UplinkMAC)
+}
+
 func setUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

@@ -19,6 +19,8 @@ const (
 	EarlyModules = "/modules"
 	// Terminal is the serial line that the command's input and output are connected to.
 	Terminal = "/dev/ttyS1"
+	// UplinkMAC is the address of the card that leads out of the machine.
+	UplinkMAC = "52:54:00:bb:00:00"
 	// Variable is the environment variable that commands find set inside.
 	Variable = "DRA_NETWORK_VM"
 )
@@ -35,6 +37,8 @@ type Order struct {
 	Modules []string `json:"modules,omitempty"`
 	// VFs is how many virtual functions each physical function gets before.
 	VFs int `json:"vfs,omitempty"`
+	// Uplink is the name for the link with UplinkMAC; empty where there is none.
+	Uplink string `json:"uplink,omitempty"`
 	// Folders are mounted before.
 	Folders []Folder `json:"folders,omitempty"`
 	// Window is the size of the terminal of an interactive command; nil for commands that get no input.

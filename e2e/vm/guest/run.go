@@ -93,6 +93,11 @@ func prepare(order *Order) error {
 	if err := setUp("lo"); err != nil {
 		return err
 	}
+	if order.Uplink != "" {
+		if err := nameUplink(order.Uplink); err != nil {
+			return err
+		}
+	}
 	if order.VFs > 0 {
 		return makeVFs(order.VFs)
 	}
