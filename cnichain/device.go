@@ -158,6 +158,15 @@ func (LinuxHost) Home(device Device) (bool, error) {
 	return err == nil, err
 }
 
+// Gone looks for the PCI function.
+func (LinuxHost) Gone(device Device) bool {
+	if device.PCIAddress == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(sysPCI, device.PCIAddress))
+	return errors.Is(err, os.ErrNotExist)
+}
+
 // findDevice finds hardware by its PCI address. Another link is the device if it is of its kind and has the name that
 // devices have on their way home, or two of name, index and address are its own: any one of them may have changed, or belong
 // to another by now.

@@ -44,6 +44,9 @@ type Host interface {
 	Snapshot(Device) (Device, error)
 	// Home says whether a device is in the host's namespace. It changes nothing.
 	Home(Device) (bool, error)
+	// Gone says whether the machine does not have the hardware any more: it was removed, or its physical function has made
+	// its virtual ones anew. It is false for virtual links.
+	Gone(Device) bool
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
 	// device that is not there is an error that is os.ErrNotExist.
 	Restore(Device) error

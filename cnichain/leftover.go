@@ -155,7 +155,7 @@ func (e *Executor) ProveHome(plans []Plan) error {
 
 func (e *Executor) proveHome(record *StepRecord) error {
 	device := record.Step.Device
-	err := e.Host.Restore(*device)
+	err := e.restore(device)
 	if err == nil || errors.Is(err, os.ErrNotExist) && !device.hardware() {
 		e.leftovers.home(device.Identity())
 		return nil

@@ -127,7 +127,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		return err
 	}
 	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
-	if failure == nil || !record.Step.Quirks.DelFailsWithoutInterface {
+	if failure == nil || !e.mayFail(record) {
 		return failure
 	}
 	where, _, err = e.locate(attachment, record)
@@ -171,13 +171,19 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 		plan.netns = attachment.Pin + ".gone" // where nothing ever is
 	}
 	_, err := e.call(ctx, attachment, record, plan)
-	if err != nil && !record.Step.Quirks.DelFailsWithoutInterface {
+	if err != nil && !e.mayFail(record) {
 		return err
 	}
 	if err != nil || record.Step.Quirks.LeaksIPAM {
 		return e.releaseAddresses(ctx, attachment, record)
 	}
 	return nil
+}
+
+// mayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
+func (e *Executor) mayFail(record *StepRecord) bool {
+	_, exclusive := ownedDevice(record)
+	return record.Step.Quirks.DelFailsWithoutInterface || exclusive && e.Host.Gone(*record.Step.Device)
 }
 
 // delStandIn calls DEL on an interface that is made for it.
@@ -270,11 +276,20 @@ func (e *Executor) bringHome(attachment *Attachment, record *StepRecord) error {
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return nil
 	}
-	err := e.Host.Restore(*record.Step.Device)
+	err := e.restore(record.Step.Device)
 	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record) {
 		return nil
 	}
 	return err
+}
+
+// restore proves that a device is on the host as it was. Hardware that the machine does not have any more is nobody's: what comes
+// at its address comes as new.
+func (e *Executor) restore(device *Device) error {
+	if e.Host.Gone(*device) {
+		return nil
+	}
+	return e.Host.Restore(*device)
 }
 
 // destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in is

@@ -418,3 +418,28 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 		t.Error("what the plugin keeps is forgotten")
 	}
 }
+
+// An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to bring home,
+// and no DEL can help.
+func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
+	for name, remove := range map[string]func(*cnitest.Node){
+		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
+		"pod ended": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1"); n.Reboot() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkbench(t)
+			hardware := device("link", "up0")
+			hardware.Device.PCIAddress = "0000:01:00.0"
+			plan := w.plan("c", linkThenTune, hardware)
+			plan.Steps[0].Quirks.DelFailsWithoutInterface = false
+			made := attachment(plan)
+			w.must(w.add(made))
+			remove(w.node)
+			w.node.Fail("host-device DEL", errors.New("no such device"))
+			w.must(w.del(made))
+			w.expect("host [up1] pods [] leases []")
+			w.must(w.executor.Quarantined(&hardware.Device))
+			w.must(w.executor.ProveHome([]cnichain.Plan{plan}))
+		})
+	}
+}

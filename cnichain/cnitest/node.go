@@ -35,13 +35,15 @@ type Node struct {
 	hold   map[string]chan struct{}
 	lost   bool
 	kept   bool
+	// removed are PCI functions that the machine does not have any more.
+	removed map[string]bool
 }
 
 // NewNode makes a node with links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, leases: map[string]bool{},
-		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{},
+		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
 	}
 	for _, name := range links {
 		node.AddHostLink(name)
@@ -102,6 +104,14 @@ func (n *Node) KeepPods() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.kept = true
+}
+
+// RemoveHardware takes a PCI function out of the machine, and its link out of wherever it is.
+func (n *Node) RemoveHardware(address, pin, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.removed[address] = true
+	delete(n.pods[pin], name)
 }
 
 // Find ends Lose.
@@ -219,6 +229,13 @@ func (n *Node) Home(device cnichain.Device) (bool, error) {
 	defer n.mu.Unlock()
 	_, home := n.host[device.IfName]
 	return home, nil
+}
+
+// Gone implements cnichain.Host: what RemoveHardware has removed.
+func (n *Node) Gone(device cnichain.Device) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.removed[device.PCIAddress]
 }
 
 // StandIn implements cnichain.Host.
