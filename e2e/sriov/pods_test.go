@@ -1,0 +1,453 @@
+package sriov
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// pf2 is a physical function without virtual ones, for what shares a card.
+const pf2 = "0000:42:00.0"
+
+// policies are those of the published design (sections 5 and 6.2) for three cards: the first has virtual functions, and is
+// given away as a whole or shared by macvlan; the second has virtual functions; the third is shared by macvlan or by ipvlan. And
+// a bridge, with functions as its ports that are not offered.
+const policies = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf0-vfs}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].pfName == "PF0"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: host-device, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf1-vfs}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].pfName == "PF1"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: host-device, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf0-macvlan}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf" && device.attributes["dra.networking"].ifName == "PF0"'}
+  action: expose
+  exposure:
+    deviceNameSuffix: "-macvlan"
+    allowMultipleAllocations: true
+    capacity: {macvlans: {value: "64", requestPolicy: {default: "1", validRange: {min: "1", max: "4", step: "1"}}}}
+    supportedCNIPlugins: [{name: macvlan, exclusive: false, consumePerAllocation: {macvlans: 1}}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf0-passthrough}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf" && device.attributes["dra.networking"].ifName == "PF0"'}
+  action: expose
+  exposure:
+    deviceNameSuffix: "-passthrough"
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: host-device, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf2-macvlan}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf" && device.attributes["dra.networking"].ifName == "PF2"'}
+  action: expose
+  exposure:
+    deviceNameSuffix: "-macvlan"
+    exclusionGroup: rx-handler
+    allowMultipleAllocations: true
+    capacity: {macvlans: {value: "64", requestPolicy: {default: "1", validRange: {min: "1", max: "4", step: "1"}}}}
+    supportedCNIPlugins: [{name: macvlan, exclusive: false, consumePerAllocation: {macvlans: 1}}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pf2-ipvlan}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf" && device.attributes["dra.networking"].ifName == "PF2"'}
+  action: expose
+  exposure:
+    deviceNameSuffix: "-ipvlan"
+    exclusionGroup: rx-handler
+    allowMultipleAllocations: true
+    capacity: {ipvlans: {value: "64", requestPolicy: {default: "1", validRange: {min: "1", max: "4", step: "1"}}}}
+    supportedCNIPlugins: [{name: ipvlan, exclusive: false, consumePerAllocation: {ipvlans: 1}}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: exclude-bridge-slave-vfs}
+spec:
+  priority: 900
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].masterBridge != ""'}
+  action: exclude
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: bridge-sriov-data}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "bridge" && device.attributes["dra.networking"].ifName == "br-sriov-data"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {ports: {value: "64", requestPolicy: {default: "1", validRange: {min: "1", max: "4", step: "1"}}}}
+    supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
+`
+
+// TestClusterPods gives pods what the published design's examples offer, through the API.
+func TestClusterPods(t *testing.T) {
+	c := newCluster(t, 4)
+	c.must(netlink.LinkSetUp(c.link(pf2)))
+	c.apply(c.named(policies))
+	c.part("slices", (*cluster).publishesFunctions)
+	c.part("settings", (*cluster).setsFunctions)
+	c.part("bond", (*cluster).bondsFunctions)
+	c.part("personas", (*cluster).keepsPersonasApart)
+	c.part("passthrough", (*cluster).keepsPassthroughApart)
+	c.part("bridge", (*cluster).bridgesFunctions)
+	c.part("numvfs", (*cluster).followsNumVFs)
+}
+
+// named puts the names of the cards' links into a text.
+func (c *cluster) named(text string) string {
+	c.Helper()
+	for i, address := range []string{pf0, pf1, pf2} {
+		text = strings.ReplaceAll(text, fmt.Sprintf("PF%d", i), c.link(address).Attrs().Name)
+	}
+	return text
+}
+
+// publishedAs describes what is published of the cards, without what differs from boot to boot.
+func (c *cluster) publishedAs(ctx context.Context) (string, error) {
+	published, err := c.slices(ctx)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for i := range published {
+		spec := &published[i].Spec
+		for _, set := range spec.SharedCounters {
+			line := spec.Pool.Name + " has"
+			for _, name := range slices.Sorted(maps.Keys(set.Counters)) {
+				line += fmt.Sprintf(" %s %s", name, quantity(set.Counters[name].Value))
+			}
+			lines = append(lines, line)
+		}
+		for _, device := range spec.Devices {
+			line := fmt.Sprintf("%s: %s", spec.Pool.Name, device.Name)
+			for _, consumed := range device.ConsumesCounters {
+				for _, name := range slices.Sorted(maps.Keys(consumed.Counters)) {
+					line += fmt.Sprintf(" %s %s", name, quantity(consumed.Counters[name].Value))
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(device.Capacity)) {
+				line += fmt.Sprintf(" (%s %s)", name, quantity(device.Capacity[name].Value))
+			}
+			for _, plugin := range []string{"host_device", "ipvlan", "macvlan", "sriov", "bridge"} {
+				if value := device.Attributes[resourceapi.QualifiedName("cni.dra.networking/"+plugin)].BoolValue; value != nil && *value {
+					line += " " + plugin
+				}
+			}
+			lines = append(lines, line)
+		}
+	}
+	text := strings.Join(lines, "\n")
+	for i, address := range []string{pf0, pf1, pf2} {
+		text = strings.ReplaceAll(text, c.link(address).Attrs().Name, fmt.Sprintf("PF%d", i))
+	}
+	return sorted(text), nil
+}
+
+func sorted(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func quantity(q resource.Quantity) string { return q.String() }
+
+func (c *cluster) published(want string) {
+	c.Helper()
+	var last string
+	c.until("slices that are as wanted", func(ctx context.Context) error {
+		text, err := c.publishedAs(ctx)
+		last = cmp.Diff(sorted(want), text)
+		if err == nil && last != "" {
+			err = errors.New(last)
+		}
+		return err
+	})
+}
+
+// functionsOf are the entries of the virtual functions of a card.
+func functionsOf(card, count, bandwidth int) string {
+	text := ""
+	for i := range count {
+		text += fmt.Sprintf("e2e-node/PF%[1]d: PF%[1]dv%[2]d bandwidth %[3]d exclusion-slots 1 (dra.networking/bandwidth %[3]d) host_device sriov\n", card, i, bandwidth)
+	}
+	return text
+}
+
+const publishedOfThird = `
+e2e-node/PF2 has ipvlans-capacity 64 macvlans-capacity 64
+e2e-node/PF2: PF2-ipvlan ipvlans-capacity 64 macvlans-capacity 64 (dra.networking/ipvlans 64) ipvlan
+e2e-node/PF2: PF2-macvlan ipvlans-capacity 64 macvlans-capacity 64 (dra.networking/macvlans 64) macvlan
+`
+
+func publishedOfAll(second, bandwidth int) string {
+	text := `
+e2e-node/PF0 has bandwidth 1k exclusion-slots 5 macvlans-capacity 64
+e2e-node/PF0: PF0-macvlan macvlans-capacity 64 (dra.networking/macvlans 64) macvlan
+e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 64 host_device
+` + functionsOf(0, 4, 200)
+	if second > 0 {
+		text += fmt.Sprintf("e2e-node/PF1 has bandwidth 1k exclusion-slots %d\n", second+1) + functionsOf(1, second, bandwidth)
+	}
+	return text + strings.TrimPrefix(publishedOfThird, "\n")
+}
+
+func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
+
+// Examples 1 and 2: one function by sriov with all settings, which are seen on the card and are gone afterwards, and one by
+// host-device.
+func (c *cluster) setsFunctions() {
+	c.topology("tagged", c.named(`
+- name: nic
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF0"'}
+  config: {vlan: 100, vlanQoS: 3, trust: "on", spoofchk: "off", max_tx_rate: 200, ipam: {type: host-local, subnet: 10.9.0.0/24}}`), "nic")
+	c.topology("moved", c.named(`
+- name: nic
+  type: host-device
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].pfName == "PF1"'}
+  config: {ipam: {type: host-local, subnet: 10.8.0.0/24}}`), "nic")
+	c.create("tagged", "a", "b")
+	c.create("moved", "m")
+	c.ready("a", "b", "m")
+	for _, name := range []string{"a", "b"} {
+		if have, want := c.settings(pf0, c.index(name, 0)), "vlan 100 qos 3 spoofchk false trust true rate 200"; have != want {
+			c.Errorf("the function of pod %s has %q, want %q", name, have, want)
+		}
+	}
+	if have, want := c.settings(pf1, c.index("m", 0)), "vlan 0 qos 0 spoofchk true trust false rate 0"; have != want {
+		c.Errorf("the function of pod m has %q, want %q", have, want)
+	}
+	a, b := c.inside("a"), c.inside("b")
+	a.reaches(b, b.address("net1"))
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("m").links()); diff != "" {
+		c.Errorf("links of pod m (-want +have):\n%s", diff)
+	}
+}
+
+const bondOfCards = `
+- name: left
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF0"'}
+  config: {trust: "on", spoofchk: "off"}
+- name: right
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF1"'}
+  config: {trust: "on", spoofchk: "off"}
+- name: both
+  type: bond
+  dependOn: [left, right]
+  ifName: bond0
+  config:
+    linksInContainer: true
+    links: [{name: "{{ left.interfaceName }}"}, {name: "{{ right.interfaceName }}"}]
+    mode: active-backup
+    miimon: "100"
+    failOverMac: 1
+- {name: red, type: vlan, dependOn: [both], ifName: red, config: {master: "{{ both.interfaceName }}", linkInContainer: true, vlanId: 5, ipam: {type: host-local, subnet: 10.5.0.0/24}}}
+- {name: blue, type: vlan, dependOn: [both], ifName: blue, config: {master: "{{ both.interfaceName }}", linkInContainer: true, vlanId: 6, ipam: {type: host-local, subnet: 10.6.0.0/24}}}
+- {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
+`
+
+// The design's main case: functions of two cards, bonded, with VLANs. Two such pods talk on when one card loses its link.
+func (c *cluster) bondsFunctions() {
+	c.topology("bonded", c.named(bondOfCards), "left", "right")
+	c.create("bonded", "one", "two")
+	c.ready("one", "two")
+	pods := []*pod{c.inside("one"), c.inside("two")}
+	want := []string{
+		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true", "net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
+	}
+	for _, p := range pods {
+		if diff := cmp.Diff(want, p.links()); diff != "" {
+			c.Errorf("links of %s (-want +have):\n%s", p.path, diff)
+		}
+	}
+	talk := func(when string) {
+		c.Helper()
+		c.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], pods[1].address("red")), pods[0].reaches(pods[1], pods[1].address("blue")))
+	}
+	talk("both cards")
+	for _, lost := range []string{pf0, pf1} {
+		c.must(netlink.LinkSetDown(c.link(lost)))
+		talk("without " + lost)
+		c.must(netlink.LinkSetUp(c.link(lost)))
+		talk("with both again")
+	}
+}
+
+// Example 4: macvlan and ipvlan don't fit on one link. Whoever comes first has it; the other waits until the last one has gone.
+func (c *cluster) keepsPersonasApart() {
+	for _, kind := range []string{"macvlan", "ipvlan"} {
+		c.topology(kind, c.named(fmt.Sprintf(`
+- name: nic
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "PF2"'}
+  config: {ipam: {type: host-local, subnet: 10.7.0.0/24}}`, kind)), "nic")
+	}
+	c.create("macvlan", "mac1", "mac2")
+	c.ready("mac1", "mac2")
+	c.create("ipvlan", "ip")
+	c.waits("ip")
+	one, two := c.inside("mac1"), c.inside("mac2")
+	one.reaches(two, two.address("net1"))
+	c.delete("mac1")
+	c.gone("mac1")
+	c.waits("ip")
+	c.delete("mac2")
+	c.ready("ip")
+	c.create("macvlan", "late")
+	c.waits("late")
+	if diff := cmp.Diff([]string{"net1 ipvlan mtu 1500 up true"}, c.inside("ip").links()); diff != "" {
+		c.Errorf("links (-want +have):\n%s", diff)
+	}
+}
+
+// Example 6: a card goes to a pod as a whole only while nobody has a function of it or a macvlan on it, and then nobody gets any.
+func (c *cluster) keepsPassthroughApart() {
+	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
+		of := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
+		c.topology(name, c.named(fmt.Sprintf(`
+- name: nic
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].%s == "PF0"'}
+  config: {}`, step, of)), "nic")
+	}
+	before := c.link(pf0).Attrs().Name
+	c.create("function", "function")
+	c.create("shared", "shared")
+	c.ready("function", "shared")
+	c.create("whole", "whole")
+	c.waits("whole")
+	c.delete("function")
+	c.gone("function")
+	c.waits("whole")
+	c.delete("shared")
+	c.ready("whole")
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("whole").links()); diff != "" {
+		c.Errorf("links (-want +have):\n%s", diff)
+	}
+	c.create("function", "function")
+	c.create("shared", "shared")
+	c.waits("function")
+	c.waits("shared")
+	c.delete("whole")
+	c.ready("function", "shared")
+	if now := c.link(pf0).Attrs().Name; now != before {
+		c.Errorf("the card came home as %s, was %s", now, before)
+	}
+}
+
+// Example 7: a function that is a port of a bridge is not offered, the bridge is; and what is left of the card can't be had as a
+// whole.
+func (c *cluster) bridgesFunctions() {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
+	c.must(netlink.LinkAdd(bridge))
+	port := c.link(c.vf(pf1, 3))
+	c.Cleanup(func() { c.must(netlink.LinkDel(bridge)) })
+	c.must(errors.Join(netlink.LinkSetUp(bridge), netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(port)))
+	without := strings.Replace(publishedOfAll(4, 200), functionsOf(1, 4, 200), functionsOf(1, 3, 200), 1)
+	without = strings.Replace(without, "e2e-node/PF1 has bandwidth 1k exclusion-slots 5", "e2e-node/PF1 has bandwidth 1k exclusion-slots 4", 1)
+	c.published(without + "e2e-node/br-sriov-data: br-sriov-data (dra.networking/ports 64) bridge\n")
+	c.topology("port", `
+- name: nic
+  type: bridge
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "br-sriov-data"'}
+  config: {isGateway: false, ipam: {type: host-local, subnet: 10.4.0.0/24}}`, "nic")
+	c.create("port", "left", "right")
+	c.ready("left", "right")
+	left, right := c.inside("left"), c.inside("right")
+	left.reaches(right, right.address("net1"))
+	c.removeAll()
+	c.must(netlink.LinkSetNoMaster(port))
+	c.must(netlink.LinkSetDown(port))
+}
+
+// The administrator changes the number of functions. One that a pod has stays published, with a taint, and comes back.
+func (c *cluster) followsNumVFs() {
+	c.topology("kept", c.named(`
+- name: nic
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF1"'}
+  config: {}`), "nic")
+	c.create("kept", "user")
+	c.ready("user")
+	device := c.devices("user")[0]
+	c.must(os.WriteFile(sysPCI(pf1, "sriov_numvfs"), []byte("0"), 0))
+	c.until("device in use that is published with a taint", func(ctx context.Context) error {
+		devices, err := c.offered(ctx)
+		if taint, published := devices[device]; !published || taint != "gone" {
+			err = errors.Join(err, fmt.Errorf("offered are %v", devices))
+		}
+		return err
+	})
+	c.delete("user")
+	c.gone("user")
+	c.published(publishedOfAll(0, 0))
+	c.setVFs(pf1, 7)
+	c.published(publishedOfAll(7, 100))
+	c.setVFs(pf1, 0)
+	c.setVFs(pf1, 4)
+	c.published(publishedOfAll(4, 200))
+	c.before = c.card()               // they have other addresses
+	c.must(os.RemoveAll(pluginState)) // what the plugin knew of the function that is gone; its DEL could not find that
+}
+
+// address is the IPv4 address of a link of the pod.
+func (p *pod) address(name string) (address string) {
+	p.Helper()
+	p.inside(func(handle *netlink.Handle) error {
+		link, err := handle.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		addresses, err := handle.AddrList(link, netlink.FAMILY_V4)
+		if err == nil && len(addresses) != 1 {
+			err = fmt.Errorf("%s has the addresses %v", name, addresses)
+		}
+		if err == nil {
+			address = addresses[0].IP.String()
+		}
+		return err
+	})
+	return address
+}
