@@ -81,6 +81,8 @@ type StepRecord struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	// Merged is the result over those of the step's parents.
 	Merged *types100.Result `json:"merged,omitempty"`
+	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another driver.
+	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
 	Link *Link `json:"link,omitempty"`
 	// Foreign is true when ADD failed because the pod has another's interface of this name, which DEL must not touch.

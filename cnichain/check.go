@@ -43,6 +43,9 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
+	if record.Step.binds() {
+		return nil // it has no interface, and what the application does with the device is not to be seen
+	}
 	where, link, err := e.locate(attachment, record)
 	if err != nil {
 		return err

@@ -93,9 +93,18 @@ func defaultNetwork(topology, step string, instance int, makes bool) string {
 func ClassName(topology, step string) string { return topology + "-" + step }
 
 func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []RootDevice) {
-	for _, root := range devices {
-		if !slices.Contains(root.Device.CNIs, step.Type) {
-			c.add(field.NotSupported(path.Child("type"), step.Type, root.Device.CNIs))
+	for i := range devices {
+		device := &devices[i].Device
+		if !slices.Contains(device.CNIs, step.Type) {
+			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
+		}
+		switch {
+		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
+			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
+				"device %s can't be given a driver: it is no PCI function that one claim has for itself", device.Name)))
+		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "":
+			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
+				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, or let the selector take others", device.Name, device.PCIAddress)))
 		}
 	}
 }
@@ -192,6 +201,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 		}
 		if len(step.DependOn) == 0 {
 			device := devices[step.Name][instance].Device
+			device.BindTo = step.Driver
 			c.giveDevice(&steps[i], &device)
 		}
 	}

@@ -275,3 +275,40 @@ func TestRawExtensionIsOptional(t *testing.T) {
 		t.Error("an empty configuration is not empty")
 	}
 }
+
+// A device without an interface is for applications that drive it themselves, and so is a driver for a device.
+func TestCompileDrivers(t *testing.T) {
+	const (
+		own  = `[{name: link, type: host-device, selector: {cel: "true"}}]`
+		vfio = `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`
+	)
+	for name, test := range map[string]struct {
+		steps         string
+		change        func(*Device)
+		bindTo, wrong string
+	}{
+		"own":                {steps: own, change: func(*Device) {}},
+		"vfio":               {steps: vfio, change: func(*Device) {}, bindTo: "vfio-pci"},
+		"vfio already":       {steps: vfio, change: func(d *Device) { d.IfName = "" }, bindTo: "vfio-pci"},
+		"no interface":       {steps: own, change: func(d *Device) { d.IfName = "" }, wrong: "has no interface"},
+		"no hardware":        {steps: vfio, change: func(d *Device) { d.PCIAddress = "" }, wrong: "it is no PCI function that one claim has for itself"},
+		"shared with others": {steps: vfio, change: func(d *Device) { d.Exclusive = false }, wrong: "it is no PCI function that one claim has for itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			device := deviceNamed("up0")
+			device.PCIAddress = "0000:03:00.1"
+			test.change(&device)
+			plan, problems := Compile(topology(t, test.steps), Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device"),
+				Devices: []RootDevice{{Step: "link", Device: device}}})
+			if test.wrong != "" {
+				if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.wrong, "spec.steps[0].driver") {
+					t.Errorf("problems are %v, want %q", text, test.wrong)
+				}
+				return
+			}
+			if len(problems) > 0 || plan.Steps[0].Device.BindTo != test.bindTo {
+				t.Errorf("bound to %q, want %q: %v", plan.Steps[0].Device.BindTo, test.bindTo, problems)
+			}
+		})
+	}
+}

@@ -31,6 +31,9 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 		remember(&device, link)
 	}
 	device.Driver = driverOf(&device)
+	if device.BindTo != "" {
+		device.DriverOverride = readBinding(device.PCIAddress).override
+	}
 	if device.PF != "" {
 		config, err := readVF(handle, &device)
 		if err != nil {
@@ -98,6 +101,11 @@ func (h LinuxHost) Restore(device Device) error {
 		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
 	}
 	defer handle.Close()
+	if device.BindTo != "" {
+		if err := unbindAsBefore(&device); err != nil {
+			return err
+		}
+	}
 	if driver := driverOf(&device); device.PCIAddress != "" && device.Driver != "" && driver != device.Driver {
 		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name, device.PCIAddress, device.Driver, driver)
 	}

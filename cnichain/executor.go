@@ -174,6 +174,9 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 		e.owners.release(record)
 		return err
 	}
+	if err := e.bind(record); err != nil {
+		return stepError(record, commandAdd, err)
+	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
 		if e.collided(attachment, record, err) {
@@ -187,6 +190,14 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	}
 	record.Phase = StepAdded
 	return e.save(attachment)
+}
+
+// bind gives the step's device to the driver that the step wants. The journal has said already that something may be done.
+func (e *Executor) bind(record *StepRecord) (err error) {
+	if record.Step.binds() {
+		record.DeviceNodes, err = e.Host.Bind(*record.Step.Device)
+	}
+	return err
 }
 
 // own makes the attachment the owner of the step's exclusive device, unless that is held back.
@@ -229,7 +240,7 @@ func (e *Executor) stillCalled(device *Device) error {
 func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
-	if !record.Step.Makes || !exists || strings.Contains(text, "route") {
+	if !record.Step.Makes || record.Step.binds() || !exists || strings.Contains(text, "route") {
 		return false
 	}
 	links, err := e.Host.Links(attachment.Pin)
@@ -338,9 +349,12 @@ func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *
 	}
 }
 
-// verify believes the kernel, not the plugin: the interface must be in the pod.
+// verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
 func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *types100.Result) error {
 	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
+	if record.Step.binds() {
+		return nil
+	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
 		return err

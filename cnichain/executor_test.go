@@ -390,3 +390,43 @@ func ExampleExecutor() {
 	// <nil> host [eth1] pods [dra-sandbox[net1]] leases []
 	// <nil> host [eth1] pods [] leases []
 }
+
+// A step with a driver gives the pod device nodes, and what was done is undone whenever it fails.
+func TestDriverOfApplications(t *testing.T) {
+	const steps = `
+- {name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}
+- {name: other, type: macvlan, selector: {cel: "true"}}
+`
+	make := func(t *testing.T) (*workbench, *cnichain.Attachment) {
+		w := newWorkbench(t)
+		hardware := device("link", "up0")
+		hardware.Device.PCIAddress = "0000:01:00.0"
+		return w, attachment(w.plan("c", steps, hardware, device("other", "up1")))
+	}
+	t.Run("attached", func(t *testing.T) {
+		w, made := make(t)
+		w.must(w.add(made))
+		w.expect("host [up1] pods [dra-1[net2]] leases []", "sandbox-1")
+		if nodes, want := w.restarted().Steps[0].DeviceNodes, []string{"/dev/vfio/0000:01:00.0", "/dev/vfio/vfio"}; !slices.Equal(nodes, want) {
+			t.Errorf("device nodes are %q, want %q", nodes, want)
+		}
+		w.must(w.executor.Check(context.Background(), made))
+		w.must(w.del(made))
+		w.expect(cleanNode)
+	})
+	for name, call := range map[string]string{"not bound": "bind", "plugin fails": "host-device ADD", "later step fails": "macvlan ADD"} {
+		t.Run(name, func(t *testing.T) {
+			w, made := make(t)
+			w.node.Fail(call, errors.New("no"))
+			wantError(t, w.add(made), "no")
+			w.expect(cleanNode)
+		})
+	}
+	t.Run("plugin's DEL fails", func(t *testing.T) {
+		w, made := make(t)
+		w.must(w.add(made))
+		w.node.Fail("host-device DEL", errors.New("no such device"))
+		w.node.RemoveHardware("0000:01:00.0", pin, "")
+		w.must(w.del(made))
+	})
+}

@@ -39,6 +39,9 @@ type Host interface {
 	// SendHome moves the link that is the device from the namespace at the path to the host's, under whatever name;
 	// Restore does the rest.
 	SendHome(netns string, index int, device Device) error
+	// Bind binds a device to the driver BindTo, unless it is, and returns the device nodes that an application needs to use
+	// it. Restore undoes it.
+	Bind(Device) (nodes []string, err error)
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
 	Snapshot(Device) (Device, error)

@@ -36,6 +36,8 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
 	PF string `json:"pf,omitempty"`
+	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
+	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is what the device must look like when it has come home.
 	Baseline
 	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
@@ -48,7 +50,9 @@ type Baseline struct {
 	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
-	Index  int    `json:"index,omitempty"`
+	// DriverOverride is the only driver that may take the hardware, if an administrator has said so.
+	DriverOverride string `json:"driverOverride,omitempty"`
+	Index          int    `json:"index,omitempty"`
 	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
@@ -171,6 +175,9 @@ func (s *PlanStep) Clashes(other *PlanStep) bool {
 	return s.Device != nil && other.Device != nil && s.Device.Identity() == other.Device.Identity() &&
 		(slices.Contains(s.ConflictsWith, other.Type) || slices.Contains(other.ConflictsWith, s.Type))
 }
+
+// binds says whether the step gives the pod device nodes of its device in place of an interface.
+func (s *PlanStep) binds() bool { return s.Device != nil && s.Device.BindTo != "" }
 
 // Types returns the CNI types that a topology runs, IPAM plugins included, sorted.
 func Types(topology *v1alpha1.NetworkTopology) []string {

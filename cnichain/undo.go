@@ -101,6 +101,9 @@ func knownLink(attachment *Attachment, record *StepRecord) *Link {
 
 // del calls the plugin's DEL such that it finds its interface and no other's.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if record.Step.binds() {
+		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that it could look for
+	}
 	where, link, err := e.locate(attachment, record)
 	if err != nil {
 		return err
@@ -230,7 +233,7 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 
 // takeOut removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
 func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bool, err error) {
-	if !record.Step.Makes {
+	if !record.Step.Makes || record.Step.binds() {
 		return false, nil
 	}
 	where, link, err := e.locate(attachment, record)

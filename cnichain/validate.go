@@ -25,6 +25,9 @@ func reservedKeys() map[string]string {
 // networkPattern is that of CNI network names.
 const networkPattern = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 
+// DriverVFIO is the driver by which applications drive devices themselves.
+const DriverVFIO = "vfio-pci"
+
 // maxSteps is the most steps that a topology may have.
 const maxSteps = 32
 
@@ -68,6 +71,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.binary(path.Child("type"), step.Type)
 	v.dependencies(path.Child("dependOn"), step)
 	v.root(path, step)
+	v.driver(path, step)
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
 	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
@@ -119,7 +123,10 @@ func checkBinaryName(cniType string) error {
 
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
-		if _, before := v.seen[parent]; before {
+		if at, before := v.seen[parent]; before {
+			if v.steps[at].Driver != "" {
+				v.add(field.Invalid(path.Index(i), parent, "nothing can depend on a step with a driver: it makes no interface"))
+			}
 			if slices.Index(step.DependOn, parent) != i {
 				v.add(field.Duplicate(path.Index(i), parent))
 			}
@@ -153,6 +160,19 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	}
 	if step.PrevResult == v1alpha1.PrevResultParents {
 		v.add(field.Forbidden(path.Child("prevResult"), "a root step has no parents whose results it could be given"))
+	}
+}
+
+// driver is what the definition's rules say of it.
+func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
+	if step.Driver == "" {
+		return
+	}
+	if step.Driver != DriverVFIO {
+		v.add(field.NotSupported(path.Child("driver"), step.Driver, []string{DriverVFIO}))
+	}
+	if len(step.DependOn) > 0 || step.IfName != "" {
+		v.add(field.Forbidden(path.Child("driver"), "driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"))
 	}
 }
 

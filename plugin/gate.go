@@ -32,16 +32,17 @@ func (g gate) path(claimUID string) string {
 	return filepath.Join(g.dir, v1alpha1.DriverName+"-"+claimUID+".json")
 }
 
-// open lets the claim's containers be created. Opening again is no error.
-func (g gate) open(claimUID string) error {
+// open lets the claim's containers be created, with device nodes of the host. Opening again is no error.
+func (g gate) open(claimUID string, nodes []string) error {
+	// A CDI device must edit something; this names the claim to whoever looks into the container.
+	edits := specs.ContainerEdits{Env: []string{envName(claimUID) + "=attached"}}
+	for _, path := range nodes {
+		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: path, Permissions: "rw"})
+	}
 	spec := &specs.Spec{
 		Version: "0.6.0",
 		Kind:    gateKind,
-		Devices: []specs.Device{{
-			Name: deviceName(claimUID),
-			// A CDI device must edit something; this names the claim to whoever looks into the container.
-			ContainerEdits: specs.ContainerEdits{Env: []string{envName(claimUID) + "=attached"}},
-		}},
+		Devices: []specs.Device{{Name: deviceName(claimUID), ContainerEdits: edits}},
 	}
 	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs(g.dir))
 	if err != nil {

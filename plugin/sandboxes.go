@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -112,8 +113,8 @@ func (s *sandboxes) syncGate(ctx context.Context, claimUID string) error {
 		return err
 	}
 	defer unlock()
-	if s.attached(claimUID) {
-		return s.gate.open(claimUID)
+	if steps := s.attachedSteps(claimUID); steps != nil {
+		return s.gate.open(claimUID, deviceNodes(steps, claimUID))
 	}
 	return s.gate.close(claimUID)
 }
@@ -254,6 +255,18 @@ func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 
 // attached says whether any ready sandbox has the claim.
 func (s *sandboxes) attached(claimUID string) bool { return s.attachedSteps(claimUID) != nil }
+
+// deviceNodes are those that the containers of a claim get, each once.
+func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
+	var nodes []string
+	for i := range steps {
+		if steps[i].Claim.UID == claimUID {
+			nodes = append(nodes, steps[i].DeviceNodes...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
 
 // attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
 func (s *sandboxes) attachedSteps(claimUID string) []cnichain.StepRecord {

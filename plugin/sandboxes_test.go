@@ -241,7 +241,7 @@ func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.boxes.gate.close("claim-a"))
-	f.must(f.boxes.gate.open("claim-of-old"))
+	f.must(f.boxes.gate.open("claim-of-old", nil))
 	f.crash()
 	f.start("boot-1")
 	f.expect(attachedA, "claim-a")

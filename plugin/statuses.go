@@ -252,6 +252,9 @@ func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice)
 		return nil
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
+	if len(steps[final].DeviceNodes) > 0 {
+		data.InterfaceName = "" // it has device nodes and no interface
+	}
 	index := interfaceIndex(steps[final].Merged, steps[final].IfName)
 	if index >= 0 {
 		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac

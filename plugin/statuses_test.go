@@ -48,6 +48,10 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" || strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
 		t.Errorf("network data is %+v", data)
 	}
+	steps = []cnichain.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
+	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil || data.InterfaceName != "" {
+		t.Errorf("network data of a device without an interface is %+v", data)
+	}
 	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
 		t.Errorf("network data of another device is %+v", data)
 	}

@@ -37,13 +37,15 @@ type Node struct {
 	kept   bool
 	// removed are PCI functions that the machine does not have any more.
 	removed map[string]bool
+	// bound are the links, by name, of devices that have another driver.
+	bound map[string]cnichain.Link
 }
 
 // NewNode makes a node with links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, leases: map[string]bool{},
-		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
+		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{}, bound: map[string]cnichain.Link{},
 	}
 	for _, name := range links {
 		node.AddHostLink(name)
@@ -246,6 +248,20 @@ func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
 	return nil
 }
 
+// Bind implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
+func (n *Node) Bind(device cnichain.Device) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.fail["bind"]; err != nil {
+		return nil, err
+	}
+	if device.IfName != "" {
+		n.bound[device.IfName] = n.host[device.IfName]
+		delete(n.host, device.IfName)
+	}
+	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
+}
+
 // Snapshot implements cnichain.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
@@ -309,7 +325,11 @@ func (n *Node) Links(pin string) ([]cnichain.Link, error) {
 func (n *Node) Restore(device cnichain.Device) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, home := n.host[device.IfName]; !home {
+	if link, bound := n.bound[device.IfName]; bound && device.BindTo != "" {
+		n.host[device.IfName] = link
+		delete(n.bound, device.IfName)
+	}
+	if _, home := n.host[device.IfName]; !home && device.IfName != "" {
 		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
 	return nil
@@ -438,6 +458,9 @@ func (n *Node) add(c call) error {
 		return fmt.Errorf("interface %s: file exists", c.ifName)
 	}
 	link := cnichain.Link{Name: c.ifName, Index: n.next()}
+	if _, bound := n.bound[c.device()]; bound {
+		return nil // a function without a link is left where it is
+	}
 	if c.plugin == "host-device" {
 		if _, there := n.host[c.device()]; !there {
 			return fmt.Errorf("no device %s", c.device())

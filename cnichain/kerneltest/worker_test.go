@@ -201,6 +201,14 @@ func (h killingHost) Unpin(pin string) error {
 	return h.points.around("Unpin", func() error { return h.LinuxHost.Unpin(pin) })
 }
 
+func (h killingHost) Bind(device cnichain.Device) (nodes []string, err error) {
+	err = h.points.around("Bind", func() error {
+		nodes, err = h.LinuxHost.Bind(device)
+		return err
+	})
+	return nodes, err
+}
+
 func (h killingHost) Restore(device cnichain.Device) error {
 	return h.points.around("Restore", func() error { return h.LinuxHost.Restore(device) })
 }

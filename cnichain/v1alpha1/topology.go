@@ -60,12 +60,14 @@ type NetworkTopologySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique"
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist"
 	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d && has(t.driver))))",message="nothing can depend on a step with a driver: it makes no interface"
 	// +listType=atomic
 	Steps []Step `json:"steps"`
 }
 
 // Step runs one CNI plugin.
 // +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which says what devices it takes"
+// +kubebuilder:validation:XValidation:rule="!has(self.driver) || (!(has(self.dependOn) && size(self.dependOn) > 0) && !has(self.ifName))",message="driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
 type Step struct {
 	// name is unique in the topology.
@@ -85,6 +87,12 @@ type Step struct {
 	// selector picks the devices that a root step may be given.
 	// +optional
 	Selector *StepSelector `json:"selector,omitempty"`
+	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications that drive
+	// it themselves. The pod gets device nodes in place of an interface; the plugin still sets what is set through the physical
+	// function. Devices that have the driver already keep it. Default: the device's own driver.
+	// +kubebuilder:validation:Enum=vfio-pci
+	// +optional
+	Driver string `json:"driver,omitempty"`
 	// ifName is the name of the interface in the pod (CNI_IFNAME). Default: config.name or config.dev of a derived
 	// step; the parent's interface if the plugin makes none; else the next free net1, net2, ...
 	// +kubebuilder:validation:MaxLength=253
