@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // clusterPatience is how long anything may take for which kubelet and containerd have to do something. A pod takes ten seconds
@@ -65,6 +67,7 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	config.QPS, config.Burst = 100, 200
 	c.client, err = kubernetes.NewForConfig(config)
 	c.must(err)
+	log.SetLogger(logr.Discard()) // or that library complains
 	c.objects, err = client.New(config, client.Options{})
 	c.must(err)
 	c.driverReady()
@@ -265,6 +268,12 @@ spec:
 // create makes pods, each with a claim from a template.
 func (c *cluster) create(template string, names ...string) {
 	c.Helper()
+	c.createWith("exec sleep 86400", template, names...)
+}
+
+// createWith is create for pods whose container runs a shell's command.
+func (c *cluster) createWith(script, template string, names ...string) {
+	c.Helper()
 	for _, name := range names {
 		c.apply(fmt.Sprintf(`
 apiVersion: v1
@@ -278,10 +287,10 @@ spec:
   - name: main
     image: localhost/toolbox:e2e
     imagePullPolicy: Never
-    command: [sleep, "86400"]
+    command: [sh, -c, %[5]q]
     env: [{name: %[3]s, value: %[4]s/%[1]s}]
     resources: {claims: [{name: net}]}
-`, name, template, observed, c.namespace))
+`, name, template, observed, c.namespace, script))
 	}
 }
 

@@ -130,6 +130,7 @@ func TestClusterPods(t *testing.T) {
 	c.part("personas", (*cluster).keepsPersonasApart)
 	c.part("passthrough", (*cluster).keepsPassthroughApart)
 	c.part("bridge", (*cluster).bridgesFunctions)
+	c.part("vfio", (*cluster).givesFunctionsToApplications)
 	c.part("numvfs", (*cluster).followsNumVFs)
 }
 

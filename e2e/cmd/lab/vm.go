@@ -109,20 +109,22 @@ func vmRunCommand(f *vmFlags) *cobra.Command {
 }
 
 func vmTestCommand(f *vmFlags) *cobra.Command {
-	var run string
+	var run, skip string
 	cmd := &cobra.Command{
 		Use:   "test PACKAGE",
 		Short: "Build the tests of a Go package, run them inside, and exit with their status",
 		Long: `test builds the package's tests without cgo, and runs the binary inside. It fails also when no test has passed because all
 were skipped.`,
 		Example: `  lab vm test ./e2e/sriov
-  lab vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest`,
+  lab vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest
+  lab vm test --cluster --pfs 3 --run '^TestCluster' ./e2e/sriov`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.test(cmd, args[0], run)
+			return f.test(cmd, args[0], "-test.run="+run, "-test.skip="+skip)
 		},
 	}
 	cmd.Flags().StringVar(&run, "run", "", "run only tests that match, as with go test")
+	cmd.Flags().StringVar(&skip, "skip", "", "run only tests that do not match")
 	return cmd
 }
 
@@ -201,7 +203,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
 }
 
 // test runs the tests of a package.
-func (f *vmFlags) test(cmd *cobra.Command, testedPackage, run string) error {
+func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "lab-vm-test-*")
 	if err != nil {
 		return err
@@ -214,7 +216,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage, run string) error {
 	c := f.command
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Minute)
 	limit := c.Timeout - 30*time.Second // tests that hang say where, before the machine is ended
-	c.Args = []string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String(), "-test.run=" + run}
+	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
 	seen := &testOutput{to: cmd.OutOrStdout()}
 	c.Output = seen

@@ -1,0 +1,140 @@
+package sriov
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// opener is a container's command that opens each group of devices that it is given, as an application does that drives them.
+const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
+
+// application makes a topology for applications that drive functions of a card themselves.
+func (c *cluster) application(name, card string) {
+	c.Helper()
+	c.topology(name, c.named(fmt.Sprintf(`
+- name: nic
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "%s"'}
+  driver: vfio-pci
+  config: {vlan: 55, trust: "on", spoofchk: "off"}`, card)), "nic")
+}
+
+func driverOf(address string) string {
+	target, err := os.Readlink(sysPCI(address, "driver"))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(target)
+}
+
+// group is a function's device node.
+func (c *cluster) group(address string) string {
+	c.Helper()
+	target, err := os.Readlink(sysPCI(address, "iommu_group"))
+	c.must(err)
+	return "/dev/vfio/" + filepath.Base(target)
+}
+
+// opened are the device nodes that a pod's main process has open.
+func (c *cluster) opened(pod string) []string {
+	c.Helper()
+	var paths []string
+	for _, path := range c.glob(filepath.Join(c.process(pod), "fd/*")) {
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "/dev/vfio/") {
+			paths = append(paths, target)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Applications that drive functions themselves get the device nodes. The functions have the application's driver as long as the
+// pod has them, and the settings that the plugin makes through the physical function; those that an administrator has
+// given that driver keep it.
+func (c *cluster) givesFunctionsToApplications() {
+	prepared := c.vf(pf1, 0)
+	c.bind(prepared, "vfio-pci")
+	c.Cleanup(func() {
+		if driverOf(prepared) == "vfio-pci" {
+			c.bind(prepared, "")
+		}
+	})
+	c.published(publishedOfAll(4, 200)) // it is offered as before
+	before := c.card()
+	c.application("bound", "PF0")
+	c.topology("prepared", fmt.Sprintf(`
+- name: nic
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].pciAddress == "%s"'}
+  driver: vfio-pci
+  config: {vlan: 56}`, prepared), "nic")
+	c.createWith(opener, "bound", "one", "two")
+	c.createWith(opener, "prepared", "three")
+	c.ready("one", "two", "three")
+	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
+		address := c.vf(card, c.index(pod, 0))
+		if driver := driverOf(address); driver != "vfio-pci" {
+			c.Errorf("the function of pod %s has the driver %q", pod, driver)
+		}
+		if diff := cmp.Diff([]string{c.group(address), "/dev/vfio/vfio"}, c.opened(pod)); diff != "" {
+			c.Errorf("pod %s could open (-want +have):\n%s", pod, diff)
+		}
+		if links := c.inside(pod).links(); len(links) > 0 {
+			c.Errorf("pod %s has the links %q", pod, links)
+		}
+	}
+	if have, want := c.settings(pf0, c.index("one", 0)), "vlan 55 qos 0 spoofchk false trust true rate 0"; have != want {
+		c.Errorf("the function of pod one has %q, want %q", have, want)
+	}
+	if have, want := c.settings(pf1, 0), "vlan 56 qos 0 spoofchk true trust false rate 0"; have != want {
+		c.Errorf("the function of pod three has %q, want %q", have, want)
+	}
+	c.removeAll()
+	c.until("functions as they were, the prepared one too", func(ctx context.Context) error {
+		return errors.Join(c.different(before), c.forgotten(ctx))
+	})
+	if driver := driverOf(prepared); driver != "vfio-pci" {
+		c.Errorf("the function that was prepared has the driver %q", driver)
+	}
+	c.bind(prepared, "")
+	c.before = c.card()               // the kernel has given that one another name and address
+	c.must(os.RemoveAll(pluginState)) // which namespaces the plugin thinks have functions; it lets go of those that are gone
+}
+
+// The driver is killed as soon as a function has lost its own driver, and when it has it again.
+func (c *cluster) killsDriverWhileItBinds() {
+	c.application("bound", "PF0")
+	c.createWith(opener, "bound", "pod")
+	functions := []string{c.vf(pf0, 0), c.vf(pf0, 1)}
+	own := func(address string) bool { return driverOf(address) == "igbvf" }
+	c.soon("a function without its driver", func() bool { return !own(functions[0]) || !own(functions[1]) })
+	c.killDriver()
+	c.ready("pod")
+	c.delete("pod")
+	c.soon("functions with their driver", func() bool { return own(functions[0]) && own(functions[1]) })
+	c.killDriver()
+	c.gone("pod")
+	c.removeAll()
+	c.until("functions as they were", func(ctx context.Context) error { return errors.Join(c.different(c.before), c.forgotten(ctx)) })
+	c.must(os.RemoveAll(pluginState)) // as above
+}
+
+// soon looks without a pause, so as to see what lasts only for a moment.
+func (c *cluster) soon(what string, seen func() bool) {
+	c.Helper()
+	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); {
+		if seen() {
+			return
+		}
+	}
+	c.explain()
+	c.Fatalf("no %s after %s", what, clusterPatience)
+}
