@@ -46,14 +46,18 @@ func rebind(address string, is, want binding) []busWrite {
 	return writes
 }
 
-// readBinding reads how a function is bound. The kernel shows an override that is not set as "(null)".
+// readBinding reads how a function is bound.
 func readBinding(address string) binding {
-	is := binding{driver: driverOf(&Device{PCIAddress: address})}
-	data, err := os.ReadFile(filepath.Join(sysPCI, address, "driver_override"))
-	if text := strings.TrimSpace(string(data)); err == nil && text != "(null)" {
-		is.override = text
+	return binding{driver: driverOf(&Device{PCIAddress: address}), override: overrideOf(address)}
+}
+
+// overrideOf is "" if there is none, which the kernel shows as "(null)".
+func overrideOf(address string) string {
+	text := strings.TrimSpace(readFunction(address, "driver_override"))
+	if text == "(null)" {
+		return ""
 	}
-	return is
+	return text
 }
 
 // moveTo changes how a function is bound and looks again.

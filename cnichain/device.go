@@ -31,8 +31,8 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 		remember(&device, link)
 	}
 	device.Driver = driverOf(&device)
-	if device.BindTo != "" {
-		device.DriverOverride = readBinding(device.PCIAddress).override
+	if device.PCIAddress != "" {
+		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
 	if device.PF != "" {
 		config, err := readVF(handle, &device)

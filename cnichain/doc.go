@@ -8,7 +8,8 @@
 //
 // # What the executor promises
 //
-//   - Add returns nil when every step's interface was seen in the pod, and leaves nothing otherwise.
+//   - Add returns nil when every step's interface was seen in the pod, or its device has the driver that the step wants, and
+//     leaves nothing otherwise.
 //   - Del may be called at any time, any number of times, by any process that has the journal. What a plugin says is not
 //     believed: interfaces are found by index, an exclusive device is proven to be on the host as [Host.Snapshot] saw it.
 //   - Nothing is touched that a step did not make: not an interface that has taken the name of one, not a device that has a

@@ -130,14 +130,24 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		return err
 	}
 	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
-	if failure == nil || !e.mayFail(record) {
-		return failure
+	if failure == nil {
+		return nil
 	}
 	where, _, err = e.locate(attachment, record)
 	if err != nil || where != absent {
 		return failure
 	}
-	return e.releaseAddresses(ctx, attachment, record)
+	if e.mayFail(record) {
+		return e.releaseAddresses(ctx, attachment, record)
+	}
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return failure
+	}
+	if home, err := e.Host.Home(*record.Step.Device); err != nil || !home {
+		return failure
+	}
+	// An earlier DEL has taken the device out and was killed before it had done the rest.
+	return e.delWithoutNetns(ctx, attachment, record)
 }
 
 // undress makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.

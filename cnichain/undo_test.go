@@ -443,3 +443,18 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 		})
 	}
 }
+
+// A driver and its plugin are killed when DEL has sent the device home and not done the rest. The next DEL finds nothing in the pod;
+// it is told that there is no namespace, and does the rest.
+func TestPluginThatWasKilledInDel(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", linkThenTune, device("link", "up0"))
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.DeletePodLink(pin, "net1")
+	wantError(t, w.del(made), "link not found") // while the device is on its way, nothing helps
+	w.node.AddHostLink("up0")
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
