@@ -259,7 +259,7 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *Device) er
 		up = false // a link that gets a name is set down
 	}
 	if err := nameAsBefore(handle, link, device); err != nil {
-		return err
+		return errors.Join(err, stepAside(handle, link, device, err))
 	}
 	if err := setAddress(handle, link, device); err != nil {
 		up = false // some drivers want the link down for that
@@ -367,6 +367,15 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *Device, name st
 		}
 	}
 	return nil
+}
+
+// stepAside gives a link that can't have its name, since another link has it, a name that nobody wants: the other may be on its way
+// home, too, and want the name that this one has now. So do functions that get their drivers back at once.
+func stepAside(handle *netlink.Handle, link netlink.Link, device *Device, failure error) error {
+	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
+		return nil
+	}
+	return rename(handle, link, transitName(device))
 }
 
 func setAddress(handle *netlink.Handle, link netlink.Link, device *Device) error {

@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // inNewNamespace runs a test on a thread with a network namespace of its own, and returns the path of another one.
@@ -57,6 +59,43 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	device.IfName = "gone"
 	if err := (LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error for a device that is not there is %v", err)
+	}
+}
+
+// Two devices that have each other's names on their way home both get their own, in whatever order.
+func TestLinuxHostRestoresExchangedNames(t *testing.T) {
+	inNewNamespace(t)
+	var devices []Device
+	for i, name := range []string{"up0", "up1"} {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer" + name}
+		if err := netlink.LinkAdd(veth); err != nil {
+			t.Fatal(err)
+		}
+		device, err := (LinuxHost{}).Snapshot(Device{Name: name, IfName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, device)
+		if err := netlink.LinkSetName(veth, fmt.Sprintf("away%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{"up1", "up0"} {
+		link, err := netlink.LinkByIndex(devices[i].Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetName(link, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (LinuxHost{}).Restore(devices[0]); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("the first, whose name the second has: %v", err)
+	}
+	for _, i := range []int{1, 0, 1} {
+		if err := (LinuxHost{}).Restore(devices[i]); err != nil {
+			t.Errorf("device %d: %v", i, err)
+		}
 	}
 }
 
