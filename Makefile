@@ -15,7 +15,7 @@ SRIOV_FLAGS ?=
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
 
-.PHONY: help build image demo test test-unit test-kernel e2e soak bench-e2e sriov-test sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,7 @@ demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leave
 test: build ## Run every test that this machine can run
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	$(MAKE) test-unit test-kernel e2e
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
 
 test-unit: ## Run the tests that need no cluster and no real plugins, with the race detector
 	$(GO) test -race $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
@@ -49,10 +50,20 @@ e2e: build ## Run the tests on a real local Kubernetes (root)
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 	$(GO) test -count=1 -timeout 10m -v $(E2E_FLAGS) ./e2e/controller/...
 
-sriov-test: build ## Run the tests on virtual functions, in a virtual machine
+sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
 	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/...
-	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) ./e2e/sriov
-	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest
+	$(LAB) build
+	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes
+
+sriov-chains:
+	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
+	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF $(SRIOV_FLAGS) ./cnichain/kerneltest
+
+sriov-pods:
+	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+
+sriov-crashes: # with the time that containerd really gives
+	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
 
 sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead)
 	@$(LAB) vm $(if $(CMD),run --vfs 4 -- bash -c "$$CMD",shell --vfs 4)

@@ -281,19 +281,22 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	}
 }
 
-// A chain is about links: a function that has none, because a userspace driver has it, is refused. The plugin's own DEL fails
-// as long as the pod lives, and still nothing stays of what it has set.
-func TestFunctionWithoutLinkIsRefused(t *testing.T) {
+// A function that has no link, because a userspace driver has it, is refused by a step that does not want that. One that does
+// leaves it its driver. The plugin's own DEL fails as long as the pod lives, and still nothing stays of what it has set.
+func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
 	b.bind(b.vf(pf0, 0), "vfio-pci")
 	before := b.card()
-	p := d.pod("vfio", "sriov", `[{name: nic, type: sriov, config: {vlan: 77, trust: "on"}}]`, function{"nic", pf0, 0})
-	err := p.add()
-	if err == nil || !strings.Contains(err.Error(), `the pod has no interface "net1"`) {
-		t.Errorf("ADD: %v", err)
+	root, err := device("nic", b.vf(pf0, 0), "sriov")
+	b.must(err)
+	if _, err := d.plan("link", `[{name: nic, type: sriov}]`, root); err == nil || !strings.Contains(err.Error(), "has no interface") {
+		t.Errorf("a step that wants a link: %v", err)
 	}
-	p.destroy()
+	p := d.attach("vfio", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`, function{"nic", pf0, 0})
+	if have, want := b.settings(pf0, 0), "vlan 77 qos 0 spoofchk true trust true rate 0"; have != want {
+		t.Errorf("the function has %q, want %q", have, want)
+	}
 	p.detach()
 	b.expect(before)
 }

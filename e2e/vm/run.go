@@ -206,8 +206,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		return fmt.Errorf("the machine was ended: %w", cause)
 	}
 	if err != nil {
-		// Its status is not wrapped: it is not that of the command.
-		return fmt.Errorf("QEMU failed: %s: %s", err, bytes.TrimSpace(problems.Bytes())) //nolint:errorlint // see above
+		return fmt.Errorf("QEMU failed: %w: %s", err, bytes.TrimSpace(problems.Bytes()))
 	}
 	return nil
 }

@@ -26,14 +26,14 @@ func main() {
 // run returns the exit status. A command that ran inside the cluster has already said what is wrong with it.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
-	var exit *exec.ExitError
+	exit, direct := err.(*exec.ExitError) //nolint:errorlint // one that is wrapped is of a program of ours, and says why
 	var inside exitError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &inside):
 		return int(inside)
-	case errors.As(err, &exit) && exit.ExitCode() > 0:
+	case direct && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
 		_, _ = fmt.Fprintln(stderr, "lab:", err) // there is nowhere else to tell it
