@@ -132,6 +132,10 @@ func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 // claimParameters refuses to let claims set what the step's plugins would ignore.
 func (c *contracts) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
+		if step.Driver != "" && parameter != v1alpha1.ClaimMAC {
+			c.add(field.Invalid(path.Index(i), parameter, "a step with a driver makes no interface: remove it"))
+			continue
+		}
 		switch parameter {
 		case v1alpha1.ClaimMAC:
 			c.capability(path.Index(i), parameter, step.Type, v1alpha1.CapabilityMAC)
