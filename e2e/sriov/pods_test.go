@@ -294,6 +294,7 @@ func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
 	c.ready("one", "two")
+	c.attached("one")
 	pods := []*pod{c.inside("one"), c.inside("two")}
 	want := []string{
 		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true", "net2 device mtu 1500 up true", "red vlan mtu 1400 up true",

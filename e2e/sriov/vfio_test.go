@@ -80,6 +80,7 @@ func (c *cluster) givesFunctionsToApplications() {
 	c.createWith(opener, "prepared", "three")
 	c.ready("one", "two", "three")
 	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
+		c.attached(pod)
 		address := c.vf(card, c.index(pod, 0))
 		if driver := driverOf(address); driver != "vfio-pci" {
 			c.Errorf("the function of pod %s has the driver %q", pod, driver)
