@@ -32,6 +32,8 @@ func TestRBACGrantsNoMore(t *testing.T) {
 			"networktopologies/finalizers.networking.dra.io: update",
 			"own namespace: leases.coordination.k8s.io dra-network-controller: get update",
 			"own namespace: leases.coordination.k8s.io: create",
+			"own namespace: secrets. dra-network-controller-webhook: get update",
+			"validatingwebhookconfigurations.admissionregistration.k8s.io dra-network-controller: get patch",
 		},
 	}
 	for file, want := range tests {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/webhook"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -30,9 +29,8 @@ type options struct {
 	leaderElectNamespace string
 	healthAddress        string
 	metricsAddress       string
-	webhookCertDir       string
-	webhookAddress       string
 	listAttributes       bool
+	webhook              webhookOptions
 }
 
 func main() {
@@ -49,12 +47,16 @@ func command() *cobra.Command {
 		Short: "Make DeviceClasses of NetworkTopologies and judge topologies and policies",
 		Long: `Make one DeviceClass for each root step of every NetworkTopology, keep it as it should be, and say in the status of
 NetworkTopologies and DeviceExposurePolicies, and through a webhook if asked to, what is wrong with them. One instance works
-for the whole cluster.`,
+for the whole cluster; all of them serve the webhook.`,
 		Example: `  # In the cluster, one of several replicas at work:
   dra-network-controller --leader-elect --health-probe-bind-address=:9682
 
   # On a workstation, for the cluster of a kubeconfig file, with metrics on http://127.0.0.1:9683/metrics:
   dra-network-controller --kubeconfig ~/.kube/config --metrics-bind-address 127.0.0.1:9683 -v 4
+
+  # With the webhook, as deploy/ has it: certificate and trust in it are kept in objects of the cluster
+  dra-network-controller --leader-elect --webhook-bind-address :9684 \
+    --webhook-certificate-secret dra-network/dra-network-controller-webhook
 
   # With the webhook, whose certificate and ValidatingWebhookConfiguration somebody else keeps:
   dra-network-controller --leader-elect --webhook-cert-dir /etc/webhook --webhook-bind-address :9684`,
@@ -70,10 +72,7 @@ for the whole cluster.`,
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:9682",
 		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 is off")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "address of /metrics, for example 127.0.0.1:9683; 0 is off")
-	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "",
-		"folder with tls.crt and tls.key, with which to serve "+webhook.Path+" for a ValidatingWebhookConfiguration; empty is off")
-	flags.StringVar(&o.webhookAddress, "webhook-bind-address", "127.0.0.1:9684",
-		"address of the webhook; a pod with a network of its own needs :9684 for the API server to reach it")
+	o.webhook.addFlags(flags)
 	flags.BoolVar(&o.listAttributes, "list-attributes", false,
 		"make classes that read the list of CNI plugins; needs the feature DRAListTypeAttributes on all components and the same option on all nodes")
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
@@ -84,6 +83,9 @@ for the whole cluster.`,
 
 func run(c *cobra.Command, o *options) error {
 	ctrl.SetLogger(klog.NewKlogr())
+	if err := o.webhook.validate(); err != nil {
+		return err
+	}
 	config, err := kubeconfig(o.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("cannot find the cluster, give --kubeconfig outside of a pod: %w", err)
@@ -92,10 +94,8 @@ func run(c *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	if o.webhookCertDir != "" {
-		if err := serveWebhook(manager, o); err != nil {
-			return err
-		}
+	if err := o.webhook.serve(manager); err != nil {
+		return err
 	}
 	reconcilers := []interface{ SetupWithManager(ctrl.Manager) error }{
 		&topology.Reconciler{
@@ -110,18 +110,6 @@ func run(c *cobra.Command, o *options) error {
 		}
 	}
 	return manager.Start(c.Context())
-}
-
-// serveWebhook has the manager serve the webhook, in all replicas: questions go to any of them.
-func serveWebhook(manager ctrl.Manager, o *options) error {
-	server, err := webhook.NewServer(o.webhookAddress, o.webhookCertDir, manager.GetClient())
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(manager.Add(server), manager.AddReadyzCheck("webhook", server.StartedChecker())); err != nil {
-		return fmt.Errorf("cannot set up the webhook: %w", err)
-	}
-	return nil
 }
 
 func kubeconfig(path string) (*rest.Config, error) {

@@ -18,10 +18,14 @@ func TestFlags(t *testing.T) {
 		"leader-elect-namespace":    "",
 		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless asked
 		"metrics-bind-address":      "0",
-		"webhook-cert-dir":          "",
-		"webhook-bind-address":      "127.0.0.1:9684",
 		"list-attributes":           "false",
-		"v":                         "0",
+		"webhook-bind-address":      "127.0.0.1:9684",
+		"webhook-cert-dir":          "",
+		// Off unless asked for: the objects that it needs come with deploy/.
+		"webhook-certificate-secret":   "",
+		"webhook-certificate-validity": "2160h0m0s",
+		"webhook-configuration":        "dra-network-controller",
+		"v":                            "0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong flags (-want +got):\n%s", diff)
@@ -33,9 +37,13 @@ func TestErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"argument":      {[]string{"start"}, `unknown command "start"`},
-		"no such file":  {[]string{"--kubeconfig", "/does/not/exist"}, "cannot find the cluster, give --kubeconfig outside of a pod: "},
-		"broken number": {[]string{"-v", "much"}, `invalid argument "much" for "-v, --v" flag`},
+		"argument":         {[]string{"start"}, `unknown command "start"`},
+		"no such file":     {[]string{"--kubeconfig", "/does/not/exist"}, "cannot find the cluster, give --kubeconfig outside of a pod: "},
+		"two certificates": {[]string{"--webhook-cert-dir=/x", "--webhook-certificate-secret=a/b"}, "give --webhook-cert-dir or --webhook-certificate-secret"},
+		"no namespace":     {[]string{"--webhook-certificate-secret=b"}, `must be namespace/name, not "b"`},
+		"no configuration": {[]string{"--webhook-certificate-secret=a/b", "--webhook-configuration="}, "--webhook-configuration must name"},
+		"short validity":   {[]string{"--webhook-certificate-secret=a/b", "--webhook-certificate-validity=1s"}, "must be at least 30s, not 1s"},
+		"broken number":    {[]string{"-v", "much"}, `invalid argument "much" for "-v, --v" flag`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

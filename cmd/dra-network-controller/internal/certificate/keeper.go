@@ -1,0 +1,147 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// FieldOwner is the name under which trust is written into the webhook's configuration.
+const FieldOwner = "dra-network-controller-webhook"
+
+// Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's runnable, at
+// work in the replica that leads. Two at once do no harm: each write is refused if somebody else has written since the reading.
+type Keeper struct {
+	// Reader reads from the API server: nothing here is worth a cache.
+	Reader client.Reader
+	// Client writes to it.
+	Client client.Client
+	// Secret must exist. It belongs to the keeper, who replaces all of its data.
+	Secret types.NamespacedName
+	// Configuration is the name of the ValidatingWebhookConfiguration. Of each of its webhooks the keeper reads under which name
+	// it is asked for, and writes caBundle.
+	Configuration string
+	// Rotation says when certificates are replaced.
+	Rotation Rotation
+	// Now is the time.
+	Now func() time.Time
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (*Keeper) NeedLeaderElection() bool { return true }
+
+// Start keeps the certificate until the context ends. It never fails.
+func (k *Keeper) Start(ctx context.Context) error {
+	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := k.keep(ctx)
+		if apierrors.IsConflict(err) {
+			err = nil // somebody else was faster; the next look sees what he did
+		}
+		log.tell(err)
+	}, k.Rotation.Period())
+	return nil
+}
+
+// keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could lose.
+func (k *Keeper) keep(ctx context.Context) error {
+	var configuration admissionregistration.ValidatingWebhookConfiguration
+	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
+		return fmt.Errorf("cannot read the ValidatingWebhookConfiguration %s, which deploy/webhook.yaml makes: %w", k.Configuration, err)
+	}
+	names, err := names(&configuration)
+	if err != nil {
+		return fmt.Errorf("ValidatingWebhookConfiguration %s: %w", k.Configuration, err)
+	}
+	var secret corev1.Secret
+	if err := k.Reader.Get(ctx, k.Secret, &secret); err != nil {
+		return fmt.Errorf("cannot read the Secret %s, which deploy/webhook.yaml makes: %w", k.Secret, err)
+	}
+	held := read(secret.Data)
+	wanted, why, err := k.Rotation.Wanted(held, names, trusts(&configuration, held.Next.CA), k.Now())
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		secret.Data = wanted.data()
+		if err := k.Client.Update(ctx, &secret); err != nil {
+			return fmt.Errorf("cannot write the Secret %s: %w", k.Secret, err)
+		}
+		ctrl.Log.WithName("webhook-certificate").Info(why, "secret", k.Secret, "names", names)
+	}
+	return k.trust(ctx, &configuration, wanted.Bundle())
+}
+
+// names are those under which API servers ask the webhooks of a configuration, sorted.
+func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
+	var names []string
+	for i := range configuration.Webhooks {
+		asked := configuration.Webhooks[i].ClientConfig
+		switch {
+		case asked.Service != nil:
+			names = append(names, asked.Service.Name+"."+asked.Service.Namespace+".svc")
+		case asked.URL != nil:
+			address, err := url.Parse(*asked.URL)
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, address.Hostname())
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) == 0 {
+		return nil, errors.New("it has no webhooks")
+	}
+	return names, nil
+}
+
+// trusts says whether all webhooks of a configuration have an authority in their bundle.
+func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
+	for i := range configuration.Webhooks {
+		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {
+			return false
+		}
+	}
+	return true
+}
+
+// trust writes the bundle into all webhooks of a configuration that have another one, and touches nothing else of it.
+func (k *Keeper) trust(ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	// The version has the patch refused if somebody has written since: webhooks are named by their place.
+	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
+	for i := range configuration.Webhooks {
+		if !bytes.Equal(configuration.Webhooks[i].ClientConfig.CABundle, bundle) {
+			operations = append(operations, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})
+		}
+	}
+	if len(operations) == 1 {
+		return nil
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return err
+	}
+	if err := k.Client.Patch(ctx, configuration, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("cannot write caBundle of the ValidatingWebhookConfiguration %s: %w", k.Configuration, err)
+	}
+	return nil
+}

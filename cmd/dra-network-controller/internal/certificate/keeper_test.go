@@ -1,0 +1,356 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// cluster has the objects of deploy/webhook.yaml, and a keeper and a source, whose time is now.
+type cluster struct {
+	t      *testing.T
+	api    client.Client
+	keeper *Keeper
+	source *Source
+	now    time.Time
+	fail   string // the kind that can't be written
+	writes []string
+}
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, now: epoch}
+	wrote := func(kind string) error {
+		if c.fail == kind {
+			return errors.New("the disk is full")
+		}
+		c.writes = append(c.writes, kind)
+		return nil
+	}
+	c.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Update: func(ctx context.Context, w client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+			if err := wrote("Secret"); err != nil {
+				return err
+			}
+			return w.Update(ctx, object, options...)
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if err := wrote("Configuration"); err != nil {
+				return err
+			}
+			return w.Patch(ctx, object, patch, options...)
+		},
+	}).Build()
+	secret := types.NamespacedName{Namespace: "ns", Name: "webhook"}
+	c.keeper = &Keeper{Reader: c.api, Client: c.api, Secret: secret, Configuration: "ours", Rotation: rotation, Now: func() time.Time { return c.now }}
+	c.source = &Source{Reader: c.api, Secret: secret, Period: rotation.Period()}
+	return c
+}
+
+func secret() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "webhook"}}
+}
+
+func configuration() *admissionregistration.ValidatingWebhookConfiguration {
+	hook := func(name string) admissionregistration.ValidatingWebhook {
+		return admissionregistration.ValidatingWebhook{
+			Name: name, FailurePolicy: ptr.To(admissionregistration.Ignore), SideEffects: ptr.To(admissionregistration.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+			ClientConfig:            admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Namespace: "ns", Name: "controller"}},
+		}
+	}
+	return &admissionregistration.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "ours", Labels: map[string]string{"a": "b"}},
+		Webhooks:   []admissionregistration.ValidatingWebhook{hook("a.example"), hook("b.example")},
+	}
+}
+
+func (c *cluster) keep() {
+	c.t.Helper()
+	if err := c.keeper.keep(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.source.look(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) configuration() *admissionregistration.ValidatingWebhookConfiguration {
+	c.t.Helper()
+	var found admissionregistration.ValidatingWebhookConfiguration
+	if err := c.api.Get(c.t.Context(), types.NamespacedName{Name: "ours"}, &found); err != nil {
+		c.t.Fatal(err)
+	}
+	return &found
+}
+
+// served checks that what the source hands out is taken through each webhook, and returns it.
+func (c *cluster) served() *x509.Certificate {
+	c.t.Helper()
+	certificate, err := c.source.GetCertificate(nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, hook := range c.configuration().Webhooks {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(hook.ClientConfig.CABundle)
+		if _, err := certificate.Leaf.Verify(x509.VerifyOptions{DNSName: service[0], Roots: roots, CurrentTime: c.now}); err != nil {
+			c.t.Errorf("%s: %v", hook.Name, err)
+		}
+	}
+	return certificate.Leaf
+}
+
+// looks goes through some looks and returns what was written.
+func (c *cluster) looks(n int) []string {
+	c.t.Helper()
+	c.writes = nil
+	for range n {
+		c.keep()
+		c.served()
+		c.now = c.now.Add(rotation.Period())
+	}
+	return c.writes
+}
+
+func TestKeeper(t *testing.T) {
+	c := newCluster(t, secret(), configuration())
+	if diff := cmp.Diff([]string{"Secret", "Configuration"}, c.looks(3)); diff != "" {
+		t.Errorf("wrong writes at first (-want +got):\n%s", diff)
+	}
+	first := c.served()
+	c.now = epoch.Add(61 * 24 * time.Hour)
+	// The next one is made and trusted; two looks later it is current, and the bundle has it at another place.
+	if diff := cmp.Diff([]string{"Secret", "Configuration", "Secret", "Configuration"}, c.looks(5)); diff != "" {
+		t.Errorf("wrong writes when a certificate is replaced (-want +got):\n%s", diff)
+	}
+	if c.served().Equal(first) {
+		t.Error("the certificate was not replaced")
+	}
+	got, want := c.configuration(), configuration()
+	for i := range got.Webhooks {
+		got.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	got.ResourceVersion, got.ManagedFields, got.TypeMeta = "", nil, metav1.TypeMeta{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("more than trust was changed (-before +after):\n%s", diff)
+	}
+}
+
+// TestKeeperMends what people and other programs do to its objects.
+func TestKeeperMends(t *testing.T) {
+	for name, spoil := range map[string]func(*cluster) client.Object{
+		"trust is taken away": func(c *cluster) client.Object {
+			found := c.configuration()
+			found.Webhooks[1].ClientConfig.CABundle = nil
+			return found
+		},
+		"trust is another": func(c *cluster) client.Object {
+			found := c.configuration()
+			found.Webhooks[0].ClientConfig.CABundle = pairFor(c.t, service, epoch).CA
+			return found
+		},
+		"the Secret is emptied": func(c *cluster) client.Object {
+			var found corev1.Secret
+			if err := c.api.Get(c.t.Context(), c.keeper.Secret, &found); err != nil {
+				c.t.Fatal(err)
+			}
+			found.Data = nil
+			return &found
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, secret(), configuration())
+			c.keep()
+			if err := c.api.Update(t.Context(), spoil(c)); err != nil {
+				t.Fatal(err)
+			}
+			c.keep()
+			c.served()
+		})
+	}
+}
+
+// TestKeeperGoesOn where it has failed: after each of its writes may come the end.
+func TestKeeperGoesOn(t *testing.T) {
+	for _, kind := range []string{"Secret", "Configuration"} {
+		c := newCluster(t, secret(), configuration())
+		c.fail = kind
+		if err := c.keeper.keep(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+			t.Errorf("%s: %v", kind, err)
+		}
+		c.fail = ""
+		c.looks(1)
+		c.now = epoch.Add(61 * 24 * time.Hour)
+		c.fail = kind
+		for range 5 { // nothing is served before it is trusted
+			if err := c.keeper.keep(t.Context()); err == nil {
+				t.Errorf("%s: no error", kind)
+			}
+			if err := c.source.look(t.Context()); err != nil {
+				t.Error(err)
+			}
+			c.served()
+			c.now = c.now.Add(rotation.Period())
+		}
+		c.fail = ""
+		c.looks(5)
+		if got := read(c.secret().Data); len(got.Next.CA) > 0 || len(got.FormerCA) == 0 {
+			t.Errorf("%s: the certificate was not replaced", kind)
+		}
+	}
+}
+
+func (c *cluster) secret() *corev1.Secret {
+	c.t.Helper()
+	var found corev1.Secret
+	if err := c.api.Get(c.t.Context(), c.keeper.Secret, &found); err != nil {
+		c.t.Fatal(err)
+	}
+	return &found
+}
+
+// TestTwoKeepers may be at work while one loses its lease: the slower one is refused and harms nothing.
+func TestTwoKeepers(t *testing.T) {
+	c := newCluster(t, secret(), configuration())
+	slow := *c.keeper
+	slow.Reader = stale{c.api, secret(), configuration()}
+	c.keep()
+	before := c.secret()
+	if err := slow.keep(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("the slower keeper: %v", err)
+	}
+	if err := slow.trust(t.Context(), staleConfiguration(), []byte("?")); !apierrors.IsConflict(err) {
+		t.Errorf("the slower keeper's trust: %v", err)
+	}
+	if !bytes.Equal(before.Data[keyCertificate], c.secret().Data[keyCertificate]) {
+		t.Error("the slower keeper has replaced the certificate")
+	}
+	c.served()
+}
+
+func staleConfiguration() *admissionregistration.ValidatingWebhookConfiguration {
+	old := configuration()
+	old.ResourceVersion = "1"
+	return old
+}
+
+// stale reads objects as they were once.
+type stale struct {
+	client.Reader
+	secret        *corev1.Secret
+	configuration *admissionregistration.ValidatingWebhookConfiguration
+}
+
+func (s stale) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *corev1.Secret:
+		s.secret.DeepCopyInto(into)
+		into.ResourceVersion = "1"
+	case *admissionregistration.ValidatingWebhookConfiguration:
+		s.configuration.DeepCopyInto(into)
+		into.ResourceVersion = "1"
+	}
+	return nil
+}
+
+func TestKeeperSaysWhatIsMissing(t *testing.T) {
+	empty := configuration()
+	empty.Webhooks = nil
+	for want, objects := range map[string][]client.Object{
+		"cannot read the ValidatingWebhookConfiguration ours, which deploy/webhook.yaml makes": {secret()},
+		"cannot read the Secret ns/webhook, which deploy/webhook.yaml makes":                   {configuration()},
+		"ValidatingWebhookConfiguration ours: it has no webhooks":                              {secret(), empty},
+	} {
+		if err := newCluster(t, objects...).keeper.keep(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	c := configuration()
+	c.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9684/validate")}
+	got, err := names(c)
+	if diff := cmp.Diff([]string{"127.0.0.1", "controller.ns.svc"}, got); diff != "" || err != nil {
+		t.Errorf("%v, wrong names (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestSource(t *testing.T) {
+	c := newCluster(t)
+	if err := c.source.Ready(nil); err == nil {
+		t.Error("it is ready before it has looked")
+	}
+	if err := c.source.look(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
+		t.Errorf("without a Secret: %v", err)
+	}
+	if err := c.source.Ready(nil); err != nil {
+		t.Errorf("a Secret that is missing holds the controller up: %v", err)
+	}
+	if _, err := c.source.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "there is no certificate in the Secret ns/webhook yet") {
+		t.Errorf("without a certificate: %v", err)
+	}
+	c = newCluster(t, secret(), configuration())
+	c.keep()
+	before := c.served()
+	spoiled := c.secret()
+	spoiled.Data[keyKey] = []byte("?")
+	if err := c.api.Update(t.Context(), spoiled); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.source.look(t.Context()); err == nil || !strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
+		t.Errorf("with a damaged key: %v", err)
+	}
+	if !c.served().Equal(before) {
+		t.Error("what was there before is not served any more")
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	c := newCluster(t) // where everything fails
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- c.source.Start(ctx) }()
+	go func() { ended <- c.keeper.Start(ctx) }()
+	cancel()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestErrorsAreLoggedOnce(t *testing.T) {
+	var lines []string
+	log := newSparing(funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}), "cannot")
+	for _, err := range []error{nil, errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
+		log.tell(err)
+	}
+	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="over: cannot"`, `"msg"="cannot" "error"="b"`}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("wrong log (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,23 @@
+package certificate
+
+import "github.com/go-logr/logr"
+
+// sparing logs the errors of something that is tried again and again: each when it appears, and that it is over.
+type sparing struct {
+	log  logr.Logger
+	what string
+	last string
+}
+
+func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
+
+func (s *sparing) tell(err error) {
+	switch {
+	case err == nil && s.last != "":
+		s.log.Info("over: " + s.what)
+		s.last = ""
+	case err != nil && err.Error() != s.last:
+		s.log.Error(err, s.what)
+		s.last = err.Error()
+	}
+}

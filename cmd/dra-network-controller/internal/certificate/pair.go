@@ -1,0 +1,153 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+// backdate is how long before it is made a certificate begins to be valid, for API servers whose clock is behind.
+const backdate = time.Hour
+
+// serialBits is the length of serial numbers: RFC 5280 allows 20 octets.
+const serialBits = 128
+
+// Pair is a certificate of the server and the authority that signed it and nothing else: its key is not kept, so nobody can sign
+// a second one. All fields are PEM.
+type Pair struct {
+	// CA is the certificate of the authority.
+	CA []byte
+	// Certificate and Key are those of the server.
+	Certificate, Key []byte
+}
+
+// newPair makes a pair for names, which are DNS names and IP addresses.
+func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("cannot make a key: %w", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("cannot make a key: %w", err)
+	}
+	// The name is different for each authority, so that one is never taken for another.
+	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
+	if err != nil {
+		return Pair{}, err
+	}
+	ca.IsCA, ca.MaxPathLenZero, ca.KeyUsage = true, true, x509.KeyUsageCertSign
+	server, err := template("dra-network-controller webhook", now, validity)
+	if err != nil {
+		return Pair{}, err
+	}
+	server.KeyUsage, server.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			server.IPAddresses = append(server.IPAddresses, ip)
+		} else {
+			server.DNSNames = append(server.DNSNames, name)
+		}
+	}
+	caDER, caErr := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	serverDER, serverErr := x509.CreateCertificate(rand.Reader, server, ca, key.Public(), caKey)
+	keyDER, keyErr := x509.MarshalPKCS8PrivateKey(key)
+	if err := errors.Join(caErr, serverErr, keyErr); err != nil {
+		return Pair{}, fmt.Errorf("cannot make a certificate for %q: %w", names, err)
+	}
+	return Pair{
+		CA:          pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: serverDER}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	}, nil
+}
+
+func template(commonName string, now time.Time, validity time.Duration) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a serial number: %w", err)
+	}
+	return &x509.Certificate{
+		SerialNumber: serial.Add(serial, big.NewInt(1)), Subject: pkix.Name{CommonName: commonName},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(validity), BasicConstraintsValid: true,
+	}, nil
+}
+
+// check returns the server's certificate, or why a client that trusts the authority would not take it under each of the names.
+func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
+	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(p.CA) {
+		return nil, errors.New("there is no certificate of an authority")
+	}
+	// Names are part of what is verified, so at least one.
+	for _, name := range names {
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
+			return nil, err
+		}
+	}
+	return pair.Leaf, nil
+}
+
+// made is when newPair made a certificate.
+func made(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(backdate) }
+
+// Held is what the Secret holds.
+type Held struct {
+	// Current is what replicas serve.
+	Current Pair
+	// Next is what they will serve, once the API servers trust it; empty most of the time.
+	Next Pair
+	// FormerCA is the authority of what they served before; empty if there was nothing.
+	FormerCA []byte
+}
+
+// Bundle returns all that API servers should trust.
+func (h Held) Bundle() []byte {
+	return slices.Concat(h.Current.CA, h.Next.CA, h.FormerCA)
+}
+
+// Keys of the Secret. The first three are the usual ones.
+const (
+	keyCA, keyCertificate, keyKey             = "ca.crt", "tls.crt", "tls.key"
+	keyNextCA, keyNextCertificate, keyNextKey = "next-ca.crt", "next-tls.crt", "next-tls.key"
+	keyFormerCA                               = "former-ca.crt"
+)
+
+// read returns what the data of a Secret says. What is missing is empty.
+func read(data map[string][]byte) Held {
+	return Held{
+		Current:  Pair{CA: data[keyCA], Certificate: data[keyCertificate], Key: data[keyKey]},
+		Next:     Pair{CA: data[keyNextCA], Certificate: data[keyNextCertificate], Key: data[keyNextKey]},
+		FormerCA: data[keyFormerCA],
+	}
+}
+
+// data is the opposite of read.
+func (h Held) data() map[string][]byte {
+	data := map[string][]byte{
+		keyCA: h.Current.CA, keyCertificate: h.Current.Certificate, keyKey: h.Current.Key,
+		keyNextCA: h.Next.CA, keyNextCertificate: h.Next.Certificate, keyNextKey: h.Next.Key,
+		keyFormerCA: h.FormerCA,
+	}
+	for key, value := range data {
+		if len(bytes.TrimSpace(value)) == 0 {
+			delete(data, key)
+		}
+	}
+	return data
+}

@@ -1,0 +1,206 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	epoch    = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	service  = []string{"controller.ns.svc"}
+	rotation = Rotation{Validity: 90 * 24 * time.Hour}
+)
+
+// pairFor makes a pair that is valid as long as those of the rotation.
+func pairFor(t *testing.T, names []string, now time.Time) Pair {
+	t.Helper()
+	pair, err := newPair(names, now, rotation.Validity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func parse(t *testing.T, text []byte) *x509.Certificate {
+	t.Helper()
+	block, rest := pem.Decode(text)
+	if block == nil || len(rest) > 0 {
+		t.Fatalf("no certificate, or more than one: %s", text)
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// taken returns why a client that trusts a bundle does not take a certificate under a name.
+func taken(t *testing.T, bundle, certificate []byte, name string, now time.Time) error {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	_, err := parse(t, certificate).Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now})
+	return err
+}
+
+func TestPair(t *testing.T) {
+	names := []string{"10.1.2.3", "a.example", "b.example", "fd00::1"}
+	pair := pairFor(t, names, epoch)
+	for name, good := range map[string]bool{"10.1.2.3": true, "a.example": true, "b.example": true, "fd00::1": true, "c.example": false} {
+		if err := taken(t, pair.CA, pair.Certificate, name, epoch); (err == nil) != good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for at, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true, rotation.Validity + time.Second: false} {
+		if _, err := pair.check(names, epoch.Add(at)); (err == nil) != good {
+			t.Errorf("%s after it was made: %v", at, err)
+		}
+	}
+	ca, server := parse(t, pair.CA), parse(t, pair.Certificate)
+	if !ca.IsCA || server.IsCA || !ca.MaxPathLenZero || ca.KeyUsage != x509.KeyUsageCertSign {
+		t.Error("only the authority may sign, and only servers")
+	}
+	if other := parse(t, pairFor(t, names, epoch).CA); other.SerialNumber.Cmp(ca.SerialNumber) == 0 {
+		t.Error("two authorities have one serial number")
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	good, other := pairFor(t, service, epoch), pairFor(t, service, epoch)
+	for name, test := range map[string]struct {
+		pair Pair
+		want string
+	}{
+		"nothing":           {Pair{}, "failed to find any PEM data"},
+		"another key":       {Pair{good.CA, good.Certificate, other.Key}, "private key does not match"},
+		"another authority": {Pair{other.CA, good.Certificate, good.Key}, "unknown authority"},
+		"no authority":      {Pair{nil, good.Certificate, good.Key}, "there is no certificate of an authority"},
+		"garbage":           {Pair{good.CA, []byte("x"), good.Key}, "failed to find any PEM data"},
+		"other names":       {pairFor(t, []string{"x"}, epoch), "valid for x, not " + service[0]},
+	} {
+		if _, err := test.pair.check(service, epoch); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+func TestWanted(t *testing.T) {
+	const day = 24 * time.Hour
+	old, next := pairFor(t, service, epoch), pairFor(t, service, epoch.Add(60*day))
+	expired, renamed := epoch.Add(91*day), []string{"other.ns.svc"}
+	for name, test := range map[string]struct {
+		held    Held
+		names   []string
+		trusted bool
+		now     time.Time
+		why     string
+		want    string // current, next and former, as letters: o(ld), n(ext), f(resh), - for none
+	}{
+		"nothing yet":                   {Held{}, service, false, epoch, "a certificate is made", "f--"},
+		"young":                         {Held{Current: old}, service, false, epoch.Add(59 * day), "", "o--"},
+		"a third is left":               {Held{Current: old}, service, false, epoch.Add(60 * day), "the next certificate is made", "of-"},
+		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, false, epoch.Add(120 * day), "the next certificate is made", "nfo"},
+		"next is not trusted":           {Held{Current: old, Next: next}, service, false, epoch.Add(61 * day), "", "on-"},
+		"next is trusted, but new":      {Held{Current: old, Next: next}, service, true, epoch.Add(60*day + 19*time.Second), "", "on-"},
+		"next is trusted":               {Held{Current: old, Next: next}, service, true, epoch.Add(60*day + 20*time.Second), "takes the place", "n-o"},
+		"expired":                       {Held{Current: old}, service, false, expired, "a certificate is made", "f--"},
+		"expired, but there is a next":  {Held{Current: old, Next: next}, service, false, expired, "comes early", "n-o"},
+		"other names":                   {Held{Current: old, Next: next}, renamed, true, epoch.Add(61 * day), "a certificate is made", "f--"},
+		"damaged":                       {Held{Current: Pair{CA: old.CA, Certificate: []byte("?"), Key: old.Key}}, service, false, epoch, "a certificate is made", "f--"},
+		"next is damaged":               {Held{Current: old, Next: Pair{CA: next.CA}}, service, true, epoch.Add(61 * day), "the next certificate is made", "of-"},
+		"shorter validity from now on":  {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, false, epoch, "", "?--"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, why, err := rotation.Wanted(test.held, test.names, test.trusted, test.now)
+			if err != nil || !strings.Contains(why, test.why) || (why == "") != (test.why == "") {
+				t.Errorf("got %q, %v; want %q", why, err, test.why)
+			}
+			letter := func(ca []byte) string {
+				switch {
+				case len(ca) == 0:
+					return "-"
+				case bytes.Equal(ca, old.CA):
+					return "o"
+				case bytes.Equal(ca, next.CA):
+					return "n"
+				case test.want[0] == '?':
+					return "?"
+				}
+				return "f"
+			}
+			if letters := letter(got.Current.CA) + letter(got.Next.CA) + letter(got.FormerCA); letters != test.want {
+				t.Errorf("got %s, want %s", letters, test.want)
+			}
+			if _, err := got.Current.check(test.names, test.now); err != nil {
+				t.Errorf("what is served then: %v", err)
+			}
+		})
+	}
+}
+
+// TestEveryReplicaIsTrustedAtEveryMoment goes through a year by looks of the keeper, each at a time when something may happen.
+// API servers are behind by up to one look of the keeper, and so are replicas.
+func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
+	var held Held
+	var bundles, served [][]byte // as they were at each look, the newest last
+	last := func(all [][]byte) [][]byte { return all[max(0, len(all)-2):] }
+	changes := 0
+	for now := epoch; now.Before(epoch.Add(365 * 24 * time.Hour)); {
+		trusted := len(held.Next.CA) > 0 && len(bundles) > 0 && bytes.Contains(bundles[len(bundles)-1], held.Next.CA)
+		wanted, why, err := rotation.Wanted(held, service, trusted, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = wanted
+		served = append(served, held.Current.Certificate)
+		if len(bundles) > 0 { // the first certificate is served before it is trusted: there is none before it
+			for _, certificate := range last(served) {
+				for _, bundle := range last(bundles) {
+					if err := taken(t, bundle, certificate, service[0], now); err != nil {
+						t.Fatalf("at %s: %v", now, err)
+					}
+				}
+			}
+		}
+		bundles = append(bundles, held.Bundle())
+		if why != "" {
+			changes++
+			now = now.Add(rotation.Period())
+			continue
+		}
+		if len(held.Next.CA) > 0 {
+			now = now.Add(rotation.Period())
+		} else {
+			now = now.Add(24 * time.Hour)
+		}
+	}
+	if want := 365/60*2 + 1; changes < want-2 || changes > want+1 {
+		t.Errorf("there were %d changes, want about %d", changes, want)
+	}
+}
+
+func TestSecretHoldsEverything(t *testing.T) {
+	held := Held{Current: pairFor(t, service, epoch), Next: pairFor(t, service, epoch), FormerCA: pairFor(t, service, epoch).CA}
+	if diff := cmp.Diff(held, read(held.data())); diff != "" {
+		t.Errorf("wrong (-held +read):\n%s", diff)
+	}
+	held.Next, held.FormerCA = Pair{}, nil
+	if got := held.data(); len(got) != 3 {
+		t.Errorf("what is empty is written: %v", got)
+	}
+}
+
+func TestPeriodLeavesLooks(t *testing.T) {
+	for validity, want := range map[time.Duration]time.Duration{MinValidity: time.Second, time.Minute: 2 * time.Second, DefaultValidity: 10 * time.Second} {
+		r := Rotation{Validity: validity}
+		if r.Period() != want || r.settled()+2*r.Period() > validity/6 {
+			t.Errorf("%s: looks every %s, waits %s", validity, r.Period(), r.settled())
+		}
+	}
+}

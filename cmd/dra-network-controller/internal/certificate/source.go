@@ -1,0 +1,88 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// impatience is the time between two looks while there is nothing to serve.
+const impatience = time.Second
+
+// Source hands out the current certificate of the Secret. It is a manager's runnable, at work in all replicas.
+type Source struct {
+	// Reader reads from the API server.
+	Reader client.Reader
+	// Secret is where the certificate is.
+	Secret types.NamespacedName
+	// Period is the time between two looks.
+	Period time.Duration
+
+	current atomic.Pointer[tls.Certificate]
+	looked  atomic.Bool
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: questions go to any replica.
+func (*Source) NeedLeaderElection() bool { return false }
+
+// Start looks until the context ends. It never fails.
+func (s *Source) Start(ctx context.Context) error {
+	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot read the webhook's certificate, the one before is served while there is one")
+	for {
+		log.tell(s.look(ctx))
+		pause := s.Period
+		if s.current.Load() == nil {
+			pause = min(pause, impatience)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// look reads the Secret once. What was read before stays when that fails.
+func (s *Source) look(ctx context.Context) error {
+	defer s.looked.Store(true)
+	var secret corev1.Secret
+	if err := s.Reader.Get(ctx, s.Secret, &secret); err != nil {
+		return fmt.Errorf("cannot read the Secret %s: %w", s.Secret, err)
+	}
+	held := read(secret.Data)
+	if len(held.Current.Certificate) == 0 {
+		return nil // the keeper has not been there yet
+	}
+	pair, err := tls.X509KeyPair(held.Current.Certificate, held.Current.Key)
+	if err != nil {
+		return fmt.Errorf("the certificate in the Secret %s is of no use: %w", s.Secret, err)
+	}
+	s.current.Store(&pair)
+	return nil
+}
+
+// GetCertificate is that of tls.Config.
+func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := s.current.Load(); certificate != nil {
+		return certificate, nil
+	}
+	return nil, fmt.Errorf("there is no certificate in the Secret %s yet", s.Secret)
+}
+
+// Ready is a check of readiness: it waits for the first look, not for a certificate. A replica that is ready so serves what there
+// is, and one without any holds nothing up.
+func (s *Source) Ready(*http.Request) error {
+	if !s.looked.Load() {
+		return errors.New("the webhook's certificate was not looked for yet")
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/certificate"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/webhook"
+)
+
+// webhookOptions say whether the webhook is served, and whose certificate it has: somebody else's in a folder, or the
+// controller's own in a Secret.
+type webhookOptions struct {
+	address       string
+	certDir       string
+	secret        string
+	configuration string
+	validity      time.Duration
+}
+
+func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
+		"address of the webhook; a pod with a network of its own needs :9684 for the API server to reach it")
+	flags.StringVar(&o.certDir, "webhook-cert-dir", "",
+		"folder with tls.crt and tls.key, with which to serve "+webhook.Path+" for a ValidatingWebhookConfiguration that somebody else keeps; empty is off")
+	flags.StringVar(&o.secret, "webhook-certificate-secret", "",
+		"namespace/name of the Secret for the certificate with which to serve "+webhook.Path+", which the controller makes and replaces in time; empty is off")
+	flags.StringVar(&o.configuration, "webhook-configuration", "dra-network-controller",
+		"ValidatingWebhookConfiguration that is told to trust the certificate of --webhook-certificate-secret")
+	flags.DurationVar(&o.validity, "webhook-certificate-validity", certificate.DefaultValidity,
+		"how long a certificate of --webhook-certificate-secret is valid; the next one is made when a third of it is left")
+}
+
+func (o *webhookOptions) validate() error {
+	namespace, name, _ := strings.Cut(o.secret, "/")
+	switch {
+	case o.secret == "":
+		return nil
+	case o.certDir != "":
+		return errors.New("there is one certificate: give --webhook-cert-dir or --webhook-certificate-secret")
+	case namespace == "" || name == "" || strings.Contains(name, "/"):
+		return fmt.Errorf("--webhook-certificate-secret must be namespace/name, not %q", o.secret)
+	case o.configuration == "":
+		return errors.New("--webhook-configuration must name the ValidatingWebhookConfiguration that is to trust the certificate")
+	case o.validity < certificate.MinValidity:
+		return fmt.Errorf("--webhook-certificate-validity must be at least %s, not %s", certificate.MinValidity, o.validity)
+	}
+	return nil
+}
+
+// serve has the manager serve the webhook, in all replicas: questions go to any of them.
+func (o *webhookOptions) serve(m ctrl.Manager) error {
+	server := webhook.Options{Address: o.address, CertDir: o.certDir}
+	var runnables []manager.Runnable
+	var ready healthz.Checker
+	switch {
+	case o.certDir == "" && o.secret == "":
+		return nil
+	case o.secret != "":
+		source, keeper := o.ownCertificate(m)
+		server.GetCertificate, ready = source.GetCertificate, source.Ready
+		runnables = append(runnables, source, keeper)
+	}
+	serving, err := webhook.NewServer(server, m.GetClient())
+	if err != nil {
+		return err
+	}
+	if ready == nil {
+		ready = serving.StartedChecker()
+	}
+	for _, runnable := range append(runnables, serving) {
+		err = errors.Join(err, m.Add(runnable))
+	}
+	if err := errors.Join(err, m.AddReadyzCheck("webhook", ready)); err != nil {
+		return fmt.Errorf("cannot set up the webhook: %w", err)
+	}
+	return nil
+}
+
+func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *certificate.Keeper) {
+	namespace, name, _ := strings.Cut(o.secret, "/")
+	secret := types.NamespacedName{Namespace: namespace, Name: name}
+	rotation := certificate.Rotation{Validity: o.validity}
+	return &certificate.Source{Reader: m.GetAPIReader(), Secret: secret, Period: rotation.Period()},
+		&certificate.Keeper{
+			Reader: m.GetAPIReader(), Client: m.GetClient(), Secret: secret, Configuration: o.configuration, Rotation: rotation, Now: time.Now,
+		}
+}

@@ -1,0 +1,77 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
+
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const webhookFile = "webhook.yaml"
+
+// TestWebhookHoldsNothingUp: it is asked about our kinds only, and whoever asks doesn't depend on the answer.
+func TestWebhookHoldsNothingUp(t *testing.T) {
+	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
+	if len(configuration.Webhooks) != 1 {
+		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
+	}
+	var resources []string
+	for _, file := range files(t, "crds/*.yaml") {
+		resources = append(resources, find[*apiextensions.CustomResourceDefinition](t, file).Spec.Names.Plural)
+	}
+	got := configuration.Webhooks[0]
+	slices.Sort(got.Rules[0].Resources)
+	want := admissionregistration.ValidatingWebhook{
+		Name: got.Name, ClientConfig: got.ClientConfig,
+		FailurePolicy: ptr.To(admissionregistration.Ignore), TimeoutSeconds: ptr.To[int32](2),
+		SideEffects: ptr.To(admissionregistration.SideEffectClassNone), MatchPolicy: ptr.To(admissionregistration.Equivalent),
+		AdmissionReviewVersions: []string{"v1"},
+		Rules: []admissionregistration.RuleWithOperations{{
+			Operations: []admissionregistration.OperationType{admissionregistration.Create, admissionregistration.Update},
+			Rule: admissionregistration.Rule{
+				APIGroups: []string{topologyapi.GroupVersion().Group}, APIVersions: []string{topologyapi.GroupVersion().Version},
+				Resources: resources, Scope: ptr.To(admissionregistration.ClusterScope), // no status: "kind" is not "kind/status"
+			},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong webhook (-want +got):\n%s", diff)
+	}
+}
+
+// TestWebhookIsReached: from the configuration through the Service to the port of the container.
+func TestWebhookIsReached(t *testing.T) {
+	asked := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile).Webhooks[0].ClientConfig
+	service := find[*corev1.Service](t, webhookFile)
+	pod := find[*appsv1.Deployment](t, "controller.yaml").Spec.Template
+	if asked.CABundle != nil || asked.Service.Name != service.Name || asked.Service.Namespace != service.Namespace ||
+		*asked.Service.Port != service.Spec.Ports[0].Port || *asked.Service.Path != "/validate" {
+		t.Errorf("the API server asks at %+v", asked.Service)
+	}
+	for key, value := range service.Spec.Selector {
+		if pod.Labels[key] != value {
+			t.Errorf("the Service selects pods with %s=%s", key, value)
+		}
+	}
+	if !slices.Contains(pod.Spec.Containers[0].Ports, corev1.ContainerPort{Name: service.Spec.Ports[0].TargetPort.StrVal, ContainerPort: 9684}) {
+		t.Errorf("the container has no port %v", service.Spec.Ports[0].TargetPort)
+	}
+	secret := find[*corev1.Secret](t, webhookFile)
+	args := strings.Join(pod.Spec.Containers[0].Args, " ")
+	for _, want := range []string{"--webhook-bind-address=:9684", "--webhook-certificate-secret=" + secret.Namespace + "/" + secret.Name} {
+		if !strings.Contains(args, want) {
+			t.Errorf("the controller is not told %s: %s", want, args)
+		}
+	}
+	if len(secret.Data)+len(secret.StringData) > 0 {
+		t.Error("applying the manifest again would take away what the controller has put into the Secret")
+	}
+}
