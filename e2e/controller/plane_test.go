@@ -33,9 +33,9 @@ const metricsAddress = "127.0.0.1:9683"
 // plane is a control plane with our definitions and admission policies.
 type plane struct {
 	*lab.Cluster
-	t   *testing.T
-	api client.Client
-	bin string
+	t     *testing.T
+	api   client.Client
+	clone string
 }
 
 func newPlane(t *testing.T) *plane {
@@ -60,7 +60,7 @@ func newPlane(t *testing.T) *plane {
 			t.Error(err)
 		}
 	})
-	p := &plane{Cluster: cluster, t: t, bin: filepath.Join(clone, "bin", "dra-network-controller")}
+	p := &plane{Cluster: cluster, t: t, clone: clone}
 	deploy := filepath.Join(clone, "deploy")
 	p.kubectl("", "apply", "-f", filepath.Join(deploy, "crds"))
 	p.kubectl("", "wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds"))
@@ -132,14 +132,15 @@ func (p *plane) until(what string, try func() error) {
 	}
 }
 
-// startController starts a controller and returns how to end it.
-func (p *plane) startController() (stop func()) {
+// startController starts a controller, with further arguments, and returns how to end it.
+func (p *plane) startController(args ...string) (stop func()) {
 	p.t.Helper()
 	log, err := os.CreateTemp(p.t.TempDir(), "controller-*.log")
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	cmd := p.Command(context.Background(), p.bin, "--kubeconfig="+p.Kubeconfig(), "--metrics-bind-address="+metricsAddress)
+	args = append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"), "--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)
+	cmd := p.Command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := p.StartCommand(cmd); err != nil {
 		p.t.Fatalf("cannot run the controller, which `make build` makes: %v", err)

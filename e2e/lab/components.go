@@ -91,6 +91,7 @@ func apiServerArgs(o Options) []string {
 		// A Service's endpoint must not be a loopback address: advertise the node's and keep the endpoint out of the way.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
+		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of their pods
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),

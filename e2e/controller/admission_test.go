@@ -1,0 +1,392 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
+	policycorpus "github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
+)
+
+const (
+	webhookAddress       = "127.0.0.1:9684"
+	standbyAddress       = "127.0.0.1:9685"
+	webhookSecret        = "dra-network-controller-webhook"
+	webhookConfiguration = "dra-network-controller"
+	systemNamespace      = "dra-network"
+)
+
+// withWebhook are arguments of one of several controllers, with certificates that last for half a minute.
+func withWebhook(address string) []string {
+	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
+		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
+		"--webhook-certificate-secret=" + systemNamespace + "/" + webhookSecret}
+}
+
+// TestAdmission is one story, since each state is the work of the one before.
+func TestAdmission(t *testing.T) {
+	p := newPlane(t)
+	p.installWebhook()
+	stop := p.startController(withWebhook(webhookAddress)...)
+	bad := invalid(t)
+	p.until("a topology that the definition takes is refused", func() error { return p.refused(bad[len(bad)-1]) })
+	first := p.servedNow()
+	stopStandby := p.startController(append(withWebhook(standbyAddress), "--metrics-bind-address=0")...)
+	p.until("the second replica serves too", func() error { return p.answers(standbyAddress) })
+
+	t.Run("everything invalid is refused with field and reason", func(t *testing.T) {
+		p := p.in(t)
+		for _, c := range bad {
+			if err := p.refused(c); err != nil {
+				t.Error(err)
+			}
+		}
+		t.Logf("%d objects", len(bad))
+	})
+	t.Run("everything valid is taken", func(t *testing.T) { p.in(t).testValid() })
+	t.Run("questions are answered while the certificate is replaced", func(t *testing.T) { p.in(t).testRotation(first, bad[len(bad)-1]) })
+	t.Run("trust that is taken away comes back", func(t *testing.T) { p.in(t).testTrust(bad[len(bad)-1]) })
+	stop()
+	t.Run("the second replica goes on", func(t *testing.T) { p.in(t).testStandby() })
+	stopStandby()
+	stop = p.startController()
+	t.Run("classes come and go with their topology", func(t *testing.T) { p.in(t).testTimes() })
+	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.in(t).testConditions(bad) })
+	stop()
+	t.Run("without the controller everything is written", func(t *testing.T) { p.in(t).testWithoutController(bad[len(bad)-1]) })
+	t.Run("without the definitions claims are written", func(t *testing.T) { p.in(t).testWithoutDefinitions() })
+}
+
+// installWebhook makes the objects of deploy/webhook.yaml, but for one thing: the controller runs beside the API server here.
+func (p *plane) installWebhook() {
+	p.t.Helper()
+	deploy := filepath.Join(p.clone, "deploy")
+	p.kubectl("", "apply", "-f", filepath.Join(deploy, "namespace.yaml"), "-f", filepath.Join(deploy, "webhook.yaml"))
+	configuration := p.configuration()
+	configuration.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" + webhookAddress + "/validate")}
+	configuration.Webhooks[0].TimeoutSeconds = ptr.To[int32](30) // a slow machine is not what is tested
+	if err := p.api.Update(p.t.Context(), configuration); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *plane) configuration() *admissionregistration.ValidatingWebhookConfiguration {
+	p.t.Helper()
+	var configuration admissionregistration.ValidatingWebhookConfiguration
+	if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: webhookConfiguration}, &configuration); err != nil {
+		p.t.Fatal(err)
+	}
+	return &configuration
+}
+
+// servedNow is the certificate in the Secret.
+func (p *plane) servedNow() []byte {
+	p.t.Helper()
+	var secret corev1.Secret
+	if err := p.api.Get(p.t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: webhookSecret}, &secret); err != nil {
+		p.t.Fatal(err)
+	}
+	return secret.Data["tls.crt"]
+}
+
+// invalidCase is an object that nobody should be able to write.
+type invalidCase struct {
+	name   string
+	object map[string]any
+	// says are parts of what its author is told.
+	says []string
+	// definition says that the definition of the resource refuses it, so that it needs no webhook.
+	definition bool
+}
+
+// dropped is the case that no API server sees as it is written: it drops what is null.
+const dropped = "an attribute without a value"
+
+// invalid returns everything invalid of the corpora. The last one is a topology that the definition takes.
+func invalid(t *testing.T) []invalidCase {
+	t.Helper()
+	var cases []invalidCase
+	for _, c := range policycorpus.Invalid(t) {
+		if c.Name != dropped {
+			cases = append(cases, newInvalidCase("policy: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason, c.Fix))
+		}
+	}
+	for _, c := range topologycorpus.InvalidSchemas(t) {
+		cases = append(cases, newInvalidCase("schema: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason))
+	}
+	var last invalidCase
+	for _, c := range topologycorpus.Invalid(t) {
+		one := newInvalidCase("topology: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason)
+		cases = append(cases, one)
+		if !one.definition {
+			last = one
+		}
+	}
+	return append(cases, last)
+}
+
+// newInvalidCase takes what the definition says of an object, and else what Go says, beginning with the field.
+func newInvalidCase(name string, object map[string]any, undecodable bool, definition string, says ...string) invalidCase {
+	switch {
+	case definition != "":
+		says = []string{definition}
+	case undecodable: // what has another type than Go reads is refused by the types of the definition, in their own words
+		says = says[:1]
+	}
+	return invalidCase{name: name, object: object, says: says, definition: definition != "" || undecodable}
+}
+
+// refused returns what is wrong with the refusal of an object; nil if nothing is.
+func (p *plane) refused(c invalidCase) error {
+	err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll)
+	if err == nil {
+		return fmt.Errorf("%s: it is taken", c.name)
+	}
+	said := dotted(err.Error())
+	for _, want := range c.says {
+		if !strings.Contains(said, dotted(want)) {
+			return fmt.Errorf("%s: it is refused with %w in place of %q", c.name, err, want)
+		}
+	}
+	return nil
+}
+
+// dotted writes keys of maps as the types of definitions do: Go's a[b] is their a.b.
+func dotted(text string) string { return strings.NewReplacer("[", ".", "]", "").Replace(text) }
+
+// testValid has everything valid taken, also the samples of older versions.
+func (p *plane) testValid() {
+	p.t.Helper()
+	var objects []map[string]any
+	for _, c := range policycorpus.Valid(p.t) {
+		objects = append(objects, c.Object(p.t))
+	}
+	for _, c := range topologycorpus.Valid(p.t) {
+		objects = append(objects, c.Object(p.t))
+	}
+	for _, object := range objects {
+		if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: object}, client.DryRunAll); err != nil {
+			p.t.Errorf("%v: %v", object["spec"], err)
+		}
+	}
+	for _, samples := range []string{filepath.Join(p.clone, "deploy", "samples"), filepath.Join(p.clone, "e2e", "controller", "testdata", "samples")} {
+		p.kubectl("", "create", "--dry-run=server", "-f", samples)
+	}
+}
+
+// testRotation asks without pause until another certificate is served and the one before has expired.
+func (p *plane) testRotation(first []byte, c invalidCase) {
+	p.t.Helper()
+	begin := time.Now()
+	asked := 0
+	var replaced time.Time
+	p.until("the certificate is replaced", func() error {
+		asked++
+		if err := p.refused(c); err != nil {
+			p.t.Errorf("question %d, %s after the first: %v", asked, time.Since(begin), err)
+		}
+		if err := p.answers(standbyAddress); err != nil {
+			p.t.Errorf("the second replica, %s after the first question: %v", time.Since(begin), err)
+		}
+		switch {
+		case bytes.Equal(first, p.servedNow()):
+			return errors.New("the certificate is the same")
+		case replaced.IsZero():
+			replaced = time.Now()
+		}
+		if time.Since(replaced) < 6*time.Second { // a fifth of the validity: what it was is of no use any more
+			return errors.New("it was replaced a moment ago")
+		}
+		return nil
+	})
+	p.t.Logf("%d questions in %s", asked, time.Since(begin).Round(time.Second))
+	got := p.configuration().Webhooks[0]
+	if *got.FailurePolicy != admissionregistration.Ignore || *got.SideEffects != admissionregistration.SideEffectClassNone ||
+		len(got.AdmissionReviewVersions) != 1 || len(got.Rules) != 1 {
+		p.t.Errorf("the controller has changed more than the trust: %+v", got)
+	}
+}
+
+// answers returns why somebody who trusts what the API server trusts can't ask a replica.
+func (p *plane) answers(address string) error {
+	bundle := p.configuration().Webhooks[0].ClientConfig.CABundle
+	connection, err := p.DialContext(p.t.Context(), "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	return tls.Client(connection, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}).HandshakeContext(p.t.Context())
+}
+
+// testStandby looks that the replica that is left keeps the certificate.
+func (p *plane) testStandby() {
+	p.t.Helper()
+	configuration := p.configuration()
+	configuration.Webhooks[0].ClientConfig.CABundle = nil
+	if err := p.api.Update(p.t.Context(), configuration); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until("the second replica has its certificate trusted", func() error { return p.answers(standbyAddress) })
+}
+
+// testTrust does what a tool does that puts back its own version of the configuration.
+func (p *plane) testTrust(c invalidCase) {
+	p.t.Helper()
+	configuration := p.configuration()
+	configuration.Webhooks[0].ClientConfig.CABundle = nil
+	if err := p.api.Update(p.t.Context(), configuration); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until("the API server trusts the webhook again", func() error {
+		if len(p.configuration().Webhooks[0].ClientConfig.CABundle) == 0 {
+			return errors.New("there is no trust")
+		}
+		return p.refused(c)
+	})
+}
+
+// testConditions stores what only the webhook refuses, and looks what the controller says of it.
+func (p *plane) testConditions(bad []invalidCase) {
+	p.t.Helper()
+	stored, said := map[string]time.Time{}, map[string][]string{}
+	for i, c := range bad {
+		object := &unstructured.Unstructured{Object: c.object}
+		if c.definition || object.GetKind() == "CNIPluginSchema" { // which has no conditions: topologies have remarks on it
+			continue
+		}
+		object = object.DeepCopy()
+		object.SetName(fmt.Sprintf("bad%d", i))
+		if err := p.api.Create(p.t.Context(), object); err != nil {
+			p.t.Fatalf("%s: %v", c.name, err)
+		}
+		stored[object.GetKind()+"/"+object.GetName()], said[object.GetKind()+"/"+object.GetName()] = time.Now(), c.says
+	}
+	var slowest time.Duration
+	for name, created := range stored {
+		p.until(name+" has a condition that tells", func() error {
+			kind, name, _ := strings.Cut(name, "/")
+			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": kind}}
+			if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: name}, object); err != nil {
+				return err
+			}
+			return refusedIn(object, said[kind+"/"+name])
+		})
+		slowest = max(slowest, time.Since(created))
+	}
+	p.t.Logf("%d objects, each had its condition at most %s after it was written", len(stored), slowest.Round(time.Millisecond))
+	if classes := p.classes(); len(classes) > 0 {
+		p.t.Errorf("there are %d classes of topologies that aren't accepted: %s ...", len(classes), classes[0].Name)
+	}
+}
+
+// refusedIn returns why the condition Accepted of an object is not False or does not say something.
+func refusedIn(object *unstructured.Unstructured, says []string) error {
+	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	for _, condition := range conditions {
+		condition, _ := condition.(map[string]any)
+		if condition["type"] != "Accepted" || condition["status"] != "False" {
+			continue
+		}
+		for _, want := range says {
+			if message, _ := condition["message"].(string); !strings.Contains(message, want) {
+				return fmt.Errorf("it says %s in place of %q", message, want)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("conditions: %v", conditions)
+}
+
+// testTimes logs how long classes take to come, to be repaired and to go.
+func (p *plane) testTimes() {
+	p.t.Helper()
+	p.kubectl(`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: timed}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-")
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "timed-a"}}
+	get := func() error { return p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class) }
+	timed := func(what string, try func() error) {
+		begin := time.Now()
+		p.until(what, try)
+		p.t.Logf("%s %s later", what, time.Since(begin).Round(time.Millisecond))
+	}
+	timed("the class is there", get)
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/selectors", "value": []}]`))
+	if err := p.api.Patch(p.t.Context(), class, patch); err != nil {
+		p.t.Fatal(err)
+	}
+	timed("the class is repaired", func() error {
+		if err := get(); err != nil || len(class.Spec.Selectors) == 0 {
+			return fmt.Errorf("it has %d selectors (%w)", len(class.Spec.Selectors), err)
+		}
+		return nil
+	})
+	p.kubectl("", "delete", "networktopology", "timed")
+	timed("the class is gone", func() error {
+		err := get()
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there (%w)", err)
+	})
+}
+
+// testWithoutController writes our kinds and claims while nobody answers the webhook.
+func (p *plane) testWithoutController(c invalidCase) {
+	p.t.Helper()
+	if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll); err != nil {
+		p.t.Errorf("an object of ours is not written: %v", err)
+	}
+	p.writeClaims()
+}
+
+// testWithoutDefinitions writes claims while the API server knows nothing of our kinds, but has the policy that reads them.
+func (p *plane) testWithoutDefinitions() {
+	p.t.Helper()
+	p.kubectl("", "delete", "-f", filepath.Join(p.clone, "deploy", "crds"))
+	p.writeClaims()
+}
+
+// writeClaims writes claims and templates of another driver and of ours, in the versions that there are, as a dry run.
+func (p *plane) writeClaims() {
+	p.t.Helper()
+	begin := time.Now()
+	for _, class := range []string{"gpu", "timed-a"} {
+		spec := resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}}}}
+		meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "any"}
+		for _, object := range []client.Object{
+			&resourceapi.ResourceClaim{ObjectMeta: meta, Spec: spec},
+			&resourceapi.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}},
+		} {
+			ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+			if err := p.api.Create(ctx, object, client.DryRunAll); err != nil {
+				p.t.Errorf("%T for %s: %v", object, class, err)
+			}
+			cancel()
+		}
+	}
+	p.t.Logf("four writes took %s", time.Since(begin).Round(time.Millisecond))
+}
