@@ -30,12 +30,13 @@ import (
 const (
 	samplePolicies   = "samples/policies.yaml"
 	sampleTopologies = "samples/topologies.yaml"
+	sampleOVN        = "samples/ovn-kubernetes.yaml"
 	samplePods       = "samples/pods.yaml"
 	sampleSchemas    = "samples/schemas.yaml"
 )
 
 func TestPoliciesAreAccepted(t *testing.T) {
-	for _, file := range []string{"policies.yaml", samplePolicies} {
+	for _, file := range []string{"policies.yaml", samplePolicies, sampleOVN} {
 		for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, file)) {
 			problems, remarks := policy.Check(p)
 			for _, problem := range problems {
@@ -60,7 +61,7 @@ func TestShippedPoliciesOnlyExclude(t *testing.T) {
 }
 
 func TestTopologiesAreAccepted(t *testing.T) {
-	for _, topology := range all[*topologyapi.NetworkTopology](load(t, sampleTopologies)) {
+	for _, topology := range all[*topologyapi.NetworkTopology](append(load(t, sampleTopologies), load(t, sampleOVN)...)) {
 		for _, problem := range cnichain.Validate(topology, cnichain.DefaultSchemas()) {
 			t.Errorf("%s: %v", topology.Name, problem)
 		}

@@ -49,10 +49,10 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 		return nil, nil, err
 	}
 	extra := filepath.Join(cache, "suite-cni") // one place, so that a run that is killed leaves no more than this
-	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs inside the driver's image, which has no libraries
+	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan", "../cmd/ovn-k8s-cni-overlay")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("cannot build the slow plugin: %w\n%s", err, output)
+		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
 	cluster, err := lab.Up(ctx, lab.Options{Name: "suite", Clone: clone, ExtraCNIDir: extra, Progress: os.Stderr})
 	if err != nil {
