@@ -15,7 +15,7 @@ SRIOV_FLAGS ?=
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
 
-.PHONY: help build image demo test test-unit test-kernel e2e soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e e2e-node e2e-planes soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,9 +46,15 @@ test-kernel: build ## Run chains of real CNI plugins on machines of their own: f
 e2e: build ## Run the tests on a real local Kubernetes (root)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build && $(LAB) build --kubernetes 1.36; fi
 	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
-	$(GO) test -count=1 -timeout 25m -v $(E2E_FLAGS) ./e2e/suite/...
+	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
+
+# A node's tests wait most of the time, so those that need a control plane only run beside them.
+e2e-node:
+	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/suite/...
+
+e2e-planes:
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
-	$(GO) test -count=1 -timeout 10m -v $(E2E_FLAGS) ./e2e/controller/...
+	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
 
 sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
 	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
