@@ -28,8 +28,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/deviceclasses"
 )
 
 // FieldOwner is the name under which the controller applies DeviceClasses.
