@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -46,14 +45,30 @@ func (*Keeper) NeedLeaderElection() bool { return true }
 // Start keeps the certificate until the context ends. It never fails.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	for failures := 0; ; {
 		err := k.keep(ctx)
-		if apierrors.IsConflict(err) {
-			err = nil // somebody else was faster; the next look sees what he did
+		failures++
+		if err == nil {
+			failures = 0
 		}
-		log.tell(err)
-	}, k.Rotation.Period())
-	return nil
+		if !apierrors.IsConflict(err) { // else somebody was faster, and the next look sees what he did
+			log.tell(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(k.pause(failures)):
+		}
+	}
+}
+
+// pause is the time until the next look after so many failures. Few are over soon: an installation may start the controller before
+// it makes the objects of the webhook.
+func (k *Keeper) pause(failures int) time.Duration {
+	if failures == 0 {
+		return k.Rotation.Period()
+	}
+	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
 // keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could lose.

@@ -290,6 +290,14 @@ func TestKeeperSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestPause(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: 10 * time.Second, 1: time.Second, 3: 3 * time.Second, 100: 10 * time.Second} {
+		if got := (&Keeper{Rotation: rotation}).pause(failures); got != want {
+			t.Errorf("after %d failures: %s, want %s", failures, got, want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	c := configuration()
 	c.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9684/validate")}
