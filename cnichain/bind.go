@@ -93,7 +93,7 @@ func (LinuxHost) Bind(device Device) ([]string, error) {
 	}
 	group, err := readGroup(device.PCIAddress)
 	if err == nil {
-		err = group.viable(device.PCIAddress, device.BindTo)
+		err = group.viable(device.PCIAddress)
 	} else if unprotected() {
 		err = nil // it gets a group of its own when it is bound
 	}
@@ -105,7 +105,10 @@ func (LinuxHost) Bind(device Device) ([]string, error) {
 			return nil, err
 		}
 	}
-	if group, err = readGroup(device.PCIAddress); err != nil {
+	if group, err = readGroup(device.PCIAddress); err == nil {
+		err = group.viable(device.PCIAddress) // another step may have bound another of its functions meanwhile
+	}
+	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
 	return group.nodes(), nil
@@ -117,9 +120,20 @@ func unprotected() bool {
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
 }
 
-// unbindAsBefore takes the device back from the driver that its step wanted.
+// unbindAsBefore takes the device back from the driver that its step wanted, unless an application still has it open: the kernel would
+// wait until it is closed, and nothing could end the one who asks meanwhile, who keeps the journal (vfio_unregister_group_dev).
 func unbindAsBefore(device *Device) error {
+	if is := driverOf(device); is == device.BindTo && is != device.Driver && isOpen(readFunction(device.PCIAddress, "enable")) {
+		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be taken back when that has ended", device.Name, device.PCIAddress)
+	}
 	return moveTo(device, binding{driver: device.Driver, override: device.DriverOverride})
+}
+
+// isOpen says whether anybody uses a function that is bound to a driver for applications: those enable it when it is opened, and disable
+// it when it is closed. The file counts who has enabled it.
+func isOpen(enable string) bool {
+	enable = strings.TrimSpace(enable)
+	return enable != "" && enable != "0"
 }
 
 func readFunction(address, file string) string {
@@ -166,11 +180,10 @@ func readGroup(address string) (iommuGroup, error) {
 	return group, nil
 }
 
-// viable refuses groups that the kernel would not give to an application: with another device that the host works with.
-func (g iommuGroup) viable(address, driver string) error {
-	at := slices.IndexFunc(g.members, func(m groupMember) bool {
-		return m.address != address && !m.bridge && m.driver != "" && m.driver != driver
-	})
+// viable refuses groups with another device that has a driver. The host works with it, or it is another application's, and whoever has
+// the group's device node has all of it.
+func (g iommuGroup) viable(address string) error {
+	at := slices.IndexFunc(g.members, func(m groupMember) bool { return m.address != address && !m.bridge && m.driver != "" })
 	if at < 0 {
 		return nil
 	}

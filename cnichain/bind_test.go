@@ -96,16 +96,25 @@ func TestViableGroups(t *testing.T) {
 	}{
 		"alone":                {},
 		"behind a bridge":      {others: []groupMember{{address: "0000:40:01.0", driver: "pcieport", bridge: true}}},
-		"others that are free": {others: []groupMember{{address: "0000:41:10.2"}, {address: "0000:41:10.4", driver: "vfio-pci"}}},
+		"others that are free": {others: []groupMember{{address: "0000:41:10.2"}}},
+		"another pod's":        {others: []groupMember{{address: "0000:41:10.4", driver: "vfio-pci"}}, wrong: "with 0000:41:10.4, which has the driver vfio-pci"},
 		"the host's":           {others: []groupMember{{address: "0000:41:10.2", driver: "igbvf"}}, wrong: "with 0000:41:10.2, which has the driver igbvf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			group := iommuGroup{number: "7", members: append(test.others, groupMember{address: function, driver: "igbvf"})}
-			err := group.viable(function, DriverVFIO)
+			err := group.viable(function)
 			if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("error is %v, want %q", err, test.wrong)
 			}
 		})
+	}
+}
+
+func TestOpenFunctions(t *testing.T) {
+	for enable, want := range map[string]bool{"": false, "0\n": false, "1\n": true, "2\n": true} {
+		if got := isOpen(enable); got != want {
+			t.Errorf("%q: %t", enable, got)
+		}
 	}
 }
 
