@@ -16,13 +16,13 @@ const bonded = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}
 - {name: right, type: macvlan, selector: {cel: "true"}, claimParameters: [mac, interfaceName]}
 - {name: bond, type: bridge, dependOn: [left, right], ifName: bond0, claimParameters: [ips, interfaceName],
-   config: {runtimeConfig: {portMappings: []}, ipam: {type: static}}}
+   config: {runtimeConfig: {portMappings: []}, ipam: {type: host-local}}}
 - {name: apart, type: macvlan, selector: {cel: "true"}}
 `
 
 func compileFor(t *testing.T, wanted map[string][]v1alpha1.ClaimParameters, instances int) (*Plan, string) {
 	t.Helper()
-	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan", "bridge", "static")}
+	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan", "bridge", "host-local")}
 	for _, step := range []string{"left", "right", "apart"} {
 		for range instances {
 			binding.Devices = append(binding.Devices, RootDevice{Step: step, Device: deviceNamed(step), Parameters: wanted[step]})
@@ -55,7 +55,7 @@ func TestClaimsSayWhatTheStepsAllow(t *testing.T) {
 	want := []string{
 		`left "" {"master":"left","runtimeConfig":{"mac":"02:00:00:00:00:01"}}`,
 		`right "second" {"master":"right","runtimeConfig":{"mac":"02:00:00:00:00:02"}}`,
-		`bond "data0" {"ipam":{"type":"static"},"runtimeConfig":{"ips":["10.1.0.5/24","fd00::5/64"],"portMappings":[]}}`,
+		`bond "data0" {"ipam":{"type":"host-local"},"runtimeConfig":{"ips":["10.1.0.5/24","fd00::5/64"],"portMappings":[]}}`,
 		`apart "" {"master":"apart"}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -74,8 +74,10 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 			"left": {{Step: "bond", IPs: []string{"10.1.0.5/24"}}}, "right": {{Step: "bond", IPs: []string{"10.1.0.6/24"}}}},
 		`"mac": claim ns/c sets it twice for step "left"`: {"left": {{MAC: "02:00:00:00:00:01"}, {MAC: "02:00:00:00:00:02"}}},
 		`"eth0" belongs to the pod's own network`:         {"right": {{InterfaceName: "eth0"}}},
-		`no slash`:  {"right": {{InterfaceName: "../x"}}},
-		`no braces`: {"right": {{InterfaceName: "{{a.b}}"}}},
+		`no slash`:                      {"right": {{InterfaceName: "../x"}}},
+		`or what is no printable ASCII`: {"right": {{InterfaceName: "a\x00b"}}},
+		`"\x1b[2J" is not`:              {"right": {{InterfaceName: "\x1b[2J"}}},
+		`no braces`:                     {"right": {{InterfaceName: "{{a.b}}"}}},
 	} {
 		if _, problem := compileFor(t, wanted, 1); !strings.Contains(problem, want) {
 			t.Errorf("problem is %q, want %q", problem, want)

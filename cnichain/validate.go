@@ -80,15 +80,7 @@ func (v *validator) step(path *field.Path, i int) {
 	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" && !slices.Contains(allowed, step.PrevResult) {
 		v.add(field.NotSupported(path.Child("prevResult"), step.PrevResult, allowed))
 	}
-	for i, parameter := range step.ClaimParameters {
-		at := path.Child("claimParameters").Index(i)
-		if !slices.Contains(v1alpha1.ClaimParameterNames(), parameter) {
-			v.add(field.NotSupported(at, parameter, v1alpha1.ClaimParameterNames()))
-		}
-		if slices.Index(step.ClaimParameters, parameter) != i {
-			v.add(field.Duplicate(at, parameter))
-		}
-	}
+	v.claimParameters(path.Child("claimParameters"), step)
 	v.seen[step.Name] = i
 }
 
@@ -173,6 +165,36 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	}
 	if len(step.DependOn) > 0 || step.IfName != "" {
 		v.add(field.Forbidden(path.Child("driver"), "driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"))
+	}
+}
+
+// claimParameters refuses to let claims set what the step's plugins would ignore, or take without bounds: claims are written by users
+// of namespaces, so nodes refuse it, too.
+func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
+	for i, parameter := range step.ClaimParameters {
+		at := path.Index(i)
+		switch {
+		case !slices.Contains(v1alpha1.ClaimParameterNames(), parameter):
+			v.add(field.NotSupported(at, parameter, v1alpha1.ClaimParameterNames()))
+		case slices.Index(step.ClaimParameters, parameter) != i:
+			v.add(field.Duplicate(at, parameter))
+		case step.Driver != "" && parameter != v1alpha1.ClaimMAC:
+			v.add(field.Invalid(at, parameter, "a step with a driver makes no interface: remove it"))
+		case parameter == v1alpha1.ClaimMAC:
+			v.capability(at, parameter, step.Type, v1alpha1.CapabilityMAC)
+		case parameter == v1alpha1.ClaimIPs && ipamType(rawConfig(step)) == "":
+			v.add(field.Invalid(at, parameter, "the step gives no addresses: name an IPAM plugin in config.ipam.type"))
+		case parameter == v1alpha1.ClaimIPs:
+			v.capability(at, parameter, ipamType(rawConfig(step)), v1alpha1.CapabilityIPs)
+		case !v.schemas.makesInterface(step.Type):
+			v.add(field.Invalid(at, parameter, step.Type+" makes no interface: allow it in the step that does"))
+		}
+	}
+}
+
+func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string, capability v1alpha1.Capability) {
+	if schema, known := v.schemas.Lookup(cniType); known && !slices.Contains(schema.Capabilities, capability) {
+		v.add(field.Invalid(path, parameter, fmt.Sprintf("%s has no capability %s that claims may use (in its schema): remove it", cniType, capability)))
 	}
 }
 
@@ -302,8 +324,8 @@ func checkIfName(name string) error {
 	switch {
 	case name == "" || len(name) > 15:
 		return fmt.Errorf("%q is not an interface name: 1 to 15 characters", name)
-	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\r\v\f%"):
-		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign or space", name)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign, space, or what is no printable ASCII", name)
 	case name == "lo" || name == "eth0":
 		return fmt.Errorf("%q belongs to the pod's own network: use another name", name)
 	}

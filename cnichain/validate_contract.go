@@ -24,7 +24,6 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 		c.place(path, step)
 		c.count(path, step, interfaces)
 		c.config(path.Child("config"), step)
-		c.claimParameters(path.Child("claimParameters"), step)
 		here := work{step: step, interfaces: interfaces}
 		c.conflicts(path, here, worked)
 		worked = append(worked, here)
@@ -126,37 +125,6 @@ func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 				"can't work on the interface of step %q, on which step %q runs %s: give one of them another interface",
 				here.interfaces[0], other.step.Name, other.step.Type)))
 		}
-	}
-}
-
-// claimParameters refuses to let claims set what the step's plugins would ignore.
-func (c *contracts) claimParameters(path *field.Path, step *v1alpha1.Step) {
-	for i, parameter := range step.ClaimParameters {
-		if step.Driver != "" && parameter != v1alpha1.ClaimMAC {
-			c.add(field.Invalid(path.Index(i), parameter, "a step with a driver makes no interface: remove it"))
-			continue
-		}
-		switch parameter {
-		case v1alpha1.ClaimMAC:
-			c.capability(path.Index(i), parameter, step.Type, v1alpha1.CapabilityMAC)
-		case v1alpha1.ClaimIPs:
-			ipam := ipamType(rawConfig(step))
-			if ipam == "" {
-				c.add(field.Invalid(path.Index(i), parameter, "the step gives no addresses: name an IPAM plugin in config.ipam.type"))
-				continue
-			}
-			c.capability(path.Index(i), parameter, ipam, v1alpha1.CapabilityIPs)
-		case v1alpha1.ClaimInterfaceName:
-			if !c.schemas.makesInterface(step.Type) {
-				c.add(field.Invalid(path.Index(i), parameter, step.Type+" makes no interface: allow it in the step that does"))
-			}
-		}
-	}
-}
-
-func (c *contracts) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string, capability v1alpha1.Capability) {
-	if schema, known := c.schemas.Lookup(cniType); known && !slices.Contains(schema.Capabilities, capability) {
-		c.add(field.Invalid(path, parameter, fmt.Sprintf("%s does not take %s from the runtime (its schema has no such capability): remove it", cniType, capability)))
 	}
 }
 
