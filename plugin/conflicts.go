@@ -46,7 +46,7 @@ func clash(one, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
 		for j := range one[i].Steps {
 			for k := range other {
 				for l := range other[k].Steps {
-					if ours, theirs = &one[i].Steps[j], &other[k].Steps[l]; ours.Clashes(theirs) {
+					if ours, theirs = &one[i].Steps[j], &other[k].Steps[l]; ours != theirs && ours.Clashes(theirs) {
 						return ours, theirs
 					}
 				}

@@ -106,6 +106,9 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 			f.must(f.claims.release("one"))
 			f.must(f.claims.hold(two, asItIs))
 			f.must(f.claims.release("two"))
+			alone := ClaimRecord{Claim: one.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}} // a step does not clash with itself
+			f.must(f.claims.hold(alone, asItIs))
+			f.must(f.claims.release("one"))
 			both := ClaimRecord{Claim: one.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
 			if err := f.claims.hold(both, asItIs); test.refused != (err != nil) {
 				t.Errorf("in one claim the error is %v", err)

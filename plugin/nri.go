@@ -152,7 +152,6 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 // API server says whose it is.
 func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 	there := map[string]bool{}
-	namespaces := map[string]string{}
 	for _, pod := range pods {
 		if isStatic(pod) {
 			continue
@@ -165,13 +164,13 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 			klog.FromContext(n.work).Info("The runtime has lost the network namespace of a sandbox; it is its process's", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
 		if netns != "" {
-			there[pod.GetId()], namespaces[pod.GetId()] = true, netns
+			there[pod.GetId()] = true
 		}
 	}
 	n.sandboxes.expectMissed(there)
 	for _, pod := range pods {
 		if there[pod.GetId()] {
-			n.sandboxes.goTracked(func() { n.attachLate(pod, namespaces[pod.GetId()], busy[pod.GetId()]) })
+			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
 		}
 	}
 }
@@ -185,7 +184,7 @@ func (n *nriPlugin) tellOfLost(pod *api.PodSandbox, err error) {
 }
 
 // attachLate tries until the pod is attached, ends, or turns out not to be ours.
-func (n *nriPlugin) attachLate(pod *api.PodSandbox, netns string, busy bool) {
+func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	for delay := nriRetry; n.sandboxes.isMissed(pod.GetId()); delay = min(2*delay, attachRetry) {
 		records, err := n.claimsOf(pod)
@@ -200,7 +199,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, netns string, busy bool) {
 			n.failed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
-			if err = n.sandboxes.attachMissed(pod.GetId(), podOf(pod), netns, records); err == nil {
+			if err = n.attachNow(pod, records); err == nil {
 				logger.Info("Attaching a pod that started while the driver was away")
 				return
 			}
@@ -212,6 +211,15 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, netns string, busy bool) {
 		case <-n.clock.After(delay):
 		}
 	}
+}
+
+// attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
+func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
+	netns, err := n.namespaces.of(pod)
+	if err != nil {
+		return err
+	}
+	return n.sandboxes.attachMissed(pod.GetId(), podOf(pod), netns, records)
 }
 
 func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
