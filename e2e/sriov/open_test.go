@@ -1,0 +1,65 @@
+package sriov
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests of linux/vfio.h, and the type of an IOMMU that PCs have.
+const (
+	vfioGroupGetDevice    = 0x3b6a
+	vfioGroupSetContainer = 0x3b68
+	vfioSetIOMMU          = 0x3b66
+	vfioType1             = 1
+)
+
+// A function that an application still has open stays with it: the kernel would wait for its end, and with it the driver. It comes home
+// as soon as it is closed.
+func TestFunctionThatIsStillOpen(t *testing.T) {
+	b := newBench(t, 1)
+	d := newDriver(b)
+	before := b.card()
+	p := d.attach("open", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`, function{"nic", pf0, 0})
+	closeIt := b.open(b.vf(pf0, 0))
+	if err := p.del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
+		t.Errorf("error is %v", err)
+	}
+	if driver := driverOf(b.vf(pf0, 0)); driver != "vfio-pci" {
+		t.Errorf("the application's function has the driver %q", driver)
+	}
+	closeIt()
+	p.detach()
+	b.expect(before)
+}
+
+// open opens a function as an application does that drives it.
+func (b *bench) open(address string) (closeIt func()) {
+	b.Helper()
+	// The virtual machine's IOMMU does not remap interrupts.
+	b.must(os.WriteFile("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", []byte("Y"), 0o600))
+	group, err := filepath.EvalSymlinks(sysPCI(address, "iommu_group"))
+	b.must(err)
+	container, err := unix.Open("/dev/vfio/vfio", unix.O_RDWR, 0)
+	b.must(err)
+	opened, err := unix.Open("/dev/vfio/"+filepath.Base(group), unix.O_RDWR, 0)
+	b.must(err)
+	b.must(unix.IoctlSetPointerInt(opened, vfioGroupSetContainer, container))
+	b.must(unix.IoctlSetInt(container, vfioSetIOMMU, vfioType1))
+	name, err := unix.BytePtrFromString(address)
+	b.must(err)
+	device, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(opened), vfioGroupGetDevice, uintptr(unsafe.Pointer(name)))
+	if errno != 0 {
+		b.must(fmt.Errorf("cannot open %s: %w", address, errno))
+	}
+	return func() {
+		for _, file := range []int{int(device), opened, container} {
+			b.must(unix.Close(file))
+		}
+	}
+}
