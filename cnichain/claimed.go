@@ -60,17 +60,16 @@ func (w *wishes) name(path *field.Path, step *PlanStep, name string) {
 	step.IfName = name
 }
 
-// standsOn says whether a step is a root step or depends on it, also by others.
+// standsOn says whether a step is a root step or depends on it, also by others. Steps stand after those that they depend on.
 func (c *compiler) standsOn(name, root string) bool {
-	if name == root {
-		return true
-	}
+	stand := map[string]bool{root: true}
 	for i := range c.topology.Spec.Steps {
-		if step := &c.topology.Spec.Steps[i]; step.Name == name {
-			return slices.ContainsFunc(step.DependOn, func(parent string) bool { return c.standsOn(parent, root) })
+		step := &c.topology.Spec.Steps[i]
+		if slices.ContainsFunc(step.DependOn, func(parent string) bool { return stand[parent] }) {
+			stand[step.Name] = true
 		}
 	}
-	return false
+	return stand[name]
 }
 
 // obeyed says whether a plugin has done what the claim wants: some ignore it, and a pod with another address than it was promised

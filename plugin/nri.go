@@ -216,6 +216,9 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 // attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
 	netns, err := n.namespaces.of(pod)
+	if err == nil && netns == "" {
+		err = fmt.Errorf("sandbox %s has no network namespace any more", pod.GetId())
+	}
 	if err != nil {
 		return err
 	}
