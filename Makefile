@@ -35,7 +35,7 @@ test: build ## Run every test that this machine can run
 	$(MAKE) test-unit test-kernel e2e
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
 
-test-unit: ## Run the tests that need no cluster and no real plugins, with the race detector
+test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector
 	$(GO) test -race $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
 	$(GO) test -count=1 -v -run TestSchedulerAgreesWithPolicies ./slices
 
@@ -90,11 +90,22 @@ $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLS)
 	cd .ci/tools && GOFLAGS= $(GO) build -o $(CURDIR)/$(TOOLS)/ tool
 
-generate: $(TOOLS)/controller-gen ## Generate CRDs and deepcopy functions
+generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, and the manifests that don't need Helm
 	$(TOOLS)/controller-gen object crd:maxDescLen=400 paths=./policy/v1alpha1 paths=./cnichain/v1alpha1 output:crd:dir=deploy/crds
+	@mkdir -p $(BIN)
+	@for template in deploy/chart/templates/*.yaml; do \
+		name="$$(basename "$$template")"; \
+		[ "$$name" != monitoring.yaml ] || continue; \
+		$(TOOLS)/helm template dra-network deploy/chart --namespace dra-network --set namespace.create=true \
+			--show-only "templates/$$name" >$(BIN)/rendered.yaml 2>$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }; \
+		{ echo "# Made from chart/templates/$$name by \`make generate\`."; sed -e '/^# Source: /d' -e '/^$$/d' $(BIN)/rendered.yaml; } >"deploy/$$name"; \
+	done
 
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 	$(TOOLS)/golangci-lint run ./...
+
+chart: $(TOOLS)/helm build ## Pack the Helm chart into bin/
+	$(TOOLS)/helm package deploy/chart --destination $(BIN)
 
 bench: ## Measure speed and memory
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)

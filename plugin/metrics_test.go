@@ -3,10 +3,14 @@ package plugin
 import (
 	"context"
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -73,3 +77,42 @@ dra_network_slice_changes_total 1
 type discardCalls struct{}
 
 func (discardCalls) Record(cnichain.Call) {}
+
+// TestMetricsAreDocumented: the table of docs/observing.md has the metrics and labels that there are, and no others.
+func TestMetricsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/observing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("`([a-z_]+)`")
+	documented := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[1], "`dra_network_") {
+			continue
+		}
+		var labels []string
+		for _, match := range code.FindAllStringSubmatch(cells[2], -1) {
+			labels = append(labels, match[1])
+		}
+		for _, match := range code.FindAllStringSubmatch(cells[1], -1) {
+			documented[match[1]] = strings.Join(labels, ",")
+		}
+	}
+	f := newFixture(t)
+	m := newMetrics()
+	m.watch(f.claims, f.boxes, f.dra.executor)
+	described := make(chan *prometheus.Desc, 1000)
+	m.registry.Describe(described)
+	close(described)
+	measured := map[string]string{}
+	form := regexp.MustCompile(`fqName: "(dra_network_[a-z_]+)".*variableLabels: {([a-z,]*)}`)
+	for desc := range described {
+		if match := form.FindStringSubmatch(desc.String()); match != nil {
+			measured[match[1]] = match[2]
+		}
+	}
+	if diff := cmp.Diff(measured, documented); diff != "" {
+		t.Errorf("docs/observing.md (-measured +documented):\n%s", diff)
+	}
+}

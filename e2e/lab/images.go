@@ -31,7 +31,7 @@ const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df d
 // writeImages packs the images that every cluster has.
 func (c *Cluster) writeImages() ([]string, error) {
 	dir, pause := filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause")
-	busybox, err := staticBusybox()
+	busybox, err := StaticBusybox()
 	if err != nil {
 		return nil, fmt.Errorf("cannot pack the toolbox: %w; install busybox-static", err)
 	}

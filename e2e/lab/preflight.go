@@ -35,7 +35,7 @@ func checkMachine(ctx context.Context, p *progress) error {
 		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with sudo -E")
 	}
 	return require(ctx, p, []requirement{
-		{"busybox-static", func(context.Context) error { _, err := staticBusybox(); return err }},
+		{"busybox-static", func(context.Context) error { _, err := StaticBusybox(); return err }},
 		{"iproute2", inPath("ip")}, // for people and tests, who look at the node with it
 	})
 }
@@ -83,8 +83,8 @@ func inPath(name string) func(context.Context) error {
 	}
 }
 
-// staticBusybox finds a busybox that needs no libraries.
-func staticBusybox() (string, error) {
+// StaticBusybox finds a busybox that needs no libraries.
+func StaticBusybox() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return "", err

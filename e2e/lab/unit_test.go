@@ -276,7 +276,7 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 
 // What another machine needs to be the node is in the folders that it sees.
 func TestJoining(t *testing.T) {
-	if _, err := staticBusybox(); err != nil {
+	if _, err := StaticBusybox(); err != nil {
 		t.Skip(err)
 	}
 	source := filepath.Join(t.TempDir(), "driver.tar")

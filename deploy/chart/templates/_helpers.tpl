@@ -1,0 +1,17 @@
+{{- /* The image of .image, whose tag is the chart's appVersion unless it says another, or a digest. */ -}}
+{{- define "image" -}}
+{{- with .of.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* An address host:port as the two fields of a probe; of all addresses, the port alone. */ -}}
+{{- define "probed" -}}
+{{- $parts := regexSplit ":" . -1 -}}
+{{- $host := initial $parts | join ":" | trimAll "[]" -}}
+{{- if not (has $host (list "" "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ last $parts }}
+{{- end -}}
+
+{{- define "port" -}}
+{{ regexSplit ":" . -1 | last }}
+{{- end -}}

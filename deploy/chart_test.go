@@ -1,0 +1,209 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// helm runs Helm, which `make` builds, and returns what it wrote.
+func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	binary, err := filepath.Abs("../bin/tools/helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("Helm is not built: make bin/tools/helm")
+	}
+	var out, problems strings.Builder
+	command := exec.CommandContext(t.Context(), binary, args...)
+	command.Stdout, command.Stderr = &out, &problems
+	err = command.Run()
+	return out.String(), problems.String(), err
+}
+
+// template renders the chart with settings as for --set.
+func template(t *testing.T, settings ...string) (string, string, error) {
+	t.Helper()
+	args := []string{"template", "dra-network", "chart", "--namespace", "dra-network"}
+	for _, setting := range settings {
+		args = append(args, "--set", setting)
+	}
+	return helm(t, args...)
+}
+
+// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has types of its own, are left out.
+func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
+	t.Helper()
+	text, problems, err := template(t, settings...)
+	if err != nil {
+		t.Fatalf("%v: %v: %s", settings, err, problems)
+	}
+	var known []string
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") {
+			known = append(known, document)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "rendered.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(known, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return text, load(t, file)
+}
+
+// TestManifestsAreTheChart: what is applied without Helm is what Helm installs.
+func TestManifestsAreTheChart(t *testing.T) {
+	_, fromChart := rendered(t, "namespace.create=true")
+	var applied []runtime.Object
+	for _, file := range files(t, "*.yaml") {
+		applied = append(applied, load(t, file)...)
+	}
+	names := func(objects []runtime.Object) map[string]runtime.Object {
+		named := map[string]runtime.Object{}
+		for _, object := range objects {
+			named[object.GetObjectKind().GroupVersionKind().Kind+"/"+nameOf(t, object)] = object
+		}
+		return named
+	}
+	if diff := cmp.Diff(names(applied), names(fromChart)); diff != "" {
+		t.Errorf("run `make generate` (-manifests +chart):\n%s", diff)
+	}
+}
+
+func TestChartIsWithoutRemarks(t *testing.T) {
+	if out, problems, err := helm(t, "lint", "--strict", "chart"); err != nil {
+		t.Errorf("%v\n%s%s", err, out, problems)
+	}
+}
+
+// TestSettingsOfTheChart: what a setting adds, and what it takes away.
+func TestSettingsOfTheChart(t *testing.T) {
+	tests := map[string]struct {
+		set       []string
+		want, not []string
+	}{
+		"images": {
+			set:  []string{"node.image.repository=registry.example/driver", "node.image.tag=v1", "controller.image.digest=sha256:" + strings.Repeat("a", 64), "imagePullSecrets[0].name=pull", "imagePullPolicy=Always"},
+			want: []string{"image: registry.example/driver:v1\n", "image: localhost/dra-network-controller@sha256:aaaa", "- name: pull", "imagePullPolicy: Always"},
+			not:  []string{"IfNotPresent"},
+		},
+		"another namespace":   {set: []string{"namespace.create=true"}, want: []string{"kind: Namespace", "pod-security.kubernetes.io/enforce: privileged"}},
+		"no namespace":        {not: []string{"kind: Namespace\n"}},
+		"no webhook":          {set: []string{"webhook.enabled=false"}, not: []string{"ValidatingWebhookConfiguration", "kind: Secret", "kind: Service\n", "9684", "validatingwebhookconfigurations", "secrets"}},
+		"no policy of claims": {set: []string{"claimsPolicy.enabled=false"}, want: []string{"dra-network-driver-own-node"}, not: []string{"dra-network-claims"}},
+		"no policies":         {set: []string{"defaultPolicies.enabled=false"}, not: []string{"kind: DeviceExposurePolicy"}},
+		"management":          {set: []string{"defaultPolicies.managementInterfaces={eno1,eno2}"}, want: []string{`ifName in ["eno1","eno2"]`}},
+		"no management":       {set: []string{"defaultPolicies.managementInterfaces=null"}, want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
+		"metrics":             {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"}, want: []string{"--http-address=:9000", "httpGet: {port: 9000, path: /readyz}", "containerPort: 9000, hostPort: 9000", "--metrics-bind-address=:9683", "{name: metrics, containerPort: 9683}"}, not: []string{"127.0.0.1"}},
+		"one address":         {set: []string{"node.httpAddress=10.0.0.1:9680"}, want: []string{`httpGet: {host: "10.0.0.1", port: 9680, path: /healthz}`}},
+		"all addresses":       {set: []string{"node.httpAddress=0.0.0.0:9680"}, want: []string{"httpGet: {port: 9680, path: /healthz}"}},
+		"features": {
+			set: []string{"features.listAttributes=true", "features.compatibilityGroups=true"},
+			// once for the nodes, once for the controller, which must agree
+			want: []string{"- --list-attributes\n        - --compatibility-groups", "- --list-attributes\n        - --v=2"},
+		},
+		"flags":   {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"}, want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
+		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"}, want: []string{"image: registry.example/cni:1", "--cni-bin-dir=/opt/cni/bin,/opt/cni/dra-network", "{name: cni-own, emptyDir: {}}"}},
+		"placing": {set: []string{"node.nodeSelector.zone=a", "node.maxUnavailable=10%", "controller.replicas=2", "node.podLabels.team=net", "controller.podAnnotations.a=b"}, want: []string{"zone: a", "maxUnavailable: 10%", "replicas: 2", "team: net", "a: b"}},
+		"monitoring": {
+			set:  []string{"monitoring.podMonitor=true", "monitoring.alerts=true", "monitoring.dashboard=true", "node.httpAddress=:9680", "monitoring.labels.release=prometheus"},
+			want: []string{"kind: PodMonitor", "kind: PrometheusRule", "release: prometheus", "alert: DRANetworkDeviceQuarantined", `grafana_dashboard: "1"`},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			text, _ := rendered(t, test.set...)
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is missing", want)
+				}
+			}
+			for _, not := range test.not {
+				if strings.Contains(text, not) {
+					t.Errorf("%q is there", not)
+				}
+			}
+		})
+	}
+}
+
+// TestPathsOfDistributions: flags, mounts and volumes change together.
+func TestPathsOfDistributions(t *testing.T) {
+	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi", "paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
+		"paths.netns=/run/netns", "paths.log=/data/log", "paths.cniState=/data/cni", "paths.cniRun=/data/run")
+	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
+	want := []string{
+		"/data/cni DirectoryOrCreate",
+		"/data/log DirectoryOrCreate",
+		"/data/run DirectoryOrCreate",
+		"/etc/cdi DirectoryOrCreate",
+		"/opt/cni/bin Directory read-only",
+		"/proc Directory read-only",
+		"/run/netns DirectoryOrCreate Bidirectional",
+		"/run/nri Directory",
+		"/usr/libexec/cni Directory read-only",
+		"/var/lib/k0s/kubelet/plugins/dra.networking DirectoryOrCreate",
+		"/var/lib/k0s/kubelet/plugins_registry Directory",
+	}
+	if diff := cmp.Diff(want, hostPaths(t, pod)); diff != "" {
+		t.Errorf("wrong host paths (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{
+		"--cni-bin-dir=/usr/libexec/cni,/opt/cni/bin", "--plugin-dir=/var/lib/k0s/kubelet/plugins/dra.networking",
+		"--registrar-dir=/var/lib/k0s/kubelet/plugins_registry", "--nri-socket=/run/nri/nri.sock", "--cdi-dir=/etc/cdi",
+		"--netns-dir=/run/netns", "--cni-log-dir=/data/log",
+	} {
+		if !slices.Contains(pod.Containers[0].Args, want) {
+			t.Errorf("the driver is not told %s: %v", want, pod.Containers[0].Args)
+		}
+	}
+}
+
+// TestWrongSettingsAreRefused: a setting that does nothing would be worse.
+func TestWrongSettingsAreRefused(t *testing.T) {
+	tests := map[string]struct{ set, want string }{
+		"unknown":           {"node.imag=x", "'imag' not allowed"},
+		"unknown at top":    {"driver.image=x", "'driver' not allowed"},
+		"no port":           {"node.httpAddress=127.0.0.1", "/node/httpAddress"},
+		"name as address":   {"node.httpAddress=localhost:9680", "/node/httpAddress"},
+		"relative path":     {"paths.kubelet=var/lib/kubelet", "/paths/kubelet"},
+		"trailing slash":    {"paths.cdi=/etc/cdi/", "/paths/cdi"},
+		"no folder":         {"paths.cniBin=null", "/paths"},
+		"half a digest":     {"node.image.digest=sha256:abc", "/node/image/digest"},
+		"number as text":    {"node.logLevel=loud", "/node/logLevel"},
+		"long interface":    {"defaultPolicies.managementInterfaces={enp129s0f0np0v12}", "/defaultPolicies/managementInterfaces"},
+		"no flag":           {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
+		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
+		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			out, problems, err := template(t, test.set)
+			if err == nil {
+				t.Fatalf("%s is taken:\n%s", test.set, out)
+			}
+			if !strings.Contains(problems, test.want) {
+				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
+			}
+		})
+	}
+}
+
+func nameOf(t *testing.T, object runtime.Object) string {
+	t.Helper()
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accessor.GetName()
+}

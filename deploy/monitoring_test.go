@@ -1,0 +1,202 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template/parse"
+
+	"github.com/VictoriaMetrics/metricsql"
+	"sigs.k8s.io/yaml"
+)
+
+// measured are the metrics that docs/observing.md documents, with their labels. A test of package plugin holds that table against what
+// the driver measures.
+func measured(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/observing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("`([a-z_]+)`")
+	metrics := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[1], "`dra_network_") {
+			continue
+		}
+		labels := []string{"instance", "le"}
+		for _, match := range code.FindAllStringSubmatch(cells[2], -1) {
+			labels = append(labels, match[1])
+		}
+		for _, match := range code.FindAllStringSubmatch(cells[1], -1) {
+			name := match[1]
+			metrics[name] = labels
+			if strings.HasSuffix(name, "_seconds") { // a histogram
+				metrics[name+"_bucket"], metrics[name+"_count"] = labels, labels
+			}
+		}
+	}
+	if len(metrics) < 10 {
+		t.Fatalf("found %d metrics in the documentation", len(metrics))
+	}
+	return metrics
+}
+
+// foreign are metrics of others, with the labels that are used of them.
+func foreign() map[string][]string {
+	return map[string][]string{
+		"kube_daemonset_status_number_unavailable":    {"daemonset"},
+		"apiserver_admission_webhook_fail_open_count": {"name"},
+		"process_resident_memory_bytes":               {"instance"},
+	}
+}
+
+// checkQuery parses an expression and checks that it asks for metrics and labels that exist.
+func checkQuery(t *testing.T, metrics map[string][]string, query string) {
+	t.Helper()
+	expression, err := metricsql.Parse(query)
+	if err != nil {
+		t.Errorf("%s: %v", query, err)
+		return
+	}
+	var known, grouped []string
+	metricsql.VisitAll(expression, func(part metricsql.Expr) {
+		switch part := part.(type) {
+		case *metricsql.MetricExpr:
+			known = append(known, checkSelector(t, metrics, query, part)...)
+		case *metricsql.AggrFuncExpr:
+			grouped = append(grouped, part.Modifier.Args...)
+		}
+	})
+	for _, label := range grouped {
+		if !slices.Contains(known, label) {
+			t.Errorf("%s groups by %q, which nothing there has", query, label)
+		}
+	}
+	if known == nil {
+		t.Errorf("%s asks for no metric", query)
+	}
+}
+
+// checkSelector checks name and labels of one metric in a query, and returns the labels that it has.
+func checkSelector(t *testing.T, metrics map[string][]string, query string, selector *metricsql.MetricExpr) []string {
+	t.Helper()
+	var name string
+	var used []string
+	for _, filter := range slices.Concat(selector.LabelFilterss...) {
+		if filter.Label == "__name__" {
+			name = filter.Value
+		} else {
+			used = append(used, filter.Label)
+		}
+	}
+	labels, ok := metrics[name]
+	if !ok {
+		labels, ok = foreign()[name]
+	}
+	if !ok {
+		t.Errorf("%s: there is no metric %q", query, name)
+	}
+	for _, label := range used {
+		if !slices.Contains(labels, label) {
+			t.Errorf("%s: %s has no label %q", query, name, label)
+		}
+	}
+	return labels
+}
+
+func TestAlerts(t *testing.T) {
+	data, err := os.ReadFile("chart/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The form of Prometheus' rule files.
+	var file struct {
+		Groups []struct {
+			Name  string `json:"name"`
+			Rules []struct {
+				Alert       string            `json:"alert"`
+				Expr        string            `json:"expr"`
+				For         string            `json:"for"`
+				Labels      map[string]string `json:"labels"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	metrics := measured(t)
+	seen := map[string]bool{}
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			t.Run(rule.Alert, func(t *testing.T) {
+				if seen[rule.Alert] || !strings.HasPrefix(rule.Alert, "DRANetwork") {
+					t.Error("the name is not ours alone")
+				}
+				seen[rule.Alert] = true
+				checkQuery(t, metrics, rule.Expr)
+				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
+					t.Errorf("severity %q", rule.Labels["severity"])
+				}
+				for _, name := range []string{"summary", "description"} {
+					text := rule.Annotations[name]
+					tree := parse.New(name)
+					tree.Mode = parse.SkipFuncCheck
+					if _, err := tree.Parse("{{$value := 0}}{{$labels := 0}}"+text, "", "", map[string]*parse.Tree{}); err != nil || text == "" {
+						t.Errorf("%s %q: %v", name, text, err)
+					}
+				}
+			})
+		}
+	}
+	if len(seen) < 5 {
+		t.Errorf("there are %d alerts", len(seen))
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	data, err := os.ReadFile("chart/monitoring/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID          int
+			Title       string
+			Description string
+			GridPos     struct{ X, Y, W, H int }
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	metrics := measured(t)
+	taken := map[[2]int]string{} // places of the grid, which is 24 wide
+	for _, panel := range dashboard.Panels {
+		t.Run(panel.Title, func(t *testing.T) {
+			if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
+				t.Error("the panel lacks a title, a description or a query")
+			}
+			for _, target := range panel.Targets {
+				checkQuery(t, metrics, strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"))
+			}
+			for x := panel.GridPos.X; x < panel.GridPos.X+panel.GridPos.W; x++ {
+				for y := panel.GridPos.Y; y < panel.GridPos.Y+panel.GridPos.H; y++ {
+					if other, ok := taken[[2]int{x, y}]; ok || x >= 24 {
+						t.Fatalf("lies on %q or outside", other)
+					}
+					taken[[2]int{x, y}] = panel.Title
+				}
+			}
+		})
+	}
+	if len(dashboard.Panels) < 10 {
+		t.Errorf("there are %d panels", len(dashboard.Panels))
+	}
+}

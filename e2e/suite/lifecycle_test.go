@@ -1,0 +1,178 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/image"
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// TestLifecycle removes the driver as docs/howto.md says, installs it with Helm, upgrades it under a pod, and removes it again. After
+// each removal nothing of it is left in the cluster and on the node.
+func TestLifecycle(t *testing.T) {
+	helm, err := filepath.Abs("../../bin/tools/helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(helm); err != nil {
+		t.Skip("Helm is not built: make bin/tools/helm")
+	}
+	e := newEnv(t, "lifecycle")
+	t.Cleanup(func() {
+		e.explain()
+		e.installPlain()
+	})
+	e.usedAndRemoved("plain", "macvlan", func() {
+		e.must("delete", "-k", "../../deploy")
+		e.must("delete", "-f", "../../deploy/crds")
+	})
+
+	e.must("create", "namespace", stack.Namespace)
+	e.must("label", "namespace", stack.Namespace, "pod-security.kubernetes.io/enforce=privileged")
+	e.importPlugin("image-macvlan")
+	e.helm(helm, "install", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace, "--set", "cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
+	e.usedAndRemoved("chart", "image-macvlan", func() {
+		e.helm(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=60s")
+		e.must("delete", "-f", "../../deploy/crds")
+		e.must("delete", "namespace", stack.Namespace, "--timeout=60s")
+	}, func() {
+		e.helm(helm, "upgrade", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace, "--reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
+	})
+}
+
+// usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver as the
+// documentation says.
+func (e *env) usedAndRemoved(name, plugin string, remove func(), meanwhile ...func()) {
+	e.Helper()
+	link := "lc-" + name
+	e.veth(link)
+	objects := documents(expose(link, plugin, true, link), topology(link, fmt.Sprintf(`
+- name: uplink
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.145.0.0/24}}`, plugin, link)), claimTemplate(link, link+"-uplink"))
+	e.create(objects)
+	e.offer(link)
+	e.create(pod(name, link))
+	e.ready(name)
+	index := e.in(name, "cat", "/sys/class/net/net1/ifindex")
+	driver := e.processes(stack.Driver)
+	for _, do := range meanwhile {
+		do()
+		if now := e.processes(stack.Driver); len(now) != 1 || now[0] == driver[0] {
+			e.Errorf("the driver was not replaced: %v, before %v", now, driver)
+		}
+		if after := e.in(name, "cat", "/sys/class/net/net1/ifindex"); after != index {
+			e.Errorf("the pod's interface is another one: %s, before %s", after, index)
+		}
+		e.create(pod(name+"-later", link))
+		e.ready(name + "-later")
+	}
+	e.must("delete", "pods", "--all", "--timeout=60s")
+	e.must("delete", "resourceclaimtemplates", "--all")
+	e.must("delete", "ntopo", "--all", "--timeout=60s")
+	e.must("delete", "dep", "--all", "--timeout=60s")
+	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "nothing") {
+		e.Errorf("netdra release says %v\n%s", err, left)
+	}
+	remove()
+	e.removedFromNode()
+	e.nothingInTheCluster()
+}
+
+// removedFromNode does what is left to do by hand, and looks for anything else of the driver on the node.
+func (e *env) removedFromNode() {
+	e.Helper()
+	e.eventually("the driver has ended", func(context.Context) (bool, error) {
+		running := e.processes(stack.Driver)
+		return len(running) == 0, fmt.Errorf("processes %v", running)
+	})
+	for _, dir := range []string{"/var/lib/kubelet/plugins/dra.networking", "/var/log/dra-network"} {
+		if err := os.RemoveAll(e.fileOnNode(dir)); err != nil {
+			e.Error(err)
+		}
+	}
+	for _, pattern := range []string{"/var/run/cdi/*", "/var/run/netns/dra-*", "/var/lib/kubelet/plugins/*", "/var/lib/kubelet/plugins_registry/*", "/var/lib/cni/results/*dra*"} {
+		left, err := filepath.Glob(e.fileOnNode(pattern))
+		if err != nil || len(left) > 0 {
+			e.Errorf("%s: left on the node are %v, %v", pattern, left, err)
+		}
+	}
+}
+
+// nothingInTheCluster waits until no object of the driver is left. Kubelet removes the node's slices 30 seconds after the driver.
+func (e *env) nothingInTheCluster() {
+	e.Helper()
+	e.eventually("nothing of the driver is in the cluster", func(ctx context.Context) (bool, error) {
+		slices, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+		if err != nil || len(slices.Items) > 0 {
+			return false, fmt.Errorf("%d slices, %w", len(slices.Items), err)
+		}
+		classes, err := e.client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
+		if err != nil || len(classes.Items) > 0 {
+			return false, fmt.Errorf("%d classes, %w", len(classes.Items), err)
+		}
+		return true, nil
+	})
+	left, err := e.kubectl("", "get", "crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations,namespaces", "-o", "name")
+	if err != nil || strings.Contains(left, "dra-network") || strings.Contains(left, "networking.dra.io") {
+		e.Errorf("left in the cluster are, %v:\n%s", err, left)
+	}
+}
+
+// importPlugin gives the node an image with a shell and macvlan under another name, which the node's own folder hasn't.
+func (e *env) importPlugin(name string) {
+	e.Helper()
+	busybox, err := lab.StaticBusybox()
+	if err != nil {
+		e.Fatal(err)
+	}
+	links := map[string]string{}
+	for _, applet := range []string{"sh", "cp", "chmod", "mv", "ls"} {
+		links["/bin/"+applet] = "busybox"
+	}
+	tar := filepath.Join(e.TempDir(), "plugins.tar")
+	err = image.Write(tar, image.Spec{
+		Ref: "localhost/cni-plugins:e2e", Links: links,
+		Files: []image.File{{Path: "/bin/busybox", Source: busybox}, {Path: "/opt/cni/bin/" + name, Source: e.fileOnNode("/opt/cni/bin/macvlan")}},
+	})
+	if err == nil {
+		err = e.cluster.ImportImages(context.Background(), tar)
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *env) installPlain() {
+	clone, err := filepath.Abs("../..")
+	if err == nil {
+		err = stack.Install(context.Background(), e.cluster, stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
+	}
+	if err != nil {
+		e.Errorf("cannot install the driver again: %v", err)
+	}
+}
+
+// must runs kubectl.
+func (e *env) must(args ...string) {
+	e.Helper()
+	if output, err := e.kubectl("", args...); err != nil {
+		e.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+}
+
+func (e *env) helm(binary string, args ...string) {
+	e.Helper()
+	if _, err := e.cluster.Exec(context.Background(), append([]string{binary}, args...)...); err != nil {
+		e.Fatal(err)
+	}
+}
