@@ -99,7 +99,7 @@ func run(c *cobra.Command, o *options) error {
 	}
 	reconcilers := []interface{ SetupWithManager(ctrl.Manager) error }{
 		&topology.Reconciler{
-			Client: manager.GetClient(), CheckSelector: policy.CheckClassSelector,
+			Client: manager.GetClient(), Live: manager.GetAPIReader(), CheckSelector: policy.CheckClassSelector,
 			Events: manager.GetEventRecorder("dra-network-controller"), ListAttributes: o.listAttributes,
 		},
 		&exposure.Reconciler{Client: manager.GetClient()},

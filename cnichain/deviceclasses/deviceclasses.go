@@ -18,8 +18,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// kind is the kind of the owner of generated classes.
-const kind = "NetworkTopology"
+// OwnerKind is the kind of the owner of generated classes.
+const OwnerKind = "NetworkTopology"
 
 // isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates it on the
 // devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
@@ -49,7 +49,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion:         v1alpha1.GroupVersion().String(),
-				Kind:               kind,
+				Kind:               OwnerKind,
 				Name:               topology.Name,
 				UID:                topology.UID,
 				Controller:         ptr.To(true),

@@ -2,13 +2,12 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
@@ -18,10 +17,11 @@ import (
 // TestLifecycle removes the driver as docs/howto.md says, installs it with Helm, upgrades it under a pod, and removes it again. After
 // each removal nothing of it is left in the cluster and on the node.
 func TestLifecycle(t *testing.T) {
-	helm, err := filepath.Abs("../../bin/tools/helm")
+	clone, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+	helm, deploy := filepath.Join(clone, "bin/tools/helm"), filepath.Join(clone, "deploy")
 	if _, err := os.Stat(helm); err != nil {
 		t.Skip("Helm is not built: make bin/tools/helm")
 	}
@@ -30,27 +30,26 @@ func TestLifecycle(t *testing.T) {
 		e.explain()
 		e.installPlain()
 	})
-	e.usedAndRemoved("plain", "macvlan", func() {
-		e.must("delete", "-k", "../../deploy")
-		e.must("delete", "-f", "../../deploy/crds")
+	e.usedAndRemoved("plain", "macvlan", "", func() {
+		e.must("kubectl", "delete", "-k", deploy, "--ignore-not-found")
 	})
 
-	e.must("create", "namespace", stack.Namespace)
-	e.must("label", "namespace", stack.Namespace, "pod-security.kubernetes.io/enforce=privileged")
+	e.must("kubectl", "create", "namespace", stack.Namespace)
+	e.must("kubectl", "label", "namespace", stack.Namespace, "pod-security.kubernetes.io/enforce=privileged")
 	e.importPlugin("image-macvlan")
-	e.helm(helm, "install", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace, "--set", "cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
-	e.usedAndRemoved("chart", "image-macvlan", func() {
-		e.helm(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=60s")
-		e.must("delete", "-f", "../../deploy/crds")
-		e.must("delete", "namespace", stack.Namespace, "--timeout=60s")
+	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set", "cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
+	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() { // no schema says what its parameter of the device is
+		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=60s")
+		e.must("kubectl", "delete", "-f", deploy+"/crds")
+		e.must("kubectl", "delete", "namespace", stack.Namespace, "--timeout=60s")
 	}, func() {
-		e.helm(helm, "upgrade", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace, "--reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
+		e.must(helm, "upgrade", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
 	})
 }
 
 // usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver as the
 // documentation says.
-func (e *env) usedAndRemoved(name, plugin string, remove func(), meanwhile ...func()) {
+func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
 	link := "lc-" + name
 	e.veth(link)
@@ -58,7 +57,7 @@ func (e *env) usedAndRemoved(name, plugin string, remove func(), meanwhile ...fu
 - name: uplink
   type: %s
   selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
-  config: {mode: bridge, ipam: {type: host-local, subnet: 10.145.0.0/24}}`, plugin, link)), claimTemplate(link, link+"-uplink"))
+  config: {%smode: bridge, ipam: {type: host-local, subnet: 10.145.0.0/24}}`, plugin, link, config)), claimTemplate(link, link+"-uplink"))
 	e.create(objects)
 	e.offer(link)
 	e.create(pod(name, link))
@@ -76,10 +75,10 @@ func (e *env) usedAndRemoved(name, plugin string, remove func(), meanwhile ...fu
 		e.create(pod(name+"-later", link))
 		e.ready(name + "-later")
 	}
-	e.must("delete", "pods", "--all", "--timeout=60s")
-	e.must("delete", "resourceclaimtemplates", "--all")
-	e.must("delete", "ntopo", "--all", "--timeout=60s")
-	e.must("delete", "dep", "--all", "--timeout=60s")
+	e.must("kubectl", "-n", e.namespace, "delete", "pods", "--all", "--timeout=60s")
+	e.must("kubectl", "-n", e.namespace, "delete", "resourceclaimtemplates", "--all")
+	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=60s")
+	e.must("kubectl", "delete", "dep", "--all", "--timeout=60s")
 	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "nothing") {
 		e.Errorf("netdra release says %v\n%s", err, left)
 	}
@@ -111,16 +110,12 @@ func (e *env) removedFromNode() {
 // nothingInTheCluster waits until no object of the driver is left. Kubelet removes the node's slices 30 seconds after the driver.
 func (e *env) nothingInTheCluster() {
 	e.Helper()
-	e.eventually("nothing of the driver is in the cluster", func(ctx context.Context) (bool, error) {
-		slices, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
-		if err != nil || len(slices.Items) > 0 {
-			return false, fmt.Errorf("%d slices, %w", len(slices.Items), err)
+	e.eventually("nothing of the driver is in the cluster", func(context.Context) (bool, error) {
+		left, err := e.kubectl("", "get", "resourceslices,deviceclasses", "-o", "name")
+		if err == nil && strings.Contains(left, "/") {
+			err = errors.New(left)
 		}
-		classes, err := e.client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
-		if err != nil || len(classes.Items) > 0 {
-			return false, fmt.Errorf("%d classes, %w", len(classes.Items), err)
-		}
-		return true, nil
+		return err == nil, err
 	})
 	left, err := e.kubectl("", "get", "crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations,namespaces", "-o", "name")
 	if err != nil || strings.Contains(left, "dra-network") || strings.Contains(left, "networking.dra.io") {
@@ -162,17 +157,10 @@ func (e *env) installPlain() {
 	}
 }
 
-// must runs kubectl.
+// must runs a command in the cluster's namespaces.
 func (e *env) must(args ...string) {
 	e.Helper()
-	if output, err := e.kubectl("", args...); err != nil {
-		e.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, output)
-	}
-}
-
-func (e *env) helm(binary string, args ...string) {
-	e.Helper()
-	if _, err := e.cluster.Exec(context.Background(), append([]string{binary}, args...)...); err != nil {
+	if _, err := e.cluster.Exec(context.Background(), args...); err != nil {
 		e.Fatal(err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -98,8 +100,30 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
 }
 
+// Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the UID; empty if there
+// is none.
+func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
+	var orphans []resourceapi.DeviceClass
+	for i := range existing {
+		if owner := topologyOf(&existing[i]); owner != nil && owner.Name == name && owner.UID != uid {
+			orphans = append(orphans, existing[i])
+		}
+	}
+	slices.SortFunc(orphans, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
+	return orphans
+}
+
+// topologyOf is the reference to the topology that a class was made for, nil if it wasn't made for one.
+func topologyOf(class metav1.Object) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(class)
+	if owner == nil || owner.Kind != deviceclasses.OwnerKind || owner.APIVersion != v1alpha1.GroupVersion().String() {
+		return nil
+	}
+	return owner
+}
+
 // concerned returns the names of the topologies that a class is, was or should be of, so that they are looked at again
-// when it changes, also when it frees a name that one of them waits for.
+// when it changes, also when it frees a name that one of them waits for, or when its topology is gone.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)
@@ -109,6 +133,9 @@ func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []str
 		if mine || strings.HasPrefix(class.GetName(), topology.Name+"-") {
 			names = append(names, topology.Name)
 		}
+	}
+	if owner := topologyOf(class); owner != nil && !slices.Contains(names, owner.Name) {
+		names = append(names, owner.Name)
 	}
 	slices.Sort(names)
 	return names

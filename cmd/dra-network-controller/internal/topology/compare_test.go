@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -121,10 +122,12 @@ func TestConcerned(t *testing.T) {
 		class metav1.ObjectMeta
 		want  []string
 	}{
-		"by name, also of two":         {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
-		"by label, under another name": {metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
-		"by owner":                     {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"b"}},
-		"of another driver":            {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
+		"by name, also of two":            {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
+		"by label, under another name":    {metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
+		"by owner":                        {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"b"}},
+		"by owner that is gone":           {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "uid-z"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"z"}},
+		"by owner of that kind elsewhere": {metav1.ObjectMeta{Name: "q", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "NetworkTopology", Name: "q", Controller: ptr.To(true)}}}, nil},
+		"of another driver":               {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

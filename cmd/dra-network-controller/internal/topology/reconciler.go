@@ -49,6 +49,8 @@ const soon = 200 * time.Millisecond
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
 	// CheckSelector returns what is wrong with the CEL expression of a root step.
 	CheckSelector func(expression string) error
 	// Events takes the events of topologies.
@@ -73,11 +75,20 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	topology := &v1alpha1.NetworkTopology{}
-	if err := r.Client.Get(ctx, request.NamespacedName, topology); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	err := r.Client.Get(ctx, request.NamespacedName, topology)
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
+		return reconcile.Result{}, err
 	}
-	if topology.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // the garbage collector removes the classes
+	var existing resourceapi.DeviceClassList
+	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
+	}
+	if orphans := Orphans(request.Name, topology.UID, existing.Items); len(orphans) > 0 {
+		return reconcile.Result{RequeueAfter: soon}, r.removeOrphans(ctx, request.NamespacedName, orphans)
+	}
+	if gone || topology.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
 	}
 	problems, remarks, err := r.judge(ctx, topology)
 	if err != nil {
@@ -86,10 +97,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	var wanted []resourceapi.DeviceClass
 	if len(problems) == 0 {
 		wanted = deviceclasses.Of(topology, r.ListAttributes)
-	}
-	var existing resourceapi.DeviceClassList
-	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // they are read only
-		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
@@ -100,6 +107,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure and not worth a status
 	}
 	return reconcile.Result{}, err
+}
+
+// removeOrphans deletes classes of topologies that are gone, unless only our cache says so. The garbage collector does this as well, but
+// for up to 30 seconds after the definition of NetworkTopologies was made it doesn't know the kind, and what is deleted then it misses
+// for good.
+func (r *Reconciler) removeOrphans(ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass) error {
+	topology := &v1alpha1.NetworkTopology{}
+	if err := r.Live.Get(ctx, name, topology); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot find out whether NetworkTopology %s is gone: %w", name.Name, err)
+	}
+	var failures []error
+	for _, class := range Orphans(name.Name, topology.UID, orphans) {
+		failures = append(failures, r.delete(ctx, &class))
+	}
+	return errors.Join(failures...)
 }
 
 // judge returns the problems of a topology. That it breaks contracts is none where it was accepted as it is: contracts come

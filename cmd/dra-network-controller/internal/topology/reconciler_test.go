@@ -77,7 +77,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			return api.SubResource(sub).Update(ctx, object, options...)
 		},
 	})
-	c.r = &Reconciler{Client: watched, CheckSelector: checkSelector, Events: c.events}
+	c.r = &Reconciler{Client: watched, Live: c.api, CheckSelector: checkSelector, Events: c.events}
 	return c
 }
 
@@ -399,7 +399,47 @@ func TestReconcileOfATopologyThatGoes(t *testing.T) {
 	c := newCluster(t, topology)
 	c.must(c.api.Delete(t.Context(), c.topology()))
 	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
-	if _, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
-		t.Errorf("Reconcile of a topology that is gone: %v", err)
+}
+
+// TestClassesOfTopologiesThatAreGone: nobody else may delete them, and another topology of the name must not wait for ever.
+func TestClassesOfTopologiesThatAreGone(t *testing.T) {
+	topology := parse(t, netSteps)
+	topology.UID = "first"
+	c := newCluster(t, topology)
+	c.look()
+	copied := c.class("net-a").DeepCopy() // by somebody, with its labels, but without its owner
+	copied.Name, copied.ResourceVersion, copied.UID, copied.OwnerReferences = "copied", "", "", nil
+	c.must(c.api.Create(t.Context(), copied))
+	watched := c.r.Client
+	c.r.Client = interceptor.NewClient(watched.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(), "net")
+		},
+	})
+	if got := c.look(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
+		t.Errorf("the cache alone says that it is gone:\n%s", got)
+	}
+	c.r.Client = watched
+
+	c.must(c.api.Delete(t.Context(), c.topology()))
+	again := parse(t, netSteps)
+	again.UID = "second"
+	c.must(c.api.Create(t.Context(), again))
+	if got := c.look(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") || !strings.HasSuffix(got, "cluster: copied") {
+		t.Errorf("another of the same name:\n%s", got)
+	}
+	if got := c.look(); !strings.Contains(got, "writes: create net-a, create net-b, status net\n") {
+		t.Errorf("another of the same name, once the old classes are gone:\n%s", got)
+	}
+
+	c.must(c.api.Delete(t.Context(), c.topology()))
+	c.writes = nil
+	for range 2 {
+		if _, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}}); err != nil {
+			t.Errorf("Reconcile of a topology that is gone: %v", err)
+		}
+	}
+	if diff := cmp.Diff([]string{"delete net-a", "delete net-b"}, c.writes); diff != "" {
+		t.Errorf("classes of a topology that is gone (-want +got):\n%s", diff)
 	}
 }
