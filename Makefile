@@ -11,6 +11,7 @@ MINUTES   ?= 10
 SEED      ?= 0
 SAMPLES   ?= 50
 SRIOV_FLAGS ?=
+ALONE     := ^(TestLifecycle|TestSoak)$$
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
@@ -43,18 +44,20 @@ test-kernel: build ## Run chains of real CNI plugins on machines of their own: f
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
 	$(GO) test -race -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
 
-e2e: build ## Run the tests on a real local Kubernetes (root)
+e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build && $(LAB) build --kubernetes 1.36; fi
 	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
 
-# A node's tests wait most of the time, so those that need a control plane only run beside them.
+# A node's tests wait most of the time, so others run beside them: those that need a control plane only, and then those that take
+# a cluster of their own for long, or apart.
 e2e-node:
-	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/suite/...
+	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite/...
 
 e2e-planes:
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
+	$(GO) test -count=1 -timeout 20m -v -run '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m
 
 sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
 	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
@@ -77,7 +80,7 @@ sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
 
-bench-e2e: build ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
+bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTimes' ./e2e/suite -samples=$(SAMPLES)
 
 verify: generate ## Generate, tidy, vet and lint; fails when that changes anything

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
@@ -160,6 +161,8 @@ func (e *env) installPlain() {
 // must runs a command in the cluster's namespaces.
 func (e *env) must(args ...string) {
 	e.Helper()
+	start := time.Now()
+	defer func() { e.Logf("%s %s", since(start), strings.Join(args, " ")) }()
 	if _, err := e.cluster.Exec(context.Background(), args...); err != nil {
 		e.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
+
+// clusterName tells runs at the same time apart.
+var clusterName = flag.String("cluster", "suite", "name of the local Kubernetes that is started")
 
 // theCluster is the one cluster of the run; tests share it, each with its own namespace, links and objects.
 var theCluster = struct {
@@ -48,13 +52,13 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	extra := filepath.Join(cache, "suite-cni") // one place, so that a run that is killed leaves no more than this
+	extra := filepath.Join(cache, *clusterName+"-cni") // one place, so that a run that is killed leaves no more than this
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan", "../cmd/ovn-k8s-cni-overlay")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: "suite", Clone: clone, ExtraCNIDir: extra, Progress: os.Stderr})
+	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDir: extra, Progress: os.Stderr})
 	if err != nil {
 		return nil, nil, err
 	}
