@@ -116,7 +116,7 @@ func files(t *testing.T, patterns ...string) []string {
 }
 
 func TestManifestsDecode(t *testing.T) {
-	for _, file := range files(t, "*.yaml", "crds/*.yaml", "samples/*.yaml") {
+	for _, file := range files(t, "*.yaml", "crds/*.yaml", "samples/*.yaml", "samples/examples/*.yaml") {
 		t.Run(file, func(t *testing.T) {
 			if len(load(t, file)) == 0 {
 				t.Error("the file has no objects")

@@ -70,6 +70,7 @@ func TestAdmission(t *testing.T) {
 	stopStandby()
 	stop = p.startController()
 	t.Run("classes come and go with their topology", func(t *testing.T) { p.in(t).testTimes() })
+	t.Run("samples are applied and get their classes", func(t *testing.T) { p.in(t).testSamples() })
 	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.in(t).testConditions(bad) })
 	stop()
 	t.Run("without the controller everything is written", func(t *testing.T) { p.in(t).testWithoutController(bad[len(bad)-1]) })
@@ -188,8 +189,33 @@ func (p *plane) testValid() {
 			p.t.Errorf("%v: %v", object["spec"], err)
 		}
 	}
-	for _, samples := range []string{filepath.Join(p.clone, "deploy", "samples"), filepath.Join(p.clone, "e2e", "controller", "testdata", "samples")} {
+	for _, samples := range []string{filepath.Join(p.clone, "deploy", "samples"), filepath.Join(p.clone, "deploy", "samples", "examples"), filepath.Join(p.clone, "e2e", "controller", "testdata", "samples")} {
 		p.kubectl("", "create", "--dry-run=server", "-f", samples)
+	}
+}
+
+// testSamples applies every sample with all that is in it, and waits for the classes of its topologies. Pods that ask for more than one
+// class pass the policy of claims, which wants all of a topology.
+func (p *plane) testSamples() {
+	p.t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		p.t.Fatalf("found %d samples, %v", len(files), err)
+	}
+	p.until("there is an account for pods", func() error {
+		_, err := p.try("", "get", "serviceaccount", "default")
+		return err
+	})
+	for _, file := range files {
+		p.kubectl("", "apply", "-f", file)
+		p.until(filepath.Base(file)+" has its classes", func() error {
+			out, err := p.try("", "get", "networktopologies", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].status} {.status.deviceClasses}{"\n"}{end}`)
+			if err != nil || !strings.Contains(out, "[") || strings.Count(out, "True True") != strings.Count(out, "\n") {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		p.kubectl("", "delete", "--ignore-not-found", "--grace-period=0", "--force", "-f", file)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // tooFew says which request finds too few devices on a node even if nobody holds any; empty if none does, or if that can't be said
@@ -174,6 +176,11 @@ func lesser(claims []*resourceapi.ResourceClaim) []variant {
 		}
 		for j, request := range claim.Spec.Devices.Requests {
 			if request.Exactly != nil && request.Exactly.Capacity != nil {
+				if qualified := qualify(request.Exactly.Capacity.Requests); len(qualified) > 0 {
+					without(i, fmt.Sprintf("no device of the node has a capacity that request %s of claim %s names (%s); with the driver's domain before the name it would fit: %s", request.Name, name,
+						amounts(request.Exactly.Capacity.Requests), amounts(qualified)),
+						func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity.Requests = qualified })
+				}
 				without(i, fmt.Sprintf("no device of the node has as much as request %s of claim %s asks for (%s); for less they would fit", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
 					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
 			}
@@ -190,6 +197,22 @@ func lesser(claims []*resourceapi.ResourceClaim) []variant {
 		}
 	}
 	return all
+}
+
+// qualify gives names of capacities that have none the domain of our driver, as the names of published capacities have; none if all have
+// one.
+func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resourceapi.QualifiedName]resource.Quantity {
+	qualified, changed := map[resourceapi.QualifiedName]resource.Quantity{}, false
+	for name, amount := range requests {
+		if !strings.Contains(string(name), "/") {
+			name, changed = v1alpha1.DriverName+"/"+name, true
+		}
+		qualified[name] = amount
+	}
+	if !changed {
+		return nil
+	}
+	return qualified
 }
 
 // dropRequest removes a request, and what constraints say of it.

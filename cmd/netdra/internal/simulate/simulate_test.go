@@ -199,6 +199,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 		`requests: [{name: r, exactly: {deviceClassName: host-device, selectors: [{cel: {expression: 'device.driver == "x"'}}]}}]`:     "the request's own selectors match none of the 2 devices",
 		`{requests: [{name: r, exactly: {deviceClassName: sriov, count: 5}}], constraints: [{matchAttribute: dra.networking/pfName}]}`: "no devices of the node meet constraint 0 of claim ns/c, that dra.networking/pfName of all requests be the same; without it the claims would fit",
 		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {dra.networking/macvlans: "5"}}}}]`:             "no device of the node has as much as request r of claim ns/c asks for (dra.networking/macvlans=5)",
+		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {macvlans: "2"}}}}]`:                            "(macvlans=2); with the driver's domain before the name it would fit: dra.networking/macvlans=2",
 		`requests: [{name: a, exactly: {deviceClassName: host-device, count: 2}}, {name: b, exactly: {deviceClassName: sriov}}]`:       "fit on the node only without a",
 	} {
 		verdict, err := New(cluster).Try(t.Context(), asking(t, "c", requests))

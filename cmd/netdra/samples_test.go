@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// TestSamplesOfTheExamples: on the machine of the published example its topologies are taken and its pods fit, and its policies are
+// those that the golden files are about.
+func TestSamplesOfTheExamples(t *testing.T) {
+	const samples = "../../deploy/samples/examples"
+	machines := discoverytest.Examples()
+	machines["reference-node"] = discoverytest.ReferenceNode()
+	tests := map[string]string{ // file to machine
+		"1-vfs":                        "example1",
+		"2-vfs-by-either-plugin":       "example2",
+		"3-macvlan-parent":             "example3",
+		"4-macvlan-or-ipvlan":          "example4",
+		"5-macvlan-or-whole":           "example5",
+		"6-functions-macvlan-or-whole": "example6",
+		"7-bridge-port-or-function":    "example7",
+		"8-all-but-the-cluster":        "example8",
+		"9-ovn-kubernetes":             "example9",
+		"bond-with-vlans":              "reference-node",
+		"next-to-a-gpu":                "example1",
+		"several-interfaces":           "example1",
+	}
+	files, err := filepath.Glob(samples + "/*.yaml")
+	if err != nil || len(files) != len(tests) {
+		t.Errorf("there are %d samples and %d tests, %v", len(files), len(tests), err)
+	}
+	for name, machine := range tests {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(samples, name+".yaml")
+			if code, stdout, stderr := runNetdra(t, "", "chain", "validate", file); code != 0 {
+				t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
+			}
+			dir := filepath.Join(t.TempDir(), "worker-1")
+			if err := machines[machine].Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			arguments := []string{"simulate", "-f", file, "--machines", dir}
+			if name == "next-to-a-gpu" {
+				arguments = append(arguments, "-f", "testdata/simulate/gpu.yaml")
+			}
+			code, stdout, stderr := runNetdra(t, "", arguments...)
+			if code != 0 || !strings.Contains(stdout, "fits") {
+				t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
+			}
+			if number, _, _ := strings.Cut(name, "-"); "example"+number == machine {
+				if diff := cmp.Diff(policiesOf(t, "../../slices/testdata/"+machine+".yaml"), policiesOf(t, file)); diff != "" {
+					t.Errorf("other policies than in the golden file (-golden +sample):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func policiesOf(t *testing.T, file string) []map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policies []map[string]any
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var object map[string]any
+		if err := yaml.Unmarshal(document, &object); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if object["kind"] == "DeviceExposurePolicy" {
+			policies = append(policies, object)
+		}
+	}
+	return policies
+}
