@@ -43,7 +43,7 @@ spec:
   action: expose
   exposure:
     allowMultipleAllocations: false
-    supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: host-device, exclusive: true}]
+    supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: host-device, exclusive: true}, {name: ovn-k8s-cni-overlay, exclusive: true}]
 ---
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -131,6 +131,7 @@ func TestClusterPods(t *testing.T) {
 	c.part("passthrough", (*cluster).keepsPassthroughApart)
 	c.part("bridge", (*cluster).bridgesFunctions)
 	c.part("vfio", (*cluster).givesFunctionsToApplications)
+	c.part("ovn", (*cluster).acceleratesNetworks)
 	c.part("numvfs", (*cluster).followsNumVFs)
 }
 

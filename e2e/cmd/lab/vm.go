@@ -51,8 +51,8 @@ leads nowhere else. The machine is gone when its command ends; what it wrote out
 QEMU, kernel and tools are Debian packages, which are fetched with apt-get and unpacked into the cache (160 MB, half
 a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
 
-Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the sriov and bond plugins and
-what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.
+Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the plugins sriov, bond and
+ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.
 
 With --cluster the machine is the node of a Kubernetes whose control plane runs outside, with the driver and the controller of
 bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
@@ -191,7 +191,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
 	if err := vm.Build(ctx, commands, module+"cmd/netdra"); err != nil {
 		return err
 	}
-	if err := vm.Build(ctx, doubles, module+"e2e/cmd/sriov", module+"e2e/cmd/bond"); err != nil {
+	if err := vm.Build(ctx, doubles, module+"e2e/cmd/sriov", module+"e2e/cmd/bond", module+"e2e/cmd/ovn-k8s-cni-overlay"); err != nil {
 		return err
 	}
 	folders := map[string]string{commands: commandsDir, doubles: doublesDir, binaries.CNIDir: pluginsDir}
