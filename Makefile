@@ -16,7 +16,7 @@ ALONE     := ^(TestLifecycle|TestSoak)$$
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
 
-.PHONY: help build image demo test test-unit test-kernel e2e e2e-node e2e-planes soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel e2e e2e-node e2e-planes soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,11 @@ sriov-pods:
 sriov-crashes: # with the time that containerd really gives
 	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
 
-sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead)
-	@$(LAB) vm $(if $(CMD),run --vfs 4 -- bash -c "$$CMD",shell --vfs 4)
+sriov-inside: build ## Run the test on a virtual machine that is all of a cluster, control plane included; 5 minutes, not part of "test" (root)
+	$(LAB) --name sriov-inside vm test --cluster=inside --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
+
+sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead; CLUSTER=outside or inside adds Kubernetes)
+	@$(LAB) vm $(if $(CMD),run,shell) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)

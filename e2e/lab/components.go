@@ -75,10 +75,18 @@ func withGates(o Options, args ...string) []string {
 	return args
 }
 
+// etcdData is where etcd keeps its data, which it maps into its memory: a folder that a machine shares with its host can't be.
+func (o Options) etcdData() string {
+	if o.allElsewhere {
+		return "/var/lib/etcd"
+	}
+	return filepath.Join(o.RunDir, etcdDir)
+}
+
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
 	return []string{
-		"--name=lab", "--data-dir=" + filepath.Join(o.RunDir, etcdDir), "--unsafe-no-fsync", "--log-level=warn",
+		"--name=lab", "--data-dir=" + o.etcdData(), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=lab=" + peer,
 	}

@@ -25,6 +25,9 @@ const (
 	etcdURL        = "http://127.0.0.1:2379"
 )
 
+// containerdSocket is where containerd serves on the node.
+const containerdSocket = "/run/containerd/containerd.sock"
+
 // defaultNRITimeout is containerd's own.
 const defaultNRITimeout = 2 * time.Second
 
@@ -77,7 +80,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"address":                  address,
 		"healthzBindAddress":       "127.0.0.1",
 		"readOnlyPort":             0,
-		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+		"containerRuntimeEndpoint": "unix://" + containerdSocket,
 		"authentication": map[string]any{
 			"x509":      map[string]any{"clientCAFile": pki("ca.crt")},
 			"anonymous": map[string]any{"enabled": false},

@@ -95,7 +95,7 @@ func (c *Cluster) waitFor(ctx context.Context, what string, component Component,
 
 // dialContainerd tells whether containerd answers. Its socket is reached through the node's root.
 func (c *Cluster) dialContainerd(ctx context.Context) error {
-	conn, err := c.dialUnix(ctx, c.NodePath("/run/containerd/containerd.sock"))
+	conn, err := c.dialUnix(ctx, c.NodePath(containerdSocket))
 	if err != nil {
 		return err
 	}

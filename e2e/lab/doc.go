@@ -11,5 +11,6 @@
 //	client, err := kubernetes.NewForConfig(config)
 //
 // With Options.ControlPlaneOnly there is no node, and Options.Kubernetes can be an older version: for what the API server and
-// the scheduler do with Node objects that a test makes.
+// the scheduler do with Node objects that a test makes. With Options.NodeElsewhere another machine is the node, and Pack prepares
+// a cluster of which all is on another machine.
 package lab

@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,31 +47,82 @@ func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
+// Pack prepares all that another machine needs to be a whole cluster, control plane included, and starts nothing: one that shows
+// FoldersElsewhere under their own paths and runs JoinCommand, on which it ends with the cluster. All of it is in RunDir, which
+// must be empty or new, and which the caller removes.
+func Pack(ctx context.Context, o Options) (*Cluster, error) {
+	o.allElsewhere = true
+	o, err := o.withDefaults()
+	if err == nil && (o.NodeElsewhere || o.ControlPlaneOnly) {
+		err = errors.New("all of it is elsewhere: NodeElsewhere and ControlPlaneOnly say otherwise")
+	}
+	if err == nil && exists(o.RunDir) {
+		err = checkEmpty(o.RunDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot prepare a cluster: %w", err)
+	}
+	p := newProgress(o.Progress)
+	if err := checkMachine(ctx, p); err != nil {
+		return nil, err
+	}
+	binaries, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: o, state: state{Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: binaries, Cgroup: cgroupName(o.Name, o.RunDir)}}
+	if err := c.write(ctx); err != nil {
+		return nil, fmt.Errorf("cannot prepare a cluster: %w", err)
+	}
+	p.step("keys and configuration written")
+	return c, nil
+}
+
 // joining is nil unless the node is elsewhere.
 func (c *Cluster) joining() (*node.Joining, error) {
-	if !c.opts.NodeElsewhere {
+	if !c.opts.elsewhere() {
 		return nil, nil
 	}
+	images, err := c.imagesElsewhere()
+	if err != nil {
+		return nil, err
+	}
+	j := &node.Joining{
+		Cgroup: c.state.Cgroup, Import: []string{c.state.Binaries.Path("ctr"), "--namespace=k8s.io", "images", "import", "--local", "-"},
+	}
+	components := Components()
+	if c.opts.NodeElsewhere {
+		j.Uplink, j.Gateway = NetworkElsewhere().Link, gatewayAddress
+		components = []Component{Containerd, Kubelet}
+	}
+	for _, name := range components {
+		argv, err := commandLine(name, c.opts, c.state.Binaries)
+		if err != nil {
+			return nil, err
+		}
+		component := node.Component{Name: string(name), Argv: argv, Health: name.health()}
+		if name == Containerd {
+			component.Health, component.Images = containerdSocket, images // before kubelet, which may have pods to start
+		}
+		j.Components = append(j.Components, component)
+	}
+	return j, nil
+}
+
+// imagesElsewhere puts all images where the machine sees them.
+func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {
 		return nil, err
 	}
-	for i, source := range c.opts.Images { // the machine sees only copies of them
+	for i, source := range c.opts.Images {
 		path := filepath.Join(c.state.RunDir, imageDir, strconv.Itoa(i)+".tar")
 		if err := copyFile(source, path); err != nil {
 			return nil, fmt.Errorf("cannot give the node the image %s: %w", source, err)
 		}
 		images = append(images, path)
 	}
-	j := &node.Joining{
-		Uplink: NetworkElsewhere().Link, Gateway: gatewayAddress, Cgroup: c.state.Cgroup, Images: images,
-		Import: []string{c.state.Binaries.Path("ctr"), "--namespace=k8s.io", "images", "import", "--local", "-"},
-	}
-	if j.Containerd, err = commandLine(Containerd, c.opts, c.state.Binaries); err != nil {
-		return nil, err
-	}
-	j.Kubelet, err = commandLine(Kubelet, c.opts, c.state.Binaries)
-	return j, err
+	return images, nil
 }
 
 func copyFile(from, to string) error {

@@ -63,6 +63,9 @@ type Options struct {
 	Detached bool
 	// Progress gets a line for every step; nil means none.
 	Progress io.Writer
+
+	// allElsewhere says that nothing of the cluster runs here: see Pack.
+	allElsewhere bool
 }
 
 // nameForm is what both a folder and a cgroup can be called.
@@ -96,8 +99,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.paths()
 }
 
+// elsewhere says whether another machine is the node.
+func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
+
 // nodeHere says whether containerd and kubelet are the cluster's own processes.
-func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.NodeElsewhere }
+func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() }
 
 func (o *Options) checkFiles() error {
 	for _, path := range append(slices.Clone(o.Images), o.ExtraCNIDir) {

@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
 func must[T any](t *testing.T, v T, err error) T {
@@ -274,16 +277,66 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 	}
 }
 
-// What another machine needs to be the node is in the folders that it sees.
+// What another machine needs to be the node, or the whole cluster, is in the folders that it sees.
 func TestJoining(t *testing.T) {
+	for name, test := range map[string]struct {
+		options    Options
+		components []Component
+		uplink     string
+		address    string // of kubelet
+	}{
+		"node":  {Options{NodeElsewhere: true}, []Component{Containerd, Kubelet}, NetworkElsewhere().Link, NetworkElsewhere().Machine},
+		"whole": {Options{allElsewhere: true}, Components(), "", "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, j := joiningOf(t, test.options)
+			var have []Component
+			for _, c := range j.Components {
+				have = append(have, Component(c.Name))
+				if c.Health == "" || !strings.HasPrefix(c.Argv[0], "/programs/") {
+					t.Errorf("%s is started as %q and asked at %q", c.Name, c.Argv, c.Health)
+				}
+				if imports := c.Name == string(Containerd); imports && len(c.Images) != 3 || !imports && len(c.Images) > 0 {
+					t.Errorf("%s has the images %q, want the two of every cluster and the given one for containerd", c.Name, c.Images)
+				}
+				for _, path := range c.Images {
+					if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
+						t.Errorf("the machine does not see %s", path)
+					}
+				}
+			}
+			if diff := cmp.Diff(test.components, have); diff != "" {
+				t.Errorf("components (-want +have):\n%s", diff)
+			}
+			if j.Uplink != test.uplink || !strings.HasPrefix(j.Import[0], "/programs/") {
+				t.Errorf("the uplink is %q, want %q; images are imported by %q", j.Uplink, test.uplink, j.Import)
+			}
+			config, err := kubeletConfig(o, "group")
+			if err != nil || !strings.Contains(string(config), "address: "+test.address) {
+				t.Errorf("kubelet can't be reached at %s: %v\n%s", test.address, err, config)
+			}
+			if !strings.Contains(containerdConfig("runc", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
+				t.Error("the NRI timeout is not in containerd's configuration")
+			}
+			if data := o.etcdData(); strings.HasPrefix(data, o.RunDir) == o.allElsewhere {
+				t.Errorf("etcd has its data in %s: a folder that is shared can't be mapped into memory", data)
+			}
+		})
+	}
+}
+
+// joiningOf is what a machine is told that joins a cluster with an image of its own.
+func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
+	t.Helper()
 	if _, err := StaticBusybox(); err != nil {
 		t.Skip(err)
 	}
 	source := filepath.Join(t.TempDir(), "driver.tar")
+	o.Images, o.NRITimeout = []string{source}, time.Minute
 	if err := os.WriteFile(source, []byte("image"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := testOptions(t, Options{NodeElsewhere: true, Images: []string{source}, NRITimeout: time.Minute})
+	o = testOptions(t, o)
 	c := &Cluster{opts: o, state: state{RunDir: o.RunDir, Binaries: Binaries{Dir: "/programs"}, Cgroup: "group"}}
 	for _, dir := range []string{imageDir, helperDir} {
 		if err := os.MkdirAll(filepath.Join(o.RunDir, dir), 0o700); err != nil {
@@ -297,24 +350,20 @@ func TestJoining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(j.Images) != 3 {
-		t.Errorf("images are %q, want the two of every cluster and the given one", j.Images)
+	return o, j
+}
+
+func TestPackRefuses(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "letter"), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for _, path := range j.Images {
-		if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
-			t.Errorf("the machine does not see %s", path)
+	for want, o := range map[string]Options{
+		"holds something else": {RunDir: full}, "NodeElsewhere": {NodeElsewhere: true}, "ControlPlaneOnly": {ControlPlaneOnly: true}, "good name": {Name: "NO"},
+	} {
+		o.CacheDir = t.TempDir()
+		if _, err := Pack(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error about %q, have %v", want, err)
 		}
-	}
-	for _, argv := range [][]string{j.Containerd, j.Import, j.Kubelet} {
-		if !strings.HasPrefix(argv[0], "/programs/") {
-			t.Errorf("the machine does not see %s", argv[0])
-		}
-	}
-	config, err := kubeletConfig(o, "group")
-	if err != nil || !strings.Contains(string(config), "address: "+NetworkElsewhere().Machine) {
-		t.Errorf("kubelet can't be reached: %v\n%s", err, config)
-	}
-	if !strings.Contains(containerdConfig("runc", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
-		t.Error("the NRI timeout is not in containerd's configuration")
 	}
 }

@@ -110,13 +110,10 @@ func checkEmpty(dir string) error {
 }
 
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
-	if err := c.prepare(); err != nil {
+	if err := c.write(ctx); err != nil {
 		return err
 	}
-	if err := c.helpers(ctx); err != nil {
-		return err
-	}
-	if err := c.saveSpec(); err != nil {
+	if err := makeCgroups(c.state.Cgroup); err != nil {
 		return err
 	}
 	p.step("keys and configuration written")
@@ -138,6 +135,17 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	return c.state.save()
 }
 
+// write makes all that the run directory must have.
+func (c *Cluster) write(ctx context.Context) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.helpers(ctx); err != nil {
+		return err
+	}
+	return c.saveSpec()
+}
+
 // prepare writes everything that the components read.
 func (c *Cluster) prepare() error {
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir, imageDir, helperDir, manifestDir} {
@@ -146,9 +154,6 @@ func (c *Cluster) prepare() error {
 		}
 	}
 	if err := c.state.save(); err != nil { // before anything outside of the run directory is made
-		return err
-	}
-	if err := makeCgroups(c.state.Cgroup); err != nil {
 		return err
 	}
 	ips := []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(nodeAddress), net.ParseIP(apiAddress)}

@@ -85,7 +85,7 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 		return err
 	}
 	step("manifests applied")
-	for _, workload := range []string{"deployment/" + Controller, "daemonset/" + Driver} {
+	for _, workload := range Workloads() {
 		if _, err := cluster.Exec(ctx, "kubectl", "-n", Namespace, "rollout", "status", workload, "--timeout=60s"); err != nil {
 			logs, _ := cluster.Exec(ctx, "kubectl", "-n", Namespace, "logs", workload, "--tail=20")
 			return fmt.Errorf("%s is not ready: %w\n%s", workload, err, logs)
@@ -101,16 +101,23 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 	return err
 }
 
-// Apply applies the manifests of the clone's deploy folder, as the comment in its kustomization.yaml says: definitions first. It
-// does not wait for what they make.
+// Workloads are what the manifests make that runs, as kubectl names it.
+func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
+
+// Commands are those that apply the manifests of a deploy folder, as the comment in its kustomization.yaml says: definitions
+// first. They do not wait for what they make.
+func Commands(deploy string) [][]string {
+	return [][]string{
+		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},
+		{"kubectl", "wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds")},
+		{"kubectl", "apply", "-k", deploy},
+	}
+}
+
+// Apply applies the manifests of the clone's deploy folder.
 func Apply(ctx context.Context, cluster *lab.Cluster, clone string) error {
-	deploy := filepath.Join(clone, "deploy")
-	for _, args := range [][]string{
-		{"apply", "-f", filepath.Join(deploy, "crds")},
-		{"wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds")},
-		{"apply", "-k", deploy},
-	} {
-		if _, err := cluster.Exec(ctx, append([]string{"kubectl"}, args...)...); err != nil {
+	for _, args := range Commands(filepath.Join(clone, "deploy")) {
+		if _, err := cluster.Exec(ctx, args...); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ const (
 	pluginsDir    = "/opt/cni/bin"     // the reference plugins
 	extraDir      = "/opt/cni/extra"   // $EXTRA_CNI_DIR
 	testsDir      = "/opt/project/tests"
+	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // among temporary files
 	machinePath   = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	cniPath       = extraDir + ":" + doublesDir + ":" + pluginsDir
@@ -34,7 +35,7 @@ type vmFlags struct {
 	mirror  string
 	command vm.Command
 	// cluster makes the machine a node of Kubernetes; the others say how.
-	cluster    bool
+	cluster    clusterPlace
 	bin        string
 	nriTimeout time.Duration
 }
@@ -56,7 +57,10 @@ ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netd
 
 With --cluster the machine is the node of a Kubernetes whose control plane runs outside, with the driver and the controller of
 bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
-value of --name). It ends with the machine.`,
+value of --name). It ends with the machine.
+
+With --cluster=inside the control plane is in the machine, too, and nothing of it outside. The command begins when driver and controller
+work: after two to four minutes where all code is emulated.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -69,7 +73,8 @@ value of --name). It ends with the machine.`,
 	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
 	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")
 	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 10m, none for a shell)")
-	set.BoolVar(&f.cluster, "cluster", false, "make the machine the node of a Kubernetes with driver and controller")
+	set.Var(&f.cluster, "cluster", "make the machine the node of a Kubernetes with driver and controller, whose control plane is outside, or with --cluster=inside in it, too")
+	set.Lookup("cluster").NoOptDefVal = string(clusterOutside)
 	set.StringVar(&f.bin, "bin", "bin", "with --cluster: folder with the binaries of driver and controller")
 	set.DurationVar(&f.nriTimeout, "nri-timeout", vmNRITimeout, "with --cluster: how long containerd waits for the driver")
 	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
@@ -81,7 +86,8 @@ func vmShellCommand(f *vmFlags) *cobra.Command {
 		Use:   "shell",
 		Short: "Open a shell inside; the machine ends with it",
 		Example: `  lab vm shell --vfs 4
-  lab vm shell --vfs 4 --cluster`,
+  lab vm shell --vfs 4 --cluster
+  lab vm shell --vfs 4 --cluster=inside`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := f.command
@@ -153,9 +159,12 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 		c.Output = cmd.OutOrStdout()
 	}
 	var result vm.Result
-	if f.cluster {
-		result, err = f.runAsNode(ctx, image, c, filepath.Join(tmp, doublesFolder), tmp, cmd.ErrOrStderr())
-	} else {
+	switch f.cluster {
+	case clusterOutside:
+		result, err = f.runAsNode(ctx, image, c, tmp, cmd.ErrOrStderr())
+	case clusterInside:
+		result, err = f.runAsCluster(ctx, image, c, tmp, cmd.ErrOrStderr())
+	default:
 		result, err = image.Run(ctx, c)
 	}
 	if err != nil {

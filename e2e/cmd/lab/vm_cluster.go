@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
@@ -16,23 +17,48 @@ import (
 // vmNRITimeout is as much longer than containerd's own limit as the driver is slower where all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
-// vmClusterMemory is what a machine needs, in MiB, that is a node of Kubernetes: all its files are in memory.
+// vmClusterMemory is what a machine needs, in MiB, that is a node of Kubernetes: all its files are in memory. With the control plane
+// it uses half of that before it has pods.
 const vmClusterMemory = 3072
+
+// clusterPlace is where the control plane runs whose node a machine is; empty means that it is no node. It is the value of a flag.
+type clusterPlace string
+
+const (
+	clusterOutside clusterPlace = "outside"
+	clusterInside  clusterPlace = "inside"
+)
+
+// String, Set and Type implement pflag.Value.
+func (p *clusterPlace) String() string { return string(*p) }
+
+// Type is what help calls the value.
+func (p *clusterPlace) Type() string { return "place" }
+
+// Set takes the flag's value.
+func (p *clusterPlace) Set(text string) error {
+	switch place := clusterPlace(text); place {
+	case clusterOutside, clusterInside:
+		*p = place
+		return nil
+	default:
+		return fmt.Errorf("it is %s or %s", clusterOutside, clusterInside)
+	}
+}
 
 // runAsNode runs a command on a machine that is the node of a cluster whose control plane is outside, with driver and
 // controller as they are shipped. The control plane's code is not emulated: a pod starts in seconds.
-func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, doubles, tmp string, progress io.Writer) (result vm.Result, err error) {
+func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer) (result vm.Result, err error) {
 	clone, err := os.Getwd()
 	if err != nil {
 		return result, err
 	}
-	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"))
+	options, err := f.clusterOptions(tmp, progress)
 	if err != nil {
 		return result, err
 	}
-	cluster, err := lab.Up(ctx, lab.Options{
-		Name: f.where.name + "-vm", CacheDir: f.where.cache, NodeElsewhere: true, NRITimeout: f.nriTimeout, ExtraCNIDir: doubles, Images: images, Progress: progress,
-	})
+	options.NodeElsewhere = true
+	cluster, err := lab.Up(ctx, options)
 	if err != nil {
 		return result, err
 	}
@@ -44,13 +70,7 @@ func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, 
 	if err := stack.Apply(ctx, cluster, clone); err != nil {
 		return result, err
 	}
-	written, read := cluster.FoldersElsewhere()
-	c.Written = map[string]string{written: written}
-	for _, dir := range read {
-		c.Folders[dir] = dir
-	}
-	c.Args = cluster.JoinCommand(c.Args...)
-	c.Env = append(c.Env, "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+read[0]+":"+machinePath)
+	join(&c, cluster)
 	c.MemoryMB = max(c.MemoryMB, vmClusterMemory)
 	network := vm.Uplink(lab.NetworkElsewhere())
 	c.Uplink = &network
@@ -59,13 +79,69 @@ func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, 
 		return err
 	})
 	if err != nil || result.ExitCode != 0 {
-		f.keepLogs(cluster, progress)
+		keepLogs(cluster, progress)
 	}
 	return result, err
 }
 
+// runAsCluster runs a command on a machine that is a whole cluster with driver and controller as they are shipped, when these work.
+func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer) (result vm.Result, err error) {
+	options, err := f.clusterOptions(tmp, progress)
+	if err != nil {
+		return result, err
+	}
+	options.RunDir = filepath.Join(tmp, "cluster") // which nobody else has to find
+	cluster, err := lab.Pack(ctx, options)
+	if err != nil {
+		return result, err
+	}
+	c.Args = append([]string{"bash", "-c", installScript(), "install", cluster.Logs("install")}, c.Args...)
+	join(&c, cluster)
+	c.Folders["deploy"] = manifestsDir
+	c.MemoryMB = max(c.MemoryMB, vmClusterMemory)
+	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes two to four minutes where all code is emulated") // for people only
+	result, err = image.Run(ctx, c)
+	if err != nil || result.ExitCode != 0 {
+		keepLogs(cluster, progress)
+	}
+	return result, err
+}
+
+// clusterOptions are those of any cluster that has a machine as its node.
+func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
+	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"))
+	return lab.Options{
+		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, ExtraCNIDir: filepath.Join(tmp, doublesFolder), Images: images, Progress: progress,
+	}, err
+}
+
+// join lets a machine become the node of the cluster before its command.
+func join(c *vm.Command, cluster *lab.Cluster) {
+	written, read := cluster.FoldersElsewhere()
+	c.Written = map[string]string{written: written}
+	for _, dir := range read {
+		c.Folders[dir] = dir
+	}
+	c.Args = cluster.JoinCommand(c.Args...)
+	c.Env = append(c.Env, "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+read[0]+":"+machinePath)
+}
+
+// installScript applies the manifests inside, and runs a command when driver and controller work. Its arguments are a file for what
+// kubectl says, which is printed only if it fails, and the command.
+func installScript() string {
+	commands := stack.Commands(manifestsDir)
+	for _, workload := range stack.Workloads() {
+		commands = append(commands, []string{"kubectl", "-n", stack.Namespace, "rollout", "status", workload, "--timeout=5m"})
+	}
+	script := "log=$1; shift\n" + `install() { "$@" >>"$log" 2>&1 || { cat "$log"; exit 1; }; }` + "\n"
+	for _, command := range commands {
+		script += "install " + strings.Join(command, " ") + "\n"
+	}
+	return script + `exec "$@"`
+}
+
 // keepLogs saves what containerd, kubelet and the others printed from the end of the cluster.
-func (f *vmFlags) keepLogs(cluster *lab.Cluster, progress io.Writer) {
+func keepLogs(cluster *lab.Cluster, progress io.Writer) {
 	dir, err := os.MkdirTemp("", "lab-vm-logs-*")
 	if err == nil {
 		err = os.CopyFS(dir, os.DirFS(filepath.Dir(cluster.Logs(lab.Kubelet))))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,10 +16,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// joinTimeout bounds the start of containerd and of kubelet, also where all code is emulated.
+// joinTimeout bounds the start of each component, also where all code is emulated.
 const joinTimeout = 3 * time.Minute
 
-// Join makes this machine the node of the cluster in runDir, runs a command when containerd and kubelet work, and returns its
+// joinInterval is how often a component is asked whether it works: asking takes an emulated processor some time, too.
+const joinInterval = 200 * time.Millisecond
+
+// Join makes this machine the node of the cluster in runDir, runs a command when all components work, and returns its
 // exit status. It is for machines that end with the command: nothing is undone.
 func Join(runDir string, command []string) (int, error) {
 	s, err := Load(runDir)
@@ -28,16 +32,16 @@ func Join(runDir string, command []string) (int, error) {
 	if s.Joining == nil {
 		return 0, fmt.Errorf("the cluster in %s does not have its node elsewhere", runDir)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
-	defer cancel()
 	if err := s.furnish(); err != nil {
 		return 0, err
 	}
 	if err := s.connect(); err != nil {
 		return 0, err
 	}
-	if err := s.startNode(ctx); err != nil {
-		return 0, err
+	for _, component := range s.Joining.Components {
+		if err := s.startComponent(component); err != nil {
+			return 0, err
+		}
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -48,7 +52,7 @@ func Join(runDir string, command []string) (int, error) {
 	return 0, err
 }
 
-// furnish makes the folders, mounts and files that containerd and kubelet want.
+// furnish makes the folders, mounts and files that components want.
 func (s Spec) furnish() error {
 	if err := os.Symlink("/run", "/var/run"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -74,12 +78,25 @@ func (s Spec) furnish() error {
 	return writeFiles(s.Files)
 }
 
-// connect makes the uplink a port of the bridge with the pods: the other side of it knows all their addresses.
+// connect makes the bridge with the pods, and the way to the API server.
 func (s Spec) connect() error {
 	bridge, err := makeBridge(s)
 	if err != nil {
 		return err
 	}
+	if s.Joining.Uplink == "" {
+		err = serveHere(s)
+	} else {
+		err = s.connectUplink(bridge)
+	}
+	if err != nil {
+		return err
+	}
+	return forward()
+}
+
+// connectUplink makes the uplink a port of the bridge: the other side of it knows all addresses of pods.
+func (s Spec) connectUplink(bridge netlink.Link) error {
 	uplink, err := netlink.LinkByName(s.Joining.Uplink)
 	if err == nil {
 		err = netlink.LinkSetMaster(uplink, bridge)
@@ -97,41 +114,7 @@ func (s Spec) connect() error {
 	if err != nil {
 		return fmt.Errorf("cannot add a route to the API server: %w", err)
 	}
-	return forward()
-}
-
-// startNode starts containerd and kubelet one after the other: pods of the cluster may be waiting, and need the images.
-func (s Spec) startNode(ctx context.Context) error {
-	err := s.startComponent(ctx, "containerd", s.Joining.Containerd, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", "/run/containerd/containerd.sock")
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-	if err != nil {
-		return err
-	}
-	for _, image := range s.Joining.Images {
-		if err := s.importImage(ctx, image); err != nil {
-			return fmt.Errorf("cannot import the image %s: %w", image, err)
-		}
-	}
-	return s.startComponent(ctx, "kubelet", s.Joining.Kubelet, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10248/healthz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }() // only its status matters
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
-	})
+	return nil
 }
 
 func (s Spec) importImage(ctx context.Context, path string) error {
@@ -148,37 +131,80 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component works, or has ended. What it prints is with the logs of the cluster.
-func (s Spec) startComponent(ctx context.Context, name string, argv []string, works func(context.Context) error) error {
-	path := filepath.Join(s.RunDir, LogDir, name+".log")
+// startComponent returns when the component works and has the images, or has ended. What it prints is with the logs of the
+// cluster.
+func (s Spec) startComponent(c Component) error {
+	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the component has its own copy
+	ctx, cancelTimeout := context.WithTimeout(context.Background(), joinTimeout)
+	defer cancelTimeout()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("cannot start %s: %w", name, err)
+		return fmt.Errorf("cannot start %s: %w", c.Name, err)
 	}
 	go func() {
 		_ = cmd.Wait() // its result is in the state
 		cancel(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
-	tick := time.NewTicker(50 * time.Millisecond)
+	if err := c.works(ctx); err != nil {
+		return fmt.Errorf("%s does not work: %w (%w); its log is %s", c.Name, err, context.Cause(ctx), path)
+	}
+	for _, image := range c.Images {
+		if err := s.importImage(ctx, image); err != nil {
+			return fmt.Errorf("cannot import the image %s: %w", image, err)
+		}
+	}
+	return nil
+}
+
+// works waits until the component says so, and returns why it does not when the context ends.
+func (c Component) works(ctx context.Context) error {
+	// The certificates of some components are made up by themselves, and nobody else is on this machine.
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
+	defer client.CloseIdleConnections()
+	tick := time.NewTicker(joinInterval)
 	defer tick.Stop()
 	for {
-		err := works(ctx)
+		err := c.ask(ctx, &client)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not work: %w (%w); its log is %s", name, err, context.Cause(ctx), path)
+			return err
 		case <-tick.C:
 		}
 	}
+}
+
+// ask looks once whether the component works.
+func (c Component) ask(ctx context.Context, client *http.Client) error {
+	if filepath.IsAbs(c.Health) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Health)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Health, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // only its status matters
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }

@@ -11,17 +11,22 @@ import (
 // setupNetwork gives the new network namespace the API's address on the loopback interface, and a bridge that carries
 // the node's address and the pods.
 func setupNetwork(s Spec) error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("cannot find the loopback interface: %w", err)
-	}
-	if err := address(lo, s.APIAddress+"/32"); err != nil {
+	if err := serveHere(s); err != nil {
 		return err
 	}
 	if _, err := makeBridge(s); err != nil {
 		return err
 	}
 	return forward()
+}
+
+// serveHere gives the API's address to the loopback interface.
+func serveHere(s Spec) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("cannot find the loopback interface: %w", err)
+	}
+	return address(lo, s.APIAddress+"/32")
 }
 
 // makeBridge makes the bridge that carries the node's address and the pods.

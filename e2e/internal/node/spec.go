@@ -46,17 +46,26 @@ type Spec struct {
 
 // Joining says how a machine of its own becomes the node.
 type Joining struct {
-	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached.
-	Uplink  string `json:"uplink"`
-	Gateway string `json:"gateway"`
+	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached. Without an
+	// uplink the API server is among Components.
+	Uplink  string `json:"uplink,omitempty"`
+	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.
 	Cgroup string `json:"cgroup"`
-	// Containerd, Import and Kubelet are command lines. Import gets an image archive as its input.
-	Containerd []string `json:"containerd"`
-	Import     []string `json:"import"`
-	Kubelet    []string `json:"kubelet"`
-	// Images are archives that are imported before kubelet starts.
-	Images []string `json:"images"`
+	// Components are started in this order, each when the one before works.
+	Components []Component `json:"components"`
+	// Import is the command line that gets an image archive as its input.
+	Import []string `json:"import"`
+}
+
+// Component is a program that runs as long as the machine.
+type Component struct {
+	Name string   `json:"name"`
+	Argv []string `json:"argv"`
+	// Health is where it says that it works: a URL, or the path of a socket that it serves.
+	Health string `json:"health"`
+	// Images are archives that are imported as soon as it works.
+	Images []string `json:"images,omitempty"`
 }
 
 // Save writes the Spec where Load finds it.

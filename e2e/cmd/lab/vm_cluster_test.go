@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is printed is the command's, unless driver and controller can't be installed: then it is why, and there is no command.
+func TestInstallScript(t *testing.T) {
+	for name, test := range map[string]struct {
+		kubectl, output string
+		status          int
+		calls           int
+	}{
+		"works": {"exit 0", "hello world\n", 7, 5},
+		"fails": {`echo noise; test "$1" != wait`, "noise\nnoise\n", 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			calls := filepath.Join(dir, "calls")
+			if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\nprintf '%s\\n' \"$*\" >>"+calls+"\n"+test.kubectl), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("bash", "-c", installScript(), "install", filepath.Join(dir, "log $x"), "sh", "-c", `echo "$0 $1"; exit 7`, "hello", "world")
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			output, _ := cmd.CombinedOutput() // its status says it all
+			if status := cmd.ProcessState.ExitCode(); status != test.status || string(output) != test.output {
+				t.Errorf("status %d and %q, want %d and %q", status, output, test.status, test.output)
+			}
+			lines, err := os.ReadFile(calls)
+			if count := strings.Count(string(lines), "\n"); err != nil || count != test.calls {
+				t.Errorf("kubectl was called %d times, want %d: %v\n%s", count, test.calls, err, lines)
+			}
+		})
+	}
+}
+
+func TestClusterFlag(t *testing.T) {
+	for flag, want := range map[string]clusterPlace{"": "", "--cluster": clusterOutside, "--cluster=outside": clusterOutside, "--cluster=inside": clusterInside} {
+		cmd := vmCommand(&where{})
+		if err := cmd.ParseFlags(strings.Fields(flag)); err != nil {
+			t.Errorf("%s: %v", flag, err)
+		} else if have := cmd.PersistentFlags().Lookup("cluster").Value.String(); have != string(want) {
+			t.Errorf("%q means %q, want %q", flag, have, want)
+		}
+	}
+	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil || !strings.Contains(err.Error(), "outside or inside") {
+		t.Errorf("a place that there is not: %v", err)
+	}
+}

@@ -1,0 +1,76 @@
+package sriov
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped shares it
+// with etcd, API server, controller manager and scheduler.
+func TestClusterInside(t *testing.T) {
+	c := newCluster(t, 2)
+	if !slices.Contains(c.programs(), "kube-apiserver") {
+		t.Skip("needs a machine that is all of a cluster: use make sriov-inside")
+	}
+	c.apply(c.named(policies))
+	c.part("one", (*cluster).isWhole)
+}
+
+// isWhole sees that nothing of the cluster is elsewhere, and gives a pod a function.
+func (c *cluster) isWhole() {
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "containerd", "kubelet", driverName, "dra-network-controller"} {
+		if have := c.programs(); !slices.Contains(have, program) {
+			c.Errorf("%s does not run on this machine, but %q", program, have)
+		}
+	}
+	if diff := cmp.Diff([]string{"e2e-node Ready"}, c.nodes()); diff != "" {
+		c.Errorf("nodes (-want +have):\n%s", diff)
+	}
+	c.oneFunction("one")
+	c.create("one", "pod")
+	c.ready("pod")
+	c.attached("pod")
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("pod").links()); diff != "" {
+		c.Errorf("links of the pod (-want +have):\n%s", diff)
+	}
+	if have, want := c.settings(pf0, c.index("pod", 0)), "vlan 77 qos 0 spoofchk false trust true rate 100"; have != want {
+		c.Errorf("the function of the pod has %q, want %q", have, want)
+	}
+}
+
+// programs are those that run on this machine, in order.
+func (c *cluster) programs() []string {
+	c.Helper()
+	var names []string
+	for _, path := range c.glob("/proc/[0-9]*/cmdline") {
+		if line, err := os.ReadFile(path); err == nil { // or it has ended
+			program, _, _ := strings.Cut(string(line), "\x00")
+			names = append(names, program[strings.LastIndexByte(program, '/')+1:])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// nodes are those of the cluster, and how they are.
+func (c *cluster) nodes() (all []string) {
+	c.Helper()
+	nodes, err := c.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	c.must(err)
+	for i := range nodes.Items {
+		for _, condition := range nodes.Items[i].Status.Conditions {
+			if condition.Status == corev1.ConditionTrue {
+				all = append(all, fmt.Sprintf("%s %s", nodes.Items[i].Name, condition.Type))
+			}
+		}
+	}
+	return all
+}
