@@ -60,7 +60,7 @@ bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outs
 value of --name). It ends with the machine.
 
 With --cluster=inside the control plane is in the machine, too, and nothing of it outside. The command begins when driver and controller
-work: after two to four minutes where all code is emulated.`,
+work: after three minutes or more where all code is emulated.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

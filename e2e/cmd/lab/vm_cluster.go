@@ -99,7 +99,7 @@ func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Comman
 	join(&c, cluster)
 	c.Folders["deploy"] = manifestsDir
 	c.MemoryMB = max(c.MemoryMB, vmClusterMemory)
-	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes two to four minutes where all code is emulated") // for people only
+	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes three minutes or more where all code is emulated") // for people only
 	result, err = image.Run(ctx, c)
 	if err != nil || result.ExitCode != 0 {
 		keepLogs(cluster, progress)
