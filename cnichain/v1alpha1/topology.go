@@ -57,10 +57,10 @@ type NetworkTopologySpec struct {
 	// steps are the nodes of the DAG. A step stands after the steps that it depends on.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique"
-	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist"
-	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn"
-	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d && has(t.driver))))",message="nothing can depend on a step with a driver: it makes no interface"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique",messageExpression="'step names must be unique: ' + self.transformList(i, s, !self.exists_one(t, t.name == s.name), s.name)[0] + ' is the name of more than one'"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist",messageExpression="self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, self.exists(t, t.name == d)), 'step ' + s.name + ': dependOn names a step that does not exist: it is ' + s.dependOn.join(', '))[0]"
+	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn",messageExpression="'a step must stand after every step that it depends on: move ' + self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)), s.name + ' down, below ' + s.dependOn.join(', '))[0]"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d && has(t.driver))))",message="nothing can depend on a step with a driver: it makes no interface",messageExpression="self.transformList(i, s, has(s.dependOn) && s.dependOn.exists(d, self.exists(t, t.name == d && has(t.driver))), 'step ' + s.name + ': nothing can depend on a step with a driver: it makes no interface; dependOn is ' + s.dependOn.join(', '))[0]"
 	// +listType=atomic
 	Steps []Step `json:"steps"`
 }

@@ -1,0 +1,116 @@
+package tutorial
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// part is one block of commands, and what it should print.
+type part struct {
+	commands, output string
+}
+
+// read returns the blocks of a document: those marked as console, each with the next one marked as text.
+func read(t *testing.T, path string) []part {
+	t.Helper()
+	document, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []part
+	for _, block := range regexp.MustCompile("(?sm)^```(console|text)\n(.*?)^```$").FindAllStringSubmatch(string(document), -1) {
+		if block[1] == "console" {
+			parts = append(parts, part{commands: block[2]})
+		} else {
+			parts[len(parts)-1].output = block[2]
+		}
+	}
+	return parts
+}
+
+// pattern is a line of output: blanks are of any width, and … is anything.
+func pattern(line string) *regexp.Regexp {
+	words := strings.Fields(line)
+	for i := range words {
+		words[i] = strings.ReplaceAll(regexp.QuoteMeta(words[i]), "…", ".*")
+	}
+	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(strings.Join(words, `\s+`), `.*\s+`, `.*\s*`) + `\s*$`)
+}
+
+// The commands run in one shell, as in a terminal. The shell ends at the first that fails.
+func TestTutorial(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts a local Kubernetes in private namespaces")
+	}
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lab(clone, "exec", "--", "true"); err == nil {
+		t.Skip("a cluster called demo is up: bin/lab --name demo down")
+	}
+	t.Cleanup(func() {
+		_ = lab(clone, "down") // where the tutorial has not come that far
+		_ = os.RemoveAll(filepath.Join(clone, "bin", "tutorial"))
+	})
+	parts := read(t, filepath.Join(clone, "docs", "tutorial.md"))
+	if len(parts) < 10 {
+		t.Fatalf("the tutorial has %d blocks of commands", len(parts))
+	}
+	var script strings.Builder
+	script.WriteString("set -euo pipefail\n")
+	for i, p := range parts {
+		fmt.Fprintf(&script, "echo '=== part %d'\n%s", i, p.commands)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // includes a build from nothing
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
+	cmd.Dir = clone
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	start := time.Now()
+	err = cmd.Run()
+	printed := strings.Split(output.String(), "=== part ")
+	for i, p := range parts[:min(len(parts), len(printed)-1)] {
+		rest := printed[i+1]
+		for line := range strings.Lines(p.output) {
+			found := pattern(line).FindStringIndex(rest)
+			if found == nil {
+				t.Errorf("%s\nshould print\n%s\nbut prints\n%s", p.commands, line, printed[i+1])
+				break
+			}
+			rest = rest[found[1]:]
+		}
+	}
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, printed[len(printed)-1])
+	}
+	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
+}
+
+// lab runs a command of the lab for the demo's cluster.
+func lab(clone string, command ...string) error {
+	return exec.Command(filepath.Join(clone, "bin", "lab"), append([]string{"--name", "demo"}, command...)...).Run()
+}
+
+func TestPattern(t *testing.T) {
+	for line, test := range map[string]struct{ is, not string }{
+		"a … c":           {"a  b\tc", "a b"},
+		"…x…":             {"yxz", "yz"},
+		"1400":            {"1400 ", "14000"},
+		`{…"a":"b"…"c"…}`: {`{"z":1,"a":"b","c":2}`, `{"a":"c"}`},
+		"NAME … STATUS …": {"NAME STATUS ROLES", "STATUS NAME"},
+	} {
+		if p := pattern(line); !p.MatchString(test.is) || p.MatchString(test.not) {
+			t.Errorf("%q is %s", line, p)
+		}
+	}
+}
