@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,6 +20,8 @@ import (
 // ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs.
 type ClaimRecord struct {
 	Claim cnichain.Claim `json:"claim"`
+	// PreparedAt is zero in records of drivers that did not note it.
+	PreparedAt time.Time `json:"preparedAt,omitzero"`
 	// Consumers are the pods that the claim was reserved for when it was prepared.
 	Consumers []Consumer `json:"consumers"`
 	// Shareable is true for a claim that a user made: pods that it was not reserved for yet may come later.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/informers"
@@ -239,6 +240,17 @@ func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 		return nil
 	}
 	return pod
+}
+
+// podUIDs are those of the pods that the API server had on this node when it was heard last, if it was.
+func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
+	uids = sets.New[string]()
+	for _, item := range c.pods.GetStore().List() {
+		if pod, ok := item.(*corev1.Pod); ok {
+			uids.Insert(string(pod.UID))
+		}
+	}
+	return uids, c.pods.HasSynced()
 }
 
 // podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is gone.

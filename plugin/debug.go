@@ -13,22 +13,11 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // SocketName is the socket in the plugin's directory by which `netdra` asks the driver. Only root may open it.
 const SocketName = "netdra.sock"
-
-// sandboxState is what the socket says of a pod sandbox.
-type sandboxState struct {
-	ID     string       `json:"id"`
-	Pod    cnichain.Pod `json:"pod"`
-	Claims []string     `json:"claims"` // UIDs
-	State  string       `json:"state"`  // attaching, ready or detaching
-	// Failure is why the last attempt to attach has failed.
-	Failure string `json:"failure,omitempty"`
-}
 
 // beliefs are what the node's devices are judged by.
 type beliefs struct {
@@ -73,8 +62,9 @@ func (d *Driver) debugHandler() http.Handler {
 	for pattern, read := range map[string]func() any{
 		"GET /policies":  func() any { return d.cluster.beliefs() },
 		"GET /published": func() any { return d.publisher.offered() },
-		"GET /claims":    func() any { return d.claims.all() },
-		"GET /sandboxes": func() any { return d.sandboxes.states() },
+		"GET /claims":    func() any { return d.claimStates() },
+		"GET /sandboxes": func() any { return d.sandboxStates() },
+		"GET /state":     func() any { return d.state() },
 		"GET /leftovers": func() any { return d.dra.executor.Leftovers() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
@@ -104,30 +94,4 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		return nil
 	}
 	return fmt.Errorf("there is no leftover %q", key)
-}
-
-// states returns every sandbox, sorted by ID.
-func (s *sandboxes) states() []sandboxState {
-	boxes := s.list()
-	states := make([]sandboxState, 0, len(boxes))
-	for _, box := range boxes {
-		states = append(states, box.state())
-	}
-	return states
-}
-
-func (b *sandbox) state() sandboxState {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	state := sandboxState{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: "attaching"}
-	switch {
-	case b.ready:
-		state.State = "ready"
-	case b.stopped:
-		state.State = "detaching"
-	}
-	if b.failure != nil {
-		state.Failure = b.failure.Error()
-	}
-	return state
 }

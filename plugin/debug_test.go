@@ -10,13 +10,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
+
+// driver is one as far as its socket needs it.
+func (f *fixture) driver() *Driver {
+	return &Driver{
+		config:    Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.boxes.gate.dir, NetNSDir: f.boxes.pinDir},
+		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra, cluster: f.dra.cluster, nri: f.nri,
+		registered: func() bool { return false },
+	}
+}
 
 // debug asks the driver as netdra does.
 func (f *fixture) debug(method, path string) (code int, body string) {
-	d := &Driver{publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra, cluster: f.dra.cluster}
+	d := f.driver()
 	response := httptest.NewRecorder()
 	d.debugHandler().ServeHTTP(response, httptest.NewRequest(method, path, nil))
 	return response.Code, response.Body.String()
@@ -27,6 +43,7 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
 	for path, want := range map[string]string{
 		"/policies": `{"node":"n","labels":`, "/published": `"Name":"up1"`, "/claims": `"claim-a"`, "/sandboxes": `"state":"attaching"`, "/leftovers": "[]",
+		"/state": `"notReady":["not registered with kubelet"]`,
 	} {
 		if code, body := f.debug(http.MethodGet, path); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: status %d, %q is not in %s", path, code, want, body)
@@ -36,6 +53,9 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"state":"ready"`) || !strings.Contains(body, `"claims":["claim-a"]`) {
 		t.Errorf("sandboxes are %s", body)
+	}
+	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"interfaces":[{"claimUID":"claim-a","pool":"n/up0","device":"up0","interface":"net1"`) {
+		t.Errorf("the interface is missing in %s", body)
 	}
 	for method, path := range map[string]string{http.MethodGet: "/secrets", http.MethodDelete: "/claims", http.MethodPost: "/claims"} {
 		if code, _ := f.debug(method, path); code < 400 {
@@ -47,7 +67,7 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 // Only root may ask, a socket that a killed driver has left is no hindrance, and the socket goes with the driver.
 func TestDebugSocket(t *testing.T) {
 	f := newFixture(t)
-	d := &Driver{config: Config{PluginDir: f.dir}, publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra}
+	d := f.driver()
 	path := filepath.Join(f.dir, SocketName)
 	f.must(os.WriteFile(path, nil, 0o644))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -82,5 +102,54 @@ func TestStatesOfSandboxes(t *testing.T) {
 	box.stopped, box.failure = true, errors.New("no")
 	if got := box.state(); got.State != "detaching" || got.Failure != "no" {
 		t.Errorf("stopped: %+v", got)
+	}
+}
+
+// What doctor judges: versions and topologies as the API server has them, problems, and what the runtime gives a plugin.
+func TestStateOfTheNode(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	f.nri.setTimeout(3 * time.Second)
+	f.must(f.dra.cluster.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+		KubeletVersion: "v1.37.1", ContainerRuntimeVersion: "containerd://2.4.2", KernelVersion: "6.1",
+	}}}))
+	accepted := metav1.Condition{Type: chainapi.ConditionAccepted, Status: metav1.ConditionFalse, Message: "no"}
+	topology := testTopology()
+	topology.Name, topology.Status.Conditions = "t2", []metav1.Condition{accepted}
+	topology.Spec.Steps[0].Driver = "vfio-pci"
+	f.must(f.dra.cluster.topologies.GetStore().Add(topology))
+	f.dra.publisher.problems = []finding{{source: fromSlices, policy: "p", text: "bad"}}
+
+	got := d.state()
+	if diff := cmp.Diff(nodeVersions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"}, got.Versions); diff != "" || !got.NodeFound {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]problemState{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if got.NRITimeout != 3*time.Second {
+		t.Errorf("the timeout is %s", got.NRITimeout)
+	}
+	want := topologyState{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology), Drivers: []string{"vfio-pci"}}
+	if diff := cmp.Diff(want, got.Topologies[len(got.Topologies)-1]); diff != "" {
+		t.Errorf("topology (-want +got):\n%s", diff)
+	}
+}
+
+// A claim is forsaken when neither its pods nor a sandbox with it are on the node.
+func TestForsakenClaims(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	record := f.prepared("claim-a", "a", "up0")
+	forsaken := func() bool { return d.claimStates()[0].Forsaken }
+	if !d.forsaken(&record, sets.New("b")) || d.forsaken(&record, sets.New("a", "b")) {
+		t.Error("its pod decides")
+	}
+	f.must(f.attach("a-0", record))
+	if d.forsaken(&record, sets.New[string]()) {
+		t.Error("a sandbox has it")
+	}
+	if forsaken() {
+		t.Error("nothing is known of the API server's pods")
 	}
 }

@@ -49,6 +49,7 @@ type nriPlugin struct {
 
 	mu          sync.Mutex
 	isConnected bool
+	timeout     time.Duration // of a request, as the runtime has said last
 }
 
 // run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
@@ -98,6 +99,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-configured:
+		n.setTimeout(client.RequestTimeout())
 	case <-limit.C():
 		return errHung
 	}
@@ -113,6 +115,18 @@ func (n *nriPlugin) setConnected(connected bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.isConnected = connected
+}
+
+func (n *nriPlugin) setTimeout(timeout time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.timeout = timeout
+}
+
+func (n *nriPlugin) requestTimeout() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.timeout
 }
 
 // connected says whether the runtime tells us about new pods.

@@ -194,7 +194,7 @@ func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
 
 // compile makes the record of a claim.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
-	record := ClaimRecord{Claim: claimOf(claim), Shareable: shareable(claim)}
+	record := ClaimRecord{Claim: claimOf(claim), PreparedAt: d.sandboxes.clock.Now(), Shareable: shareable(claim)}
 	if err := d.addConsumers(ctx, claim, &record); err != nil {
 		return record, err
 	}

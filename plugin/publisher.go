@@ -60,10 +60,10 @@ type publisher struct {
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	triggers chan struct{}
-	problems []finding // of the last computation; only refresh uses it
 
 	mu        sync.Mutex
-	entries   map[entryKey]draslices.Entry // without Spec, which would be half of the driver's memory; nil until the devices are known
+	problems  []finding                    // of the last computation; only refresh sets them
+	entries   map[entryKey]draslices.Entry // of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
 	failure   error                        // why they are not
 	published [sha256.Size]byte            // of the resources that were published last
 }
@@ -219,7 +219,7 @@ func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discove
 func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	entries := make(map[entryKey]draslices.Entry, len(result.Entries))
 	for _, entry := range result.Entries {
-		entry.Spec = resourceapi.Device{}
+		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
 		entries[entryKey{pool: entry.Pool, device: entry.Name}] = entry
 	}
 	digest, err := digestOf(result.Resources)

@@ -70,7 +70,9 @@ func (p *publisher) report(ctx context.Context, found []finding, decision *polic
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("No more problems with the node's devices")
 	}
+	p.mu.Lock()
 	p.problems = found
+	p.mu.Unlock()
 	p.metrics.computed(decision, result, bySource)
 }
 

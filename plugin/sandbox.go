@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // sandbox is one pod sandbox with claims of ours.
 type sandbox struct {
-	id  string
-	pod cnichain.Pod
+	id    string
+	pod   cnichain.Pod
+	pin   string    // of the network namespace; every attempt has the same
+	since time.Time // of the first attempt to attach
 
 	// turn is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	turn       chan struct{}
@@ -38,7 +41,7 @@ var errStopped = errors.New("the sandbox is being stopped")
 
 func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, attachment: attachment, turn: make(chan struct{}, 1),
+		id: id, pod: pod, pin: attachment.Pin, since: attachment.CreatedAt, attachment: attachment, turn: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
