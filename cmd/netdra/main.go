@@ -96,6 +96,6 @@ and without Kubernetes: the same discovery, the same engine, the same CNI plugin
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to))
 	return root
 }

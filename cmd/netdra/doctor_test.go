@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+)
+
+// answering is a driver that says the same always, by path; it returns its socket.
+func answering(t *testing.T, answers map[string]any) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	for path, answer := range answers {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := json.NewEncoder(w).Encode(answer); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	directory, err := os.MkdirTemp("", "netdra") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	socket := filepath.Join(directory, "s")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return socket
+}
+
+// fakeRoot is a node with containerd, whose NRI may be off.
+func fakeRoot(t *testing.T, nriOff string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"etc/containerd", "proc/1", "run/cdi", "run/netns", "var/log/dra-network", "var/lib/kubelet/plugins/dra.networking"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = " + nriOff + "\n"
+	if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func TestDoctor(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	socket := answering(t, map[string]any{
+		"/state": map[string]any{"node": "worker-1", "nodeFound": true, "versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"}, "settings": map[string]any{
+			"pluginDir": "/var/lib/kubelet/plugins/dra.networking", "cdiDir": "/var/run/cdi", "netnsDir": "/var/run/netns", "logDir": "/var/log/dra-network", "nriSocket": "/var/run/nri/nri.sock",
+		}},
+		"/policies": map[string]any{}, "/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{},
+	})
+	off := fakeRoot(t, "true")
+	for name, arguments := range map[string][]string{
+		"faults":   {"--root", off, "--socket", socket},
+		"all":      {"--root", fakeRoot(t, "false"), "--socket", socket, "--all"},
+		"nodriver": {"--root", off, "--readyz", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := runNetdra(t, "", append([]string{"doctor"}, arguments...)...)
+			if want := map[string]int{"faults": exitFailed, "nodriver": exitFailed}[name]; code != want {
+				t.Errorf("exit status %d, want %d", code, want)
+			}
+			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET").Replace(stdout+stderr))
+		})
+	}
+	code, stdout, _ := runNetdra(t, "", "doctor", "--root", off, "--socket", socket, "-o", "json")
+	var findings []doctor.Finding
+	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exitFailed || doctor.Count(findings, doctor.Fail) != 1 {
+		t.Errorf("exit status %d, %v: %s", code, err, stdout)
+	}
+	for _, arguments := range [][]string{{"--root", "/nowhere"}, {"-o", "xml"}, {"more"}} {
+		if code, _, _ := runNetdra(t, "", append([]string{"doctor"}, arguments...)...); code != exitRefused {
+			t.Errorf("%v: exit status %d", arguments, code)
+		}
+	}
+}
+
+// The driver's probe says why it does not work when there is no socket yet.
+func TestDoctorAsksTheProbe(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not ready: cannot open journal", http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	_, stdout, _ := runNetdra(t, "", "doctor", "--root", fakeRoot(t, "false"), "--readyz", server.URL)
+	if !strings.Contains(stdout, "why   not ready: cannot open journal") {
+		t.Error(stdout)
+	}
+}
+
+// The API server's answers, its clock and the features in its metrics.
+func TestDoctorAsksTheAPIServer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		answers := map[string]string{
+			"/version": `{"gitVersion": "v1.37.1"}`,
+			"/api":     `{"versions": ["v1"]}`,
+			"/apis":    `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}`,
+			"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} 0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answers[r.URL.Path]))
+	}))
+	defer server.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
+	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := askCluster(t.Context(), kubeconfig)
+	if got.Ahead.Round(time.Minute) != time.Hour {
+		t.Errorf("the clock is ahead by %s", got.Ahead)
+	}
+	got.Ahead = 0
+	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}, Off: []string{"DRADeviceTaints"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+	if got := askCluster(t.Context(), "/nowhere"); got.Problem == "" {
+		t.Error("nobody says that there is no kubeconfig")
+	}
+}

@@ -1,0 +1,72 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// mostClock is how far clocks may be apart: tokens and certificates are judged by them.
+const mostClock = 30 * time.Second
+
+func clusterChecks() []check {
+	return []check{
+		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster, look: checkServer},
+		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree", needs: needsCluster, look: checkClock},
+	}
+}
+
+// neededAPIs are by group/version.
+func neededAPIs() []struct{ name, do string } {
+	return []struct{ name, do string }{
+		{"resource.k8s.io/v1", "upgrade to Kubernetes 1.36.2 or newer, or switch the group on with --runtime-config"},
+		{"networking.dra.io/v1alpha1", "kubectl apply -f deploy/crds"},
+	}
+}
+
+// features are the gates that the driver needs, with what becomes of devices without them.
+func features() []struct{ name, effect string } {
+	return []struct{ name, effect string }{
+		{"DynamicResourceAllocation", "no claim is allocated"},
+		{"DRAConsumableCapacity", "devices that pods share are not published"},
+		{"DRAPartitionableDevices", "devices that exclude each other are not published"},
+		{"DRADeviceTaints", "devices that should not be used now are published without a taint"},
+		{"DRAResourceClaimDeviceStatus", "claims don't say what was attached"},
+	}
+}
+
+func checkServer(in *Input) []Finding {
+	if in.Cluster.Problem != "" {
+		return []Finding{{Level: Fail, What: "the API server can't be asked", Where: "--kubeconfig", Why: in.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
+	}
+	found := judge(compServer, in.Cluster.Version)
+	for _, api := range neededAPIs() {
+		if !slices.Contains(in.Cluster.Serves, api.name) {
+			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name, Where: "API server " + in.Cluster.Version, Why: "the driver publishes nothing without it", Do: api.do})
+		}
+	}
+	for _, feature := range features() {
+		if slices.Contains(in.Cluster.Off, feature.name) {
+			found = append(found, Finding{
+				Level: Fail, What: fmt.Sprintf("the feature %s is switched off", feature.name), Where: "API server " + in.Cluster.Version, Why: feature.effect,
+				Do: "enable it in --feature-gates of all components",
+			})
+		}
+	}
+	return found
+}
+
+func checkClock(in *Input) []Finding {
+	ahead := in.Cluster.Ahead
+	if in.Cluster.Problem != "" || ahead.Abs() <= mostClock {
+		return nil
+	}
+	direction := "ahead of"
+	if ahead < 0 {
+		direction = "behind"
+	}
+	return []Finding{{
+		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second), direction), Where: "system clock",
+		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead", Do: "synchronise the clocks: chronyc tracking, or timedatectl",
+	}}
+}

@@ -1,0 +1,137 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+func deviceChecks() []check {
+	return []check{
+		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver, look: checkProblems},
+		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver, look: checkQuarantine},
+		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver, look: checkOwners},
+		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get", needs: needsDriver, look: checkManagers},
+		{group: groupDevices, name: "iommu", fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, look: checkIOMMU},
+	}
+}
+
+func checkProblems(in *Input) []Finding {
+	var found []Finding
+	for _, problem := range in.Driver.State.Problems {
+		found = append(found, Finding{
+			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices are not offered, or not as their policy says", Do: "put right what it says; netdra explain DEVICE says more",
+		})
+	}
+	return found
+}
+
+func checkQuarantine(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Driver.Leftovers {
+		leftover := &in.Driver.Leftovers[i]
+		step := leftover.Step()
+		finding := Finding{
+			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(), leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
+			Do: "put right what the reason says, then: netdra release " + leftover.Key,
+		}
+		if device := leftover.Quarantines(); device != nil {
+			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended", device.Name, leftover.Attachment.Pod)
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet knows.
+func owners() []struct{ process, driver, title string } {
+	return []struct{ process, driver, title string }{
+		{process: "sriovdp", title: "the SR-IOV network device plugin"},
+		{driver: "sriovnetwork.k8snetworkplumbingwg.io", title: "the SR-IOV DRA driver"},
+		{driver: "dra.net", title: "the DRA network driver DRANET"},
+	}
+}
+
+func checkOwners(in *Input) []Finding {
+	if len(in.Driver.Published) == 0 {
+		return nil
+	}
+	var found []Finding
+	for _, owner := range owners() {
+		where := ""
+		switch {
+		case owner.process != "" && in.process(owner.process) != nil:
+			where = "process " + owner.process
+		case owner.driver != "" && slices.Contains(in.Registered, owner.driver):
+			where = "kubelet's plugin " + owner.driver
+		default:
+			continue
+		}
+		found = append(found, Finding{
+			Level: Warn, What: owner.title + " runs on this node, too", Where: where,
+			Why: "neither knows what the other has given away: a device that both offer goes to two pods",
+			Do:  "see that its configuration and the DeviceExposurePolicies name different devices, or remove it",
+		})
+	}
+	if in.Multus != "" {
+		found = append(found, Finding{
+			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: in.Multus,
+			Why: "it takes whatever a NetworkAttachmentDefinition names, without asking whether a claim has it",
+			Do:  "see that no NetworkAttachmentDefinition names a device that netdra devices lists",
+		})
+	}
+	return found
+}
+
+func checkManagers(in *Input) []Finding {
+	var found []Finding
+	for _, link := range in.Links {
+		if link.Manager == "" || !exclusively(in.Driver.Published, link.Name) {
+			continue
+		}
+		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] unmanaged-devices=interface-name:%s", link.Name, link.Name)
+		if link.Manager != "NetworkManager" {
+			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set Unmanaged=yes for it", link.Name, link.Name)
+		}
+		found = append(found, Finding{
+			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager, link.Name), Where: "interface " + link.Name,
+			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those or not at all", Do: do,
+		})
+	}
+	return found
+}
+
+// exclusively says whether an interface is offered as a whole.
+func exclusively(published []draslices.Entry, name string) bool {
+	return slices.ContainsFunc(published, func(e draslices.Entry) bool {
+		return e.Persona.Exclusive && string(e.Device.Interface) == name
+	})
+}
+
+func checkIOMMU(in *Input) []Finding {
+	var topologies []string
+	for i := range in.Driver.State.Topologies {
+		if topology := &in.Driver.State.Topologies[i]; slices.Contains(topology.Drivers, "vfio-pci") {
+			topologies = append(topologies, topology.Name)
+		}
+	}
+	hardware := slices.ContainsFunc(in.Driver.Published, func(e draslices.Entry) bool {
+		return e.Device.PCIAddress != "" && (e.Device.Type == discovery.TypeVF || e.Device.Type == discovery.TypeNIC || e.Device.Type == discovery.TypePF)
+	})
+	if len(topologies) == 0 || !hardware {
+		return nil
+	}
+	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " + strings.Join(topologies, ", ") + " can't be attached on this node"}
+	switch {
+	case in.IOMMUGroups == 0:
+		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
+	case !in.VFIO:
+		finding.What, finding.Where, finding.Do = "the kernel's driver vfio-pci is not loaded", "/sys/bus/pci/drivers", "modprobe vfio-pci, and name it in /etc/modules-load.d"
+	default:
+		return nil
+	}
+	return []Finding{finding}
+}

@@ -1,0 +1,119 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+)
+
+// pinPrefix is that of the driver's pins of network namespaces.
+const pinPrefix = "dra-"
+
+func leftChecks() []check {
+	return []check{
+		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver, look: checkCDIFiles},
+		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox", needs: needsDriver, look: checkPins},
+		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver, look: checkClaims},
+		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, look: checkLinks},
+		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed", needs: needsDriver, look: checkAttaching},
+	}
+}
+
+// claimOfFile is the UID of the claim that a CDI spec of the driver, or of its metadata, is for; empty if it is another's.
+func claimOfFile(file string) string {
+	match := regexp.MustCompile(`^dra\.networking(?:-|_metadata_)([0-9a-f-]{36})(?:_.*)?\.json$`).FindStringSubmatch(filepath.Base(file))
+	if match == nil {
+		return ""
+	}
+	return match[1]
+}
+
+func ofAny(file string, claims []driver.Claim) bool {
+	return slices.ContainsFunc(claims, func(c driver.Claim) bool { return c.Claim.UID == claimOfFile(file) })
+}
+
+func pinned(path string, sandboxes []driver.Sandbox) bool {
+	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return filepath.Base(s.Pin) == filepath.Base(path) })
+}
+
+func checkCDIFiles(in *Input) []Finding {
+	var found []Finding
+	for _, file := range in.CDIFiles {
+		if !ofAny(file, in.Driver.Claims) {
+			found = append(found, Finding{
+				Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
+				Why: "a container of that claim could start without its interfaces", Do: "netdra gc --all",
+			})
+		}
+	}
+	return found
+}
+
+func checkPins(in *Input) []Finding {
+	var found []Finding
+	for _, pin := range in.Pins {
+		if !pinned(pin, in.Driver.Sandboxes) {
+			found = append(found, Finding{
+				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
+				Why: "devices in it do not come home", Do: "netdra gc --all",
+			})
+		}
+	}
+	return found
+}
+
+func checkClaims(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Driver.Claims {
+		if claim := &in.Driver.Claims[i]; claim.Forsaken {
+			found = append(found, Finding{
+				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it", claim.Claim), Where: "claim UID " + claim.Claim.UID,
+				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
+				Do:  "look again in a minute; if it stays, restart kubelet, which then releases it, and look at kubelet's log",
+			})
+		}
+	}
+	return found
+}
+
+func checkLinks(in *Input) []Finding {
+	if len(in.Driver.Leftovers) > 0 {
+		return nil // it is one of these, of which is told elsewhere
+	}
+	for i := range in.Driver.Sandboxes {
+		if in.Driver.Sandboxes[i].State != "ready" {
+			return nil // it may be that one's
+		}
+	}
+	transit := regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
+	var found []Finding
+	for _, link := range in.Links {
+		if transit.MatchString(link.Name) {
+			found = append(found, Finding{
+				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back", link.Name), Where: "interface " + link.Name,
+				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all tries again",
+			})
+		}
+	}
+	return found
+}
+
+func checkAttaching(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Driver.Sandboxes {
+		if sandbox := &in.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != "ready" {
+			found = append(found, Finding{
+				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached", sandbox.Pod), Where: "sandbox " + sandbox.ID,
+				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
+			})
+		}
+	}
+	return found
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

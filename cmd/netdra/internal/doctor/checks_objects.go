@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+func objectChecks() []check {
+	return []check{
+		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsDriver, look: checkPolicies},
+		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsDriver, look: checkTopologies},
+	}
+}
+
+// accepted is the type of the condition of policies, too.
+const accepted = chainapi.ConditionAccepted
+
+func checkPolicies(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Driver.Beliefs.Policies {
+		policy := &in.Driver.Beliefs.Policies[i]
+		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions, "its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
+	}
+	return found
+}
+
+func checkTopologies(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Driver.State.Topologies {
+		topology := &in.Driver.State.Topologies[i]
+		found = append(found, judgeConditions("NetworkTopology "+topology.Name, topology.Conditions, "claims for it are refused, or find no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
+	}
+	return found
+}
+
+func judgeConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
+	for _, kind := range kinds {
+		condition := meta.FindStatusCondition(conditions, kind)
+		switch {
+		case condition == nil:
+			return []Finding{{
+				Level: Warn, What: object + " was not looked at by the controller: it has no condition " + kind, Where: object,
+				Why: why, Do: "kubectl -n dra-network get pods: does dra-network-controller run?",
+			}}
+		case condition.Status != metav1.ConditionTrue:
+			return []Finding{{
+				Level: Fail, What: fmt.Sprintf("%s is not %s: %s", object, kind, condition.Message), Where: object, Why: why,
+				Do: "correct it and apply it again",
+			}}
+		}
+	}
+	return nil
+}

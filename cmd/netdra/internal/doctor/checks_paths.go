@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func pathChecks() []check {
+	return []check{
+		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's", needs: needsKubelet, look: checkKubeletDir},
+		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space", look: checkDisks},
+		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsDriver, look: checkPlugins},
+	}
+}
+
+func needsKubelet(in *Input) string {
+	if in.Kubelet == nil {
+		return "no process is called kubelet"
+	}
+	return ""
+}
+
+func checkKubeletDir(in *Input) []Finding {
+	root := in.Kubelet.RootDir
+	var wrong []string
+	for _, dir := range []struct{ is, wanted, flag string }{
+		{filepath.Dir(in.Settings.PluginDir), filepath.Join(root, "plugins"), "--plugin-dir"},
+		{in.Settings.RegistrarDir, filepath.Join(root, "plugins_registry"), "--registrar-dir"},
+	} {
+		if !same(dir.is, dir.wanted) {
+			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.is, dir.wanted))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Level: Fail, What: "the driver does not work in kubelet's directory: " + strings.Join(wrong, "; "), Where: "flags of the driver",
+		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of the DaemonSet, to what is below kubelet's --root-dir " + root,
+	}}
+}
+
+// Space below which writing is about to fail.
+const (
+	leastBytes  = 16 << 20
+	leastInodes = 100
+)
+
+func checkDisks(in *Input) []Finding {
+	var found []Finding
+	for i := range in.Disks {
+		disk := &in.Disks[i]
+		finding := Finding{Level: Fail, Where: disk.Path, Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
+		if same(disk.Path, in.Settings.LogDir) {
+			finding.Level, finding.Why = Warn, "CNI calls are not logged"
+		}
+		switch {
+		case disk.Missing && in.Driver == nil:
+			continue // the driver's pod makes it
+		case disk.Missing:
+			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the driver's pod at the path that it has on the node"
+		case disk.ReadOnly:
+			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with errors is mounted read-only by the kernel: see dmesg"
+		case disk.Free < leastBytes:
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free", disk.Free>>20), "make space"
+		case disk.Inodes < leastInodes:
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d are free", disk.Inodes), "remove files"
+		default:
+			continue
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+func checkPlugins(in *Input) []Finding {
+	var found []Finding
+	dirs := strings.Join(in.Settings.CNIDirs, ", ")
+	for _, name := range sortedKeys(in.Plugins) {
+		plugin := in.Plugins[name]
+		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " + strings.Join(topologiesWith(in, name), ", ") + " are refused on this node"}
+		switch {
+		case plugin.Path == "" && plugin.Elsewhere != "":
+			finding.What = fmt.Sprintf("CNI plugin %s is in %s, where the driver does not look", name, plugin.Elsewhere)
+			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory", strings.Join(append(slices.Clone(in.Settings.CNIDirs), plugin.Elsewhere), ","))
+		case plugin.Path == "":
+			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed", name), "install it there"
+		case !plugin.Executable:
+			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run", name), plugin.Path, "chmod 755 "+plugin.Path
+		default:
+			continue
+		}
+		found = append(found, finding)
+	}
+	return found
+}
+
+// topologiesWith are those that run a plugin.
+func topologiesWith(in *Input, plugin string) []string {
+	var names []string
+	for i := range in.Driver.State.Topologies {
+		if topology := &in.Driver.State.Topologies[i]; slices.Contains(topology.Plugins, plugin) {
+			names = append(names, "topology "+topology.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,107 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// nriName is the driver's name as an NRI plugin.
+	nriName = "dra-network"
+	// leastNRITimeout is what lets the driver take its 300 ms for attaching, since it takes 60 % of it at most
+	// (docs/adr/0004-attach-budget.md).
+	leastNRITimeout = 500 * time.Millisecond
+)
+
+func runtimeChecks() []check {
+	return []check{
+		{group: groupRuntime, name: "runtime-version", fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsDriver, look: checkVersions},
+		{group: groupRuntime, name: "nri-enabled", fine: "containerd calls NRI plugins", needs: needsContainerd, look: checkNRI},
+		{group: groupRuntime, name: "nri-socket", fine: "driver and containerd use the same NRI socket", needs: needsContainerd, look: checkNRISocket},
+		{group: groupRuntime, name: "nri-timeout", fine: "containerd gives NRI plugins enough time", needs: needsContainerd, look: checkNRITimeout},
+		{group: groupRuntime, name: "nri-required", fine: "the driver's own pod does not wait for the driver", needs: needsContainerd, look: checkRequired},
+		{group: groupRuntime, name: "cdi", fine: "containerd reads the driver's CDI specs", needs: needsContainerd, look: checkCDI},
+	}
+}
+
+func checkVersions(in *Input) []Finding {
+	versions := in.Driver.State.Versions
+	found := judge(compKubelet, versions.Kubelet)
+	name, number, _ := strings.Cut(versions.Runtime, "://")
+	switch {
+	case name == "containerd":
+		found = append(found, judge(compContainerd, number)...)
+	case name != "":
+		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name, Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer", Source: "docs/limits.md"})
+	}
+	return found
+}
+
+func checkNRI(in *Input) []Finding {
+	if !in.Containerd.NRIDisabled {
+		return nil
+	}
+	return []Finding{{
+		Level: Fail, What: "NRI is switched off in containerd", Where: in.Containerd.File,
+		Why: "the driver is not told of new pods, so every claim is refused",
+		Do:  fmt.Sprintf("set disable = false below [plugins.%q], take it from disabled_plugins, and restart containerd", nriPlugin),
+	}}
+}
+
+func checkNRISocket(in *Input) []Finding {
+	if in.Containerd.NRIDisabled || same(in.Containerd.NRISocket, in.Settings.NRISocket) {
+		return nil
+	}
+	return []Finding{{
+		Level: Fail, What: fmt.Sprintf("containerd's NRI socket is %s, and the driver looks at %s", in.Containerd.NRISocket, in.Settings.NRISocket), Where: in.Containerd.File,
+		Why: "the driver can't connect to containerd, so every claim is refused",
+		Do:  fmt.Sprintf("give the driver --nri-socket=%s and mount its directory, or remove socket_path from the configuration", in.Containerd.NRISocket),
+	}}
+}
+
+func checkNRITimeout(in *Input) []Finding {
+	given := in.Containerd.NRITimeout
+	if in.Driver != nil && in.Driver.State.NRITimeout > 0 {
+		given = in.Driver.State.NRITimeout // what containerd has really said
+	}
+	if in.Containerd.NRIDisabled || given >= leastNRITimeout {
+		return nil
+	}
+	return []Finding{{
+		Level: Warn, What: fmt.Sprintf("containerd gives NRI plugins %s for a request", given), Where: in.Containerd.File,
+		Why: fmt.Sprintf("attaching at once takes up to 300 ms, and containerd drops a plugin that is late: pods then wait longer (needed are %s)", leastNRITimeout),
+		Do:  fmt.Sprintf("remove plugin_request_timeout below [plugins.%q] (2s is containerd's own), and restart containerd", nriPlugin),
+	}}
+}
+
+func checkRequired(in *Input) []Finding {
+	// A plugin is named with or without its index.
+	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }
+	if !slices.ContainsFunc(in.Containerd.Required, isOurs) || in.Containerd.Tolerated != "" {
+		return nil
+	}
+	return []Finding{{
+		Level: Warn, What: "containerd creates no container without the driver, not even the driver's own", Where: in.Containerd.File,
+		Why: "once the driver's pod has ended, neither it nor any other pod starts on this node",
+		Do:  "set tolerate_missing_plugins_annotation beside required_plugins, and give that annotation to the driver's pod and to static pods",
+	}}
+}
+
+func checkCDI(in *Input) []Finding {
+	switch {
+	case in.Containerd.CDIDisabled:
+		return []Finding{{
+			Level: Fail, What: "CDI is switched off in containerd", Where: in.Containerd.File,
+			Why: "containers with claims are refused, or start before their interfaces are there", Do: "remove enable_cdi = false, and restart containerd",
+		}}
+	case !contains(in.Containerd.CDIDirs, in.Settings.CDIDir):
+		return []Finding{{
+			Level: Fail, What: fmt.Sprintf("containerd does not read CDI specs from %s", in.Settings.CDIDir), Where: in.Containerd.File,
+			Why: "containers with claims wait for ever: unresolvable CDI devices",
+			Do:  fmt.Sprintf("add %q to cdi_spec_dirs (now %s), and restart containerd", in.Settings.CDIDir, strings.Join(in.Containerd.CDIDirs, ", ")),
+		}}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// bad are the findings that are no good news.
+func bad(findings []Finding) []Finding {
+	return slices.DeleteFunc(findings, func(f Finding) bool { return f.Level == OK })
+}
+
+func TestHealthyNode(t *testing.T) {
+	if diff := cmp.Diff([]Finding{}, bad(healthy(t).examine())); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// fault is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
+type planted struct {
+	plant func(*testNode)
+	level Level
+	check string
+	says  []string // in what, where, why or what to do
+}
+
+func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
+	const nri = "[plugins.\"io.containerd.nri.v1.nri\"]\n"
+	const cri = "[plugins.\"io.containerd.cri.v1.runtime\"]\n"
+	tests := map[string]planted{
+		"NRI is off":               {func(n *testNode) { n.containerd(nri + "disable = true\n") }, Fail, "nri-enabled", []string{"/etc/containerd/config.toml", "disable = false"}},
+		"NRI is a disabled plugin": {func(n *testNode) { n.containerd("disabled_plugins = [\"io.containerd.nri.v1.nri\"]\n") }, Fail, "nri-enabled", []string{"disabled_plugins"}},
+		"NRI socket elsewhere":     {func(n *testNode) { n.containerd(nri + "socket_path = \"/run/k3s/nri.sock\"\n") }, Fail, "nri-socket", []string{"--nri-socket=/run/k3s/nri.sock"}},
+		"NRI in a hurry": {func(n *testNode) {
+			n.answers.State.NRITimeout = 0
+			n.containerd(nri + "plugin_request_timeout = \"200ms\"\n")
+		}, Warn, "nri-timeout", []string{"200ms"}},
+		"NRI as containerd said": {func(n *testNode) { n.answers.State.NRITimeout = 300 * time.Millisecond }, Warn, "nri-timeout", []string{"300ms"}},
+		"required, not tolerated": {func(n *testNode) {
+			n.containerd(nri + "[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = true\nrequired_plugins = [\"90-dra-network\"]\n")
+		}, Warn, "nri-required", []string{"tolerate_missing_plugins_annotation"}},
+		"CDI is off":              {func(n *testNode) { n.containerd(cri + "enable_cdi = false\n") }, Fail, "cdi", []string{"enable_cdi"}},
+		"CDI directory elsewhere": {func(n *testNode) { n.containerd(cri + "cdi_spec_dirs = [\"/etc/cdi\"]\n") }, Fail, "cdi", []string{"/var/run/cdi", "now /etc/cdi"}},
+		"containerd with a bug":   {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://2.2.3" }, Warn, "runtime-version", []string{"issues/13609"}},
+		"containerd too old":      {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://1.7.27-0ubuntu1" }, Fail, "runtime-version", []string{"containerd 1.7.27"}},
+		"another runtime":         {func(n *testNode) { n.answers.State.Versions.Runtime = "cri-o://1.37.0" }, Warn, "runtime-version", []string{"cri-o"}},
+		"kubelet too old":         {func(n *testNode) { n.answers.State.Versions.Kubelet = "v1.34.1" }, Fail, "runtime-version", []string{"kubelet 1.34.1"}},
+		"unreadable version":      {func(n *testNode) { n.answers.State.Versions.Kubelet = "latest" }, Warn, "runtime-version", []string{`"latest"`}},
+		"kubelet elsewhere":       {func(n *testNode) { n.write("proc/20/cmdline", "kubelet\x00--root-dir=/data/kubelet\x00") }, Fail, "kubelet-directory", []string{"/data/kubelet/plugins"}},
+		"another node":            {func(n *testNode) { n.write("proc/20/cmdline", "kubelet\x00--hostname-override=worker-2\x00") }, Fail, "node-name", []string{`"worker-1"`, `"worker-2"`}},
+		"no such node":            {func(n *testNode) { n.answers.State.NodeFound = false }, Fail, "node-name", []string{"kubectl get nodes"}},
+		"driver not ready":        {func(n *testNode) { n.answers.State.NotReady = []string{"not registered with kubelet"} }, Fail, "driver-ready", []string{"not registered with kubelet"}},
+		"journal set aside": {func(n *testNode) {
+			n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
+		}, Warn, "journal", []string{"journal.db.unreadable-20260101T000000"}},
+		"journal on read-only disk": {func(n *testNode) {
+			n.disks["/var/lib/kubelet/plugins/dra.networking"] = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Flags: unix.ST_RDONLY}
+		}, Fail, "directories", []string{"read-only"}},
+		"journal on full disk": {func(n *testNode) {
+			n.disks["/var/lib/kubelet/plugins/dra.networking"] = unix.Statfs_t{Bsize: 4096, Bavail: 256}
+		}, Fail, "directories", []string{"1 MiB"}},
+		"no inodes for logs": {func(n *testNode) {
+			n.disks["/var/log/dra-network"] = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1000}
+		}, Warn, "directories", []string{"CNI calls are not logged"}},
+		"no CDI directory":      {func(n *testNode) { n.disks["/run/cdi"] = unix.Statfs_t{} }, Fail, "directories", []string{"does not exist"}},
+		"plugin missing":        {func(n *testNode) { n.remove("opt/cni/bin/macvlan") }, Fail, "cni-plugins", []string{"macvlan is not installed", "topology fast"}},
+		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins", []string{"chmod 755 /opt/cni/bin/macvlan"}},
+		"plugin elsewhere":      {func(n *testNode) { n.remove("opt/cni/bin/macvlan"); n.plugin("usr/lib/cni/macvlan", 0o755) }, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
+		"SR-IOV device plugin":  {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners", []string{"process sriovdp"}},
+		"another DRA driver":    {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") }, Warn, "other-owners", []string{"DRANET"}},
+		"Multus":                {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) }, Warn, "other-owners", []string{"00-multus.conf"}},
+		"NetworkManager":        {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") }, Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
+		"systemd-networkd": {func(n *testNode) {
+			n.write("run/systemd/netif/links/5", "NETWORK_FILE=/etc/systemd/network/1.network\n")
+		}, Warn, "network-managers", []string{"networkctl status eth1v0"}},
+		"no IOMMU":                  {func(n *testNode) { n.remove("sys/kernel/iommu_groups/0") }, Warn, "iommu", []string{"intel_iommu=on"}},
+		"no vfio-pci":               {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu", []string{"modprobe vfio-pci"}},
+		"CDI spec left":             {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
+		"CDI spec of metadata left": {func(n *testNode) { n.write("run/cdi/dra.networking_metadata_"+goneClaim+"_r.json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
+		"pin left":                  {func(n *testNode) { n.write("run/netns/dra-bbbb", "") }, Warn, "namespaces", []string{"/var/run/netns/dra-bbbb"}},
+		"claim without a pod":       {func(n *testNode) { n.answers.Claims[0].Forsaken = true }, Warn, "claims", []string{"claim ns/net"}},
+		"link on its way home":      {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn, "links", []string{"dra-0badcafe"}},
+		"pod that is not attached": {func(n *testNode) {
+			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
+		}, Warn, "attaching", []string{"pod ns/web", "no address"}},
+		"quarantine":                  {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
+		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
+		"a problem of the driver": {func(n *testNode) {
+			n.answers.State.Problems = []driver.Problem{{Source: "slices", Text: "too many devices"}}
+		}, Warn, "problems", []string{"too many devices"}},
+		"policy refused":        {func(n *testNode) { n.answers.Beliefs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
+		"topology refused":      {func(n *testNode) { condition(n, chainapi.ConditionAccepted, metav1.ConditionFalse) }, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
+		"classes not made":      {func(n *testNode) { condition(n, chainapi.ConditionClassesReady, metav1.ConditionFalse) }, Fail, "topologies", []string{"not ClassesReady"}},
+		"no controller":         {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn, "topologies", []string{"dra-network-controller"}},
+		"no CRDs":               {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server", []string{"deploy/crds"}},
+		"no resource.k8s.io/v1": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server", []string{"resource.k8s.io/v1"}},
+		"a feature is off":      {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail, "api-server", []string{"devices that pods share"}},
+		"API server with a bug": {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server", []string{"1.36.2"}},
+		"clock":                 {func(n *testNode) { n.cluster.Ahead = -5 * time.Minute }, Warn, "clock", []string{"5m0s behind"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := healthy(t)
+			test.plant(n)
+			found := bad(n.examine())
+			if len(found) != 1 || found[0].Level != test.level || found[0].Check != test.check {
+				t.Fatalf("found %+v, want one %s of %s", found, test.level, test.check)
+			}
+			text := fmt.Sprintf("%+v", found[0])
+			for _, says := range test.says {
+				if !strings.Contains(text, says) {
+					t.Errorf("%q is not in %s", says, text)
+				}
+			}
+			if found[0].Do == "" || found[0].Why == "" {
+				t.Errorf("it does not say why, or what to do: %s", text)
+			}
+		})
+	}
+}
+
+// left is what could not be undone, with or without its device in quarantine.
+func left(quarantined bool) cnichain.Leftover {
+	return cnichain.Leftover{
+		Key: "key", Reason: "device or resource busy", Home: !quarantined,
+		Attachment: cnichain.Attachment{Pod: cnichain.Pod{Namespace: "ns", Name: "old"}, Steps: []cnichain.StepRecord{{
+			Topology: "fast", Step: cnichain.PlanStep{Name: "link", Type: "sriov", Device: &cnichain.Device{Name: "eth1v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
+		}}},
+	}
+}
+
+func condition(n *testNode, kind string, status metav1.ConditionStatus) {
+	conditions := slices.Clone(n.answers.State.Topologies[0].Conditions)
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			conditions[i].Status = status
+		}
+	}
+	n.answers.State.Topologies[0].Conditions = conditions
+}
+
+// Without the driver it is said why, once, and what only the driver knows is not guessed.
+func TestWithoutTheDriver(t *testing.T) {
+	for name, test := range map[string]struct {
+		plant func(*testNode)
+		says  string
+	}{
+		"not running":   {func(n *testNode) { n.remove("proc/30") }, "the driver does not run on this node"},
+		"not answering": {func(*testNode) {}, "the driver runs, but does not answer"},
+		"not working":   {func(n *testNode) { n.ready = "not ready: cannot open journal" }, "cannot open journal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := healthy(t)
+			n.silent = true
+			test.plant(n)
+			for _, f := range bad(n.examine()) {
+				switch {
+				case f.Check == "driver-answers" && strings.Contains(f.What+f.Why, test.says) && f.Level == Fail:
+				case f.Level == Unknown && f.Why == "the driver does not answer":
+				default:
+					t.Errorf("finding %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// A node without containerd, kubelet and cluster is judged by what there is.
+func TestLittleIsKnown(t *testing.T) {
+	n := healthy(t)
+	n.remove("proc/10", "proc/20", "etc/containerd")
+	var unknown []string
+	for _, f := range bad(n.examine()) {
+		if f.Level != Unknown {
+			t.Errorf("finding %+v", f)
+		}
+		unknown = append(unknown, f.Check)
+	}
+	want := []string{"nri-enabled", "nri-socket", "nri-timeout", "nri-required", "cdi", "kubelet-directory"}
+	if diff := cmp.Diff(want, unknown); diff != "" {
+		t.Errorf("unknown (-want +got):\n%s", diff)
+	}
+}
+
+// What pods make or remove while the node is looked at is nothing that is left over.
+func TestPodsComeAndGoMeanwhile(t *testing.T) {
+	n := healthy(t)
+	n.answers.Claims[0].Forsaken = true
+	later := n.answers
+	later.Claims = append(slices.Clone(n.answers.Claims), driver.Claim{Claim: cnichain.Claim{Namespace: "ns", Name: "new", UID: goneClaim}})
+	later.Claims[0].Forsaken = false
+	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), driver.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb"})
+	n.later = &later
+	n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}")
+	n.write("run/netns/dra-bbbb", "")
+	if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+func TestContainerdConfigurations(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  func(*Containerd)
+	}{
+		"none":                {nil, func(*Containerd) {}},
+		"drop-ins only":       {map[string]string{"etc/containerd/conf.d/a.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"}, func(c *Containerd) { c.NRIDisabled = true }},
+		"version 2":           {map[string]string{"etc/containerd/config.toml": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = false\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n"}, func(c *Containerd) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
+		"imports of itself":   {map[string]string{"etc/containerd/config.toml": "imports = [\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Containerd) {}},
+		"others' settings":    {map[string]string{"etc/containerd/config.toml": "[plugins.\"other\"]\ndisable = \"maybe\"\n"}, func(*Containerd) {}},
+		"not TOML":            {map[string]string{"etc/containerd/config.toml": "= 1"}, func(c *Containerd) { c.Problem = "cannot read" }},
+		"no duration":         {map[string]string{"etc/containerd/config.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = \"soon\"\n"}, func(c *Containerd) { c.Problem = "cannot read" }},
+		"settings of no kind": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Containerd) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &testNode{T: t, root: t.TempDir()}
+			n.write("etc/hosts", "")
+			for file, content := range test.files {
+				n.write(file, content)
+			}
+			want := &Containerd{File: containerdFile, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
+			test.want(want)
+			got := readContainerd(n.fs(), containerdFile)
+			if strings.HasPrefix(got.Problem, "cannot read") {
+				got.Problem = "cannot read"
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("configuration (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every check has a name of its own, and every row of known faults a source and a range of versions.
+func TestTablesAreComplete(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range checks() {
+		if seen[c.name] || c.name == "" || c.fine == "" || c.group == "" {
+			t.Errorf("check %q is there twice, or is not complete", c.name)
+		}
+		seen[c.name] = true
+	}
+	for _, f := range faults() {
+		if f.source == "" || f.do == "" || f.why == "" || len(judge(f.component, f.from)) == 0 || slices.ContainsFunc(judge(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
+			t.Errorf("fault %+v", f)
+		}
+	}
+}

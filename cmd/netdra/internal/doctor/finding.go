@@ -1,0 +1,120 @@
+package doctor
+
+// Level is how bad a finding is.
+type Level string
+
+const (
+	// OK is said by a check that has found nothing.
+	OK Level = "ok"
+	// Unknown is said by a check that could not look.
+	Unknown Level = "unknown"
+	// Warn is a risk, or what only some pods notice.
+	Warn Level = "warn"
+	// Fail keeps pods from their interfaces, or devices from pods.
+	Fail Level = "fail"
+)
+
+// Finding is the outcome of a check, or one of its outcomes.
+type Finding struct {
+	Level Level  `json:"level"`
+	Group string `json:"group"`
+	Check string `json:"check"`
+	// What is one line. The rest is empty for OK; Why is all that Unknown has beside it.
+	What  string `json:"what"`
+	Where string `json:"where,omitempty"`
+	Why   string `json:"why,omitempty"`
+	Do    string `json:"do,omitempty"`
+	// Source is where a known fault of somebody else's program is described.
+	Source string `json:"source,omitempty"`
+}
+
+// check is one question.
+type check struct {
+	group, name string
+	// fine is what is said if nothing is found.
+	fine string
+	// needs says what is missing to look; empty if nothing is. Nil: it can always look.
+	needs func(*Input) string
+	look  func(*Input) []Finding
+}
+
+// Groups in the order in which they are shown.
+const (
+	groupDriver  = "Driver"
+	groupRuntime = "Container runtime"
+	groupPaths   = "Paths and disks"
+	groupCluster = "Cluster"
+	groupDevices = "Devices"
+	groupObjects = "Policies and topologies"
+	groupLeft    = "Left over"
+)
+
+// Examine runs every check. Findings are in the order of the checks; each check has one at least.
+func Examine(in *Input) []Finding {
+	var all []Finding
+	for _, c := range checks() {
+		all = append(all, c.findings(in)...)
+	}
+	return all
+}
+
+func (c *check) findings(in *Input) []Finding {
+	if c.needs != nil {
+		if missing := c.needs(in); missing != "" {
+			return []Finding{{Level: Unknown, Group: c.group, Check: c.name, What: c.fine, Why: missing}}
+		}
+	}
+	found := c.look(in)
+	if len(found) == 0 {
+		return []Finding{{Level: OK, Group: c.group, Check: c.name, What: c.fine}}
+	}
+	for i := range found {
+		found[i].Group, found[i].Check = c.group, c.name
+	}
+	return found
+}
+
+// Count says how many findings have a level.
+func Count(findings []Finding, level Level) int {
+	n := 0
+	for i := range findings {
+		if findings[i].Level == level {
+			n++
+		}
+	}
+	return n
+}
+
+// checks are all that there are, grouped.
+func checks() []check {
+	var all []check
+	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(), objectChecks(), leftChecks()} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// driver is needed by checks of what only the driver knows.
+func needsDriver(in *Input) string {
+	if in.Driver == nil {
+		return "the driver does not answer"
+	}
+	return ""
+}
+
+func needsContainerd(in *Input) string {
+	switch {
+	case in.Containerd == nil:
+		return "no containerd runs here"
+	case in.Containerd.Problem != "":
+		return in.Containerd.Problem
+	}
+	return ""
+}
+
+func needsCluster(in *Input) string {
+	if in.Cluster == nil {
+		return "give --kubeconfig"
+	}
+	return ""
+}

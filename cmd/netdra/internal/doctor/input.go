@@ -1,0 +1,132 @@
+package doctor
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+)
+
+// Input is everything that checks look at. Paths are those of the node.
+type Input struct {
+	Hostname  string
+	Processes []Process
+	// Containerd is nil if none runs and there is no configuration of it.
+	Containerd *Containerd
+	// Kubelet is nil if none runs under that name.
+	Kubelet *Kubelet
+	// Driver is nil if it does not answer; then Silence is why, and Ready what its probe says, if that answers.
+	Driver  *driver.Answers
+	Silence string
+	Ready   string
+	// Settings are the driver's, or those of the DaemonSet as it is shipped.
+	Settings driver.Settings
+	// Plugins are where the CNI plugins of topologies are, by name.
+	Plugins map[string]PluginFile
+	Disks   []Disk
+	// SetAside are journals that could not be read, by path.
+	SetAside []string
+	// CDIFiles and Pins are files in the driver's directories of CDI specs and network namespaces, by path.
+	CDIFiles, Pins []string
+	Links          []Link
+	// IOMMUGroups is how many there are; VFIO says whether the kernel's driver is loaded.
+	IOMMUGroups int
+	VFIO        bool
+	// Registered are the names of the drivers that have a socket in kubelet's plugin registry.
+	Registered []string
+	// Multus is the CNI configuration that calls it.
+	Multus string
+	// Cluster is nil if none was given.
+	Cluster *Cluster
+}
+
+// Process is one that runs on the node.
+type Process struct {
+	Name string // as the kernel has it: 15 bytes at most
+	Args []string
+}
+
+// Kubelet is what matters of its command line.
+type Kubelet struct {
+	RootDir  string
+	NodeName string // that it was told; empty: the host's name
+}
+
+// PluginFile is a CNI plugin on the node.
+type PluginFile struct {
+	Path       string // in the driver's directories; empty if it is in none of them
+	Executable bool
+	Elsewhere  string // where it is, too
+}
+
+// Disk is the file system of a directory.
+type Disk struct {
+	Path     string
+	Missing  bool
+	ReadOnly bool
+	Free     uint64 // bytes
+	Inodes   uint64 // that are free; also those of file systems without a limit, as a large number
+}
+
+// Link is a network interface of the node.
+type Link struct {
+	Name string
+	// Manager is the network manager that configures it, if one does.
+	Manager string
+}
+
+// Cluster is what the API server says.
+type Cluster struct {
+	// Problem is why it can't be asked.
+	Problem string
+	Version string
+	// Serves are group/version.
+	Serves []string
+	// Off are the features that are switched off.
+	Off []string
+	// Ahead is by how much the API server's clock is ahead of the node's.
+	Ahead time.Duration
+}
+
+// process finds a process by its name.
+func (in *Input) process(name string) *Process {
+	name = name[:min(len(name), 15)]
+	for i := range in.Processes {
+		if in.Processes[i].Name == name {
+			return &in.Processes[i]
+		}
+	}
+	return nil
+}
+
+// flag is the value of a flag on a command line.
+func (p *Process) flag(name string) string {
+	for i, arg := range p.Args {
+		key, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case key != name || !strings.HasPrefix(arg, "-"):
+		case joined:
+			return value
+		case i+1 < len(p.Args):
+			return p.Args[i+1]
+		}
+	}
+	return ""
+}
+
+// same says whether two paths are one: /var/run is /run everywhere.
+func same(one, other string) bool { return plainPath(one) == plainPath(other) }
+
+func plainPath(path string) string {
+	path = filepath.Clean(path)
+	if rest, found := strings.CutPrefix(path, "/var/run/"); found {
+		return "/run/" + rest
+	}
+	return path
+}
+
+func contains(paths []string, path string) bool {
+	return slices.ContainsFunc(paths, func(other string) bool { return same(other, path) })
+}

@@ -1,0 +1,180 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// UIDs of claims of the test node.
+const (
+	heldClaim = "11111111-1111-1111-1111-111111111111"
+	goneClaim = "22222222-2222-2222-2222-222222222222"
+)
+
+// testNode is a node in a directory, with a driver that says what it is told to.
+type testNode struct {
+	*testing.T
+	root    string
+	answers driver.Answers
+	silent  bool
+	// later is what the driver says when it is asked again; nil: the same.
+	later   *driver.Answers
+	asked   int
+	ready   string
+	disks   map[string]unix.Statfs_t
+	cluster Cluster
+}
+
+// healthy is a node with two pods, a claim and a virtual function, where nothing is wrong.
+func healthy(t *testing.T) *testNode {
+	t.Helper()
+	n := &testNode{T: t, root: t.TempDir(), disks: map[string]unix.Statfs_t{}}
+	for file, content := range map[string]string{
+		"proc/sys/kernel/hostname":                                   "worker-1\n",
+		"proc/10/comm":                                               "containerd\n",
+		"proc/10/cmdline":                                            "/usr/bin/containerd\x00",
+		"proc/20/comm":                                               "kubelet\n",
+		"proc/20/cmdline":                                            "/usr/bin/kubelet\x00--hostname-override=worker-1\x00--root-dir\x00/var/lib/kubelet\x00",
+		"proc/30/comm":                                               "dra-network-dri\n",
+		"proc/30/cmdline":                                            "/dra-network-driver\x00",
+		"etc/containerd/config.toml":                                 "version = 3\nimports = [\"conf.d/*.toml\"]\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
+		"etc/containerd/conf.d/nri.toml":                             "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n",
+		"etc/cni/net.d/10-flannel.conflist":                          `{"name": "cbr0"}`,
+		"sys/class/net/eth0/ifindex":                                 "2\n",
+		"sys/class/net/eth1v0/ifindex":                               "5\n",
+		"run/NetworkManager/devices/2":                               "[device]\nmanaged=true\n",
+		"run/systemd/netif/links/5":                                  "ADMIN_STATE=unmanaged\n",
+		"sys/kernel/iommu_groups/0/type":                             "DMA\n",
+		"sys/bus/pci/drivers/vfio-pci/bind":                          "",
+		"var/lib/kubelet/plugins_registry/dra.networking-reg.sock":   "",
+		"run/cdi/dra.networking-" + heldClaim + ".json":              "{}",
+		"run/cdi/dra.networking_metadata_" + heldClaim + "_net.json": "{}",
+		"run/cdi/vendor.com-gpu.json":                                "{}",
+		"run/netns/dra-aaaa":                                         "",
+		"run/netns/cni-5f":                                           "",
+	} {
+		n.write(file, content)
+	}
+	n.plugin("opt/cni/bin/macvlan", 0o755)
+	n.plugin("opt/cni/bin/sriov", 0o755)
+	good := []metav1.Condition{{Type: chainapi.ConditionAccepted, Status: metav1.ConditionTrue}, {Type: chainapi.ConditionClassesReady, Status: metav1.ConditionTrue}}
+	p := policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "vfs"}}
+	p.Status.Conditions = slices.Clone(good[:1])
+	n.answers = driver.Answers{
+		State: driver.State{
+			Node: "worker-1", NodeFound: true, Settings: driver.Defaults(), NRITimeout: 2 * time.Second,
+			Versions:   driver.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
+			Topologies: []driver.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"}, Drivers: []string{"vfio-pci"}}},
+		},
+		Beliefs: driver.Beliefs{Policies: []policyapi.DeviceExposurePolicy{p}},
+		Published: []draslices.Entry{
+			{Name: "eth0", Pool: "worker-1/eth0", Device: discovery.Device{Name: "eth0", Interface: "eth0"}},
+			{Name: "eth1v0", Pool: "worker-1/eth1", Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF, PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
+		},
+		Claims:    []driver.Claim{{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}},
+		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: cnichain.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa"}},
+	}
+	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}}
+	return n
+}
+
+func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
+
+// plugin makes one with a mode.
+func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
+
+func (n *testNode) put(file, content string, mode os.FileMode) {
+	n.Helper()
+	path := filepath.Join(n.root, file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		n.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		n.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *testNode) remove(files ...string) {
+	n.Helper()
+	for _, file := range files {
+		if err := os.RemoveAll(filepath.Join(n.root, file)); err != nil {
+			n.Fatal(err)
+		}
+	}
+}
+
+func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
+
+// ask answers as the socket does: through JSON.
+func (n *testNode) ask(_ context.Context, path string, into any) error {
+	if n.silent {
+		return errors.New("the driver of this node does not answer")
+	}
+	from := &n.answers
+	if n.asked++; n.later != nil && n.asked > 6 {
+		from = n.later
+	}
+	said := map[string]any{
+		"/state": from.State, "/policies": from.Beliefs, "/published": from.Published, "/claims": from.Claims, "/sandboxes": from.Sandboxes, "/leftovers": from.Leftovers,
+	}
+	encoded, err := json.Marshal(said[path])
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(encoded, into)
+}
+
+func (n *testNode) statfs(path string, into *unix.Statfs_t) error {
+	if disk, special := n.disks[strings.TrimPrefix(path, n.root)]; special {
+		if disk.Bsize == 0 {
+			return unix.ENOENT
+		}
+		*into = disk
+		return nil
+	}
+	*into = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1 << 20, Ffree: 1 << 19}
+	return nil
+}
+
+// fs is the node's file system.
+func (n *testNode) fs() fs.FS {
+	n.Helper()
+	root, err := os.OpenRoot(n.root)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() { _ = root.Close() })
+	return root.FS()
+}
+
+// examine looks at the node.
+func (n *testNode) examine() []Finding {
+	n.Helper()
+	return Examine(Gather(n.Context(), Sources{
+		Root: n.fs(), Path: n.root, Ask: n.ask, Statfs: n.statfs,
+		Ready:   func(context.Context) string { return n.ready },
+		Cluster: func(context.Context) *Cluster { return &n.cluster },
+	}))
+}

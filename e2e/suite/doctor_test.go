@@ -1,0 +1,63 @@
+package suite
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A node that works has no findings, with pods or without; what is wrong is found.
+func TestDoctor(t *testing.T) {
+	e := newEnv(t, "doctor")
+	e.veth("do0")
+	e.apply(documents(expose("do0", "macvlan", true, "do0"), topology("do0", `
+- name: link
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "do0"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.143.0.0/24}}`), claimTemplate("do0", "do0-link")))
+	e.offer("do0")
+	e.create(pod("one", "do0"))
+	e.ready("one")
+	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {
+		t.Errorf("a healthy node: %v\n%s", err, report)
+	}
+
+	const stray = "/run/cdi/dra.networking-00000000-0000-0000-0000-000000000000.json"
+	e.onNode("touch", stray)
+	e.onNode("mv", "/opt/cni/bin/macvlan", "/opt/cni/bin/away")
+	report, err := e.doctor()
+	e.onNode("mv", "/opt/cni/bin/away", "/opt/cni/bin/macvlan")
+	e.onNode("rm", stray)
+	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 wrong"}) {
+		t.Errorf("a node without macvlan: %v\n%s", err, report)
+	}
+	e.deleting("one")
+	e.gone("one")
+	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {
+		t.Errorf("afterwards: %v\n%s", err, report)
+	}
+}
+
+// doctor runs netdra doctor on the node, with the administrator's kubeconfig.
+func (e *env) doctor() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	program, err := filepath.Abs("../../bin/netdra")
+	if err != nil {
+		return "", err
+	}
+	cmd := e.cluster.Command(ctx, program, "doctor")
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err = e.cluster.Run(cmd)
+	return output.String(), err
+}
+
+// onNode runs a command on the node.
+func (e *env) onNode(args ...string) {
+	e.Helper()
+	if _, err := e.cluster.Exec(context.Background(), args...); err != nil {
+		e.Fatal(err)
+	}
+}
