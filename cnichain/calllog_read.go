@@ -13,15 +13,20 @@ import (
 
 // LoggedCall is a call as the log has it.
 type LoggedCall struct {
-	Time     time.Time       `json:"time"`
-	Duration Duration        `json:"duration"`
-	Claim    string          `json:"claim"`
-	Pod      string          `json:"pod"`
-	Sandbox  string          `json:"sandbox"`
-	Step     string          `json:"step"`
-	Instance int             `json:"instance,omitempty"`
-	Command  string          `json:"command"`
-	Plugin   string          `json:"plugin"`
+	Time     time.Time `json:"time"`
+	Duration Duration  `json:"duration"`
+	Claim    string    `json:"claim"`
+	Pod      string    `json:"pod"`
+	Sandbox  string    `json:"sandbox"`
+	Step     string    `json:"step"`
+	Instance int       `json:"instance,omitempty"`
+	Command  string    `json:"command"`
+	Plugin   string    `json:"plugin"`
+	// CNIVersion is that of the configuration; empty in calls without one.
+	CNIVersion string `json:"cniVersion,omitempty"`
+	// Env are the plugin's variables.
+	Env      []string        `json:"env,omitempty"`
+	ExitCode int             `json:"exitCode"`
 	Stdin    json.RawMessage `json:"stdin,omitempty"`
 	Stdout   json.RawMessage `json:"stdout,omitempty"`
 	Stderr   string          `json:"stderr,omitempty"`

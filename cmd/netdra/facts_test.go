@@ -221,7 +221,7 @@ func TestFactsRefuses(t *testing.T) {
 	for want, arguments := range map[string][]string{
 		"json of the recording":        {"--from", t.TempDir()},
 		"unexpected end of JSON input": {"--from", truncated},
-		"use text, json or yaml":       {"-o", "table"},
+		"use text, json or yaml":       {"-o", "xml"},
 		"from record":                  {"--from", dir, "--record", dir},
 		"from with-addresses":          {"--from", dir, "--with-addresses"},
 		"give another directory":       {"--record", dir},

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	ctx, stop := notifyContext()
-	code := run(ctx, linuxMachine(), console{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:]...)
+	code := run(ctx, linuxMachine(), console{in: os.Stdin, out: os.Stdout, err: os.Stderr, name: displayName(os.Args[0])}, os.Args[1:]...)
 	stop()
 	os.Exit(code)
 }
@@ -36,7 +36,7 @@ func notifyContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// Exit statuses. They are documented in the help of "chain".
+// Exit statuses. They are documented in "netdra help exit-codes".
 const (
 	exitOK      = 0
 	exitFailed  = 1 // a step failed or the run was interrupted; everything is undone
@@ -68,7 +68,7 @@ func run(ctx context.Context, on machine, to console, arguments ...string) int {
 		return exitOK
 	}
 	if !errors.Is(err, errShown) {
-		_, _ = fmt.Fprintln(to.err, "netdra:", err) // there is nowhere else to tell it
+		_, _ = fmt.Fprintln(to.err, to.calledAs()+":", err) // there is nowhere else to tell it
 	}
 	if exit := (&exitError{}); errors.As(err, &exit) {
 		return exit.code
@@ -81,11 +81,17 @@ func rootCommand(on machine, to console) *cobra.Command {
 		Use:   "netdra",
 		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
 		Long: `netdra shows what the DRA network driver discovers and would publish, and runs what it runs for pods, on any Linux machine
-and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks.`,
+and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks. On a node it asks the driver, as
+root, who has what, and says what is wrong.
+
+Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". What its exit status says: "netdra help exit-codes".`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
   netdra simulate -f pod.yaml --cluster
+  sudo netdra doctor
+  sudo netdra devices
+  sudo netdra claims
   sudo netdra release
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
@@ -96,6 +102,8 @@ and without Kubernetes: the same discovery, the same engine, the same CNI plugin
 	root.SetIn(to.in)
 	root.SetOut(to.out)
 	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to))
+	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
+		devicesCommand(to), claimsCommand(to), logsCommand(to), exitCodesHelp())
+	callAs(root, to.calledAs())
 	return root
 }

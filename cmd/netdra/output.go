@@ -21,27 +21,112 @@ import (
 type console struct {
 	in       io.Reader
 	out, err io.Writer
+	// name is how the program was called; empty: netdra.
+	name string
 }
+
+func (c console) calledAs() string { return orDefault(c.name, "netdra") }
 
 // Forms of a result.
 const (
-	formText = "text"
-	formJSON = "json"
-	formYAML = "yaml"
+	formText  = "text"
+	formTable = "table"
+	formWide  = "wide"
+	formJSON  = "json"
+	formYAML  = "yaml"
 )
 
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
-	cmd.Flags().StringVarP(form, "output", "o", formText, "form of the result: text, json or yaml; with json and yaml the progress goes to stderr")
+	*form = formText
+	cmd.Flags().VarP(formValue{form}, "output", "o", "form of the result: text, json or yaml; with json and yaml the progress goes to stderr")
 	// The name of a flag that exists is no error.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formText, formJSON, formYAML}, cobra.ShellCompDirectiveNoFileComp))
 }
+
+// formValue is a flag's value: "table" is another word for text, as other commands say.
+type formValue struct{ form *string }
+
+// Set implements pflag.Value.
+func (v formValue) Set(form string) error {
+	if form == formTable {
+		form = formText
+	}
+	*v.form = form
+	return nil
+}
+
+// String implements pflag.Value.
+func (v formValue) String() string {
+	if v.form == nil {
+		return ""
+	}
+	return *v.form
+}
+
+// Type implements pflag.Value.
+func (formValue) Type() string { return "string" }
 
 func checkForm(form string) error {
 	if !slices.Contains([]string{formText, formJSON, formYAML}, form) {
 		return fmt.Errorf("--output %q: use text, json or yaml", form)
 	}
 	return nil
+}
+
+// listFlag adds --output to a command that shows a table.
+func listFlag(cmd *cobra.Command, form *string) {
+	cmd.Flags().StringVarP(form, "output", "o", formTable, "form of the result: table, wide, json or yaml")
+	// The name of a flag that exists is no error.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formTable, formWide, formJSON, formYAML}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkListForm(form string) error {
+	if !slices.Contains([]string{formTable, formWide, formJSON, formYAML}, form) {
+		return usage("--output %q: use table, wide, json or yaml", form)
+	}
+	return nil
+}
+
+// column is one of a table; that of wide tables only are left out of narrow ones.
+type column[T any] struct {
+	title string
+	wide  bool
+	value func(*T) string
+}
+
+// printList writes a list in a form.
+func printList[T any](to io.Writer, form string, list []T, columns []column[T], none string) error {
+	if form == formJSON || form == formYAML {
+		return printResult(to, form, list)
+	}
+	out := newPrinter(to)
+	if len(list) == 0 {
+		out.say("%s", none)
+		return nil
+	}
+	columns = slices.DeleteFunc(columns, func(c column[T]) bool { return c.wide && form != formWide })
+	rows := [][]string{{}}
+	for _, c := range columns {
+		rows[0] = append(rows[0], c.title)
+	}
+	for i := range list {
+		row := make([]string, 0, len(columns))
+		for _, c := range columns {
+			row = append(row, orDefault(c.value(&list[i]), "-"))
+		}
+		rows = append(rows, row)
+	}
+	out.table(rows)
+	return nil
+}
+
+// timeText is a time as people read it; empty if it is not known.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
 // printResult writes a result as JSON or YAML.

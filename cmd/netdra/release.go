@@ -58,6 +58,7 @@ Exit status: 0 nothing is left of what was named, 1 something could not be undon
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver answers")
+	cmd.ValidArgsFunction = completeFrom(&socket, leftoverKeys)
 	cmd.Flags().BoolVar(&all, "all", false, "try all of them again")
 	formFlag(cmd, &form)
 	return cmd
@@ -85,7 +86,7 @@ func showLeftovers(to console, form string, leftovers []cnichain.Leftover) error
 		}
 		rows = append(rows, []string{
 			leftover.Key, device, quarantined, leftover.Attachment.Pod.String(), leftover.Step().Step.Name,
-			leftover.Since.UTC().Format("2006-01-02 15:04:05"), fmt.Sprint(leftover.Attempts),
+			timeText(leftover.Since), fmt.Sprint(leftover.Attempts),
 		})
 	}
 	out.table(rows)

@@ -19,7 +19,7 @@ import (
 const defaultLogDir = "/var/log/dra-network"
 
 func traceCommand(to console) *cobra.Command {
-	var dir, form string
+	var dir, form, socket string
 	var calls bool
 	cmd := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]CLAIM]",
@@ -46,6 +46,8 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
 		},
 	}
 	cmd.Flags().StringVar(&dir, "log-dir", defaultLogDir, "where the driver logs CNI calls")
+	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver of this node answers, for the completion of names")
+	cmd.ValidArgsFunction = completeFrom(&socket, claimNames)
 	cmd.Flags().BoolVar(&calls, "calls", false, "show what each plugin was given and what it returned, too")
 	formFlag(cmd, &form)
 	_ = cmd.MarkFlagDirname("log-dir") // the name of a flag that exists is no error
@@ -71,16 +73,9 @@ func listLogged(to console, form, dir string) error {
 }
 
 func trace(to console, form, dir, name string, whole bool) error {
-	namespace, short, qualified := strings.Cut(name, "/")
-	if !qualified {
-		namespace, short = "default", name
-	}
-	calls, err := cnichain.ReadCalls(dir, namespace, short)
-	if len(calls) == 0 {
-		return errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", dir, namespace, short), err)
-	}
+	calls, err := readCalls(to, dir, name)
 	if err != nil {
-		newPrinter(to.err).warn("%v", err)
+		return err
 	}
 	if form != formText {
 		err = printResult(to.out, form, calls)
@@ -91,6 +86,19 @@ func trace(to console, form, dir, name string, whole bool) error {
 		err = &exitError{code: exitFailed, err: errShown}
 	}
 	return err
+}
+
+// readCalls are those that were made for a claim, by their times. What of them can't be read is told.
+func readCalls(to console, dir, name string) ([]cnichain.LoggedCall, error) {
+	namespace, short := splitClaim(name)
+	calls, err := cnichain.ReadCalls(dir, namespace, short)
+	if len(calls) == 0 {
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", dir, namespace, short), err)
+	}
+	if err != nil {
+		newPrinter(to.err).warn("%v", err)
+	}
+	return calls, nil
 }
 
 // printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first call in the
@@ -155,6 +163,11 @@ func outcomeOf(call *cnichain.LoggedCall) string {
 
 func printCall(out *printer, call *cnichain.LoggedCall) {
 	out.section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin, titleOf(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
+	printStreams(out, call)
+}
+
+// printStreams writes what went in and came out.
+func printStreams(out *printer, call *cnichain.LoggedCall) {
 	for _, stream := range []struct {
 		name string
 		data string

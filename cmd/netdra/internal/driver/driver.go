@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -98,6 +100,8 @@ type Device struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Name    string `json:"name"`
+	// Consumed is what the claim was given of the device's counters.
+	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
 // Plan is what is run for a claim.

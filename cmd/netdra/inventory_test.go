@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+)
+
+// busyDriver has an exclusive device in a pod, a shared one of which one pod's chain fails, and one in quarantine.
+func busyDriver(t *testing.T) (socket string) {
+	t.Helper()
+	raw := func(text string) any { return json.RawMessage(text) }
+	return answering(t, map[string]any{
+		"/published": raw(`[
+			{"Pool": "n/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic", "pciAddress": "0000:01:00.0"}, "Persona": {"Policy": "whole", "Exclusive": true, "Plugins": ["host-device"]}},
+			{"Pool": "n/up0", "Name": "up0", "Device": {"name": "up0", "interface": "up0", "type": "bond"}, "Persona": {"Policy": "shared", "Plugins": ["macvlan", "ipvlan"], "Capacity": [{"Name": "macvlans", "Value": "10"}]}}]`),
+		"/claims": raw(`[
+			{"claim": {"namespace": "ns", "name": "whole", "uid": "u1"}, "preparedAt": "2026-01-02T03:04:05Z", "devices": [{"pool": "n/eth1", "name": "eth1"}], "plans": [{"topology": "t1"}]},
+			{"claim": {"namespace": "default", "name": "mv", "uid": "u2"}, "devices": [{"pool": "n/up0", "name": "up0", "consumed": {"dra.networking/macvlans": "2"}}], "plans": [{"topology": "t2"}]},
+			{"claim": {"namespace": "default", "name": "later", "uid": "u3"}, "preparedAt": "2026-01-02T04:04:05Z", "devices": [{"pool": "n/up0", "name": "up0"}], "plans": [{"topology": "t2"}]}]`),
+		"/sandboxes": raw(`[
+			{"id": "5f1c5f1c5f1c5f1c", "pod": {"namespace": "ns", "name": "web"}, "claims": ["u1"], "state": "ready", "since": "2026-01-02T03:04:06Z", "interfaces": [{"claimUID": "u1", "interface": "net1", "ips": ["10.0.0.2/24", "fd00::2/64"]}]},
+			{"id": "6a6a6a6a6a6a6a6a", "pod": {"namespace": "default", "name": "job"}, "claims": ["u2"], "state": "attaching", "since": "2026-01-02T03:05:00Z", "failure": "step \"link\" failed at ADD: no address is free"}]`),
+		"/leftovers": raw(`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": {"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`),
+	})
+}
+
+func TestInventoryGolden(t *testing.T) {
+	socket := busyDriver(t)
+	var all strings.Builder
+	for _, test := range []struct {
+		line string
+		code int
+	}{
+		{"devices", exitOK},
+		{"devices -o wide", exitOK},
+		{"devices eth1 0000:02:00.0", exitOK},
+		{"devices up0 -o yaml", exitOK},
+		{"devices nothing", exitRefused},
+		{"devices -o text", exitRefused},
+		{"claims", exitFailed},
+		{"claims -o wide", exitFailed},
+		{"claims ns/whole later", exitOK},
+		{"claims later -o yaml", exitOK},
+		{"claims nothing", exitRefused},
+		{"claims -o text", exitRefused},
+	} {
+		code, stdout, stderr := runNetdra(t, "", append(strings.Fields(test.line), "--socket", socket)...)
+		if code != test.code {
+			t.Errorf("%s: exit status %d, want %d", test.line, code, test.code)
+		}
+		all.WriteString("$ netdra " + test.line + "\n" + stdout + stderr + "\n")
+	}
+	golden(t, filepath.Join("testdata", "inventory.txt"), all.String())
+}
+
+func TestEmptyInventory(t *testing.T) {
+	socket := answering(t, map[string]any{"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{}})
+	for command, want := range map[string]string{"devices": "no device is offered", "claims": "no claim is prepared"} {
+		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exitOK || !strings.Contains(stdout, want) {
+			t.Errorf("%s: exit status %d: %s", command, code, stdout)
+		}
+		code, stdout, _ := runNetdra(t, "", command, "--socket", socket, "-o", "json")
+		var list []inventory.Device
+		if err := json.Unmarshal([]byte(stdout), &list); err != nil || list == nil || code != exitOK {
+			t.Errorf("%s: exit status %d, %v: %s", command, code, err, stdout)
+		}
+	}
+}
+
+// A shell gets names from the driver, and none without it.
+func TestCompletionOfNames(t *testing.T) {
+	socket := busyDriver(t)
+	for command, want := range map[string]string{
+		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n", "claims": "default/later\ndefault/mv\nns/whole\n:4\n",
+		"logs": "default/later\ndefault/mv\nns/whole\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\n:4\n", "release": "k\n:4\n",
+	} {
+		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", socket, ""); stdout != want {
+			t.Errorf("%s: %q, want %q", command, stdout, want)
+		}
+		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", "/nowhere", ""); stdout != ":4\n" {
+			t.Errorf("%s without a driver: %q", command, stdout)
+		}
+	}
+}
+
+func TestLogs(t *testing.T) {
+	dir := loggedClaim(t)
+	var all strings.Builder
+	for _, arguments := range [][]string{{"p-net"}, {"default/p-net", "--failed"}} {
+		code, stdout, stderr := runNetdra(t, "", append([]string{"logs", "--log-dir", dir}, arguments...)...)
+		if code != exitFailed {
+			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
+		}
+		all.WriteString("$ netdra logs " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
+	}
+	golden(t, filepath.Join("testdata", "logs.txt"), all.String())
+	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exitRefused || !strings.Contains(stderr, "is this the pod's node?") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o", "json"); code != exitFailed || strings.Count(stdout, `"error"`) != 1 || strings.Count(stdout, `"command"`) != 1 {
+		t.Errorf("exit status %d:\n%s", code, stdout)
+	}
+}
