@@ -11,6 +11,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
@@ -68,6 +69,9 @@ Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or
 
 // seen is a node as far as explanations need it.
 type seen struct {
+	facts    discovery.Facts
+	features draslices.Features
+	policies []policyapi.DeviceExposurePolicy
 	decision policy.Decision
 	result   draslices.Result
 	claims   []heldClaim // that the driver has prepared
@@ -124,7 +128,7 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
 	result, err := draslices.Build(f.node, decision, f.features)
-	return &seen{decision: decision, result: result, claims: claims, live: true}, err
+	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true}, err
 }
 
 // explanation is what there is to say of one device.

@@ -29,6 +29,7 @@ func exitCodesHelp() *cobra.Command {
   explain           the device is not offered                there is no such device
   facts, slices                                              the machine, or a file, can't be read
   logs, trace       a call has failed                        the log has nothing of the claim
+  policies test     a policy is not valid                    a file, the machine or the driver can't be read
   release           something could not be undone again      the driver does not answer
   simulate          something does not fit                   it can't be said`,
 	}

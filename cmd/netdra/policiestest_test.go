@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/change"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// newPolicies take the physical function of recordedFunctions away, and are not all good.
+const newPolicies = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: whole}
+spec:
+  priority: 200
+  action: exclude
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: bridges}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "bridge"'}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {ports: {value: "8", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: elsewhere}
+spec:
+  nodeSelector: {matchLabels: {zone: b}}
+  selector: {cel: 'true'}
+  exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: typo}
+spec:
+  selector: {cel: 'device.attribute.type == "pf"'}
+  exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}
+`
+
+func TestPoliciesTestGolden(t *testing.T) {
+	from, old, given := recordedFunctions(t), policyFile(t, somePolicies), policyFile(t, newPolicies)
+	same := strings.NewReplacer(old, "old.yaml", given, "new.yaml", from, "worker-1")
+	var all strings.Builder
+	for _, test := range []struct {
+		arguments []string
+		code      int
+	}{
+		{[]string{given, "--policies", old, "--from", from, "--node-labels", "zone=a"}, exitFailed},
+		{[]string{given, "--policies", old, "--from", from, "--alone"}, exitFailed},
+		{[]string{old, "--policies", old, "--from", from, "--node-labels", "zone=a"}, exitOK},
+		{[]string{old, "--from", from, "--node-labels", "zone=a"}, exitOK},
+		{[]string{"/nowhere", "--from", from}, exitRefused},
+		{[]string{old, "--policies", "/nowhere", "--from", from}, exitRefused},
+		{[]string{old, "-f", old}, exitRefused},
+		{[]string{old, "--socket", "/nowhere"}, exitRefused},
+	} {
+		code, stdout, stderr := runNetdra(t, "", append([]string{"policies", "test"}, test.arguments...)...)
+		if code != test.code {
+			t.Errorf("%v: exit status %d, want %d", test.arguments, code, test.code)
+		}
+		all.WriteString("$ netdra policies test " + same.Replace(strings.Join(test.arguments, " ")+"\n"+stdout+stderr) + "\n")
+	}
+	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
+}
+
+// On a node the driver says what is there now, who has what, and where CNI plugins are.
+func TestPoliciesTestAsksTheDriver(t *testing.T) {
+	plugins := t.TempDir()
+	if err := os.WriteFile(filepath.Join(plugins, "host-device"), nil, 0o755); err != nil { //nolint:gosec // a plugin can be run
+		t.Fatal(err)
+	}
+	raw := func(text string) any { return json.RawMessage(text) }
+	socket := answering(t, map[string]any{
+		"/state": map[string]any{"settings": map[string]any{"cniDirs": []string{plugins, "/nowhere"}}},
+		"/policies": raw(`{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose", "selector": {"cel": "true"},
+			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
+		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),
+		"/claims":    raw(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`),
+	})
+	file := policyFile(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: whole}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "eth0"'}
+  exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}, {name: missing, exclusive: true}]}
+`)
+	on := machine{facts: func(context.Context) (discovery.Facts, error) {
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+	}}
+	var out, errs strings.Builder
+	code := run(t.Context(), on, console{out: &out, err: &errs}, "policies", "test", file, "--socket", socket, "-o", "json")
+	var got testedPolicies
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || code != exitOK {
+		t.Fatalf("exit status %d, %v: %s", code, err, errs.String())
+	}
+	if len(got.Policies) != 1 || len(got.Policies[0].Problems) != 1 || !strings.Contains(got.Policies[0].Problems[0], "missing is not installed") {
+		t.Errorf("policies are %+v", got.Policies)
+	}
+	if len(got.Changes) != 1 || got.Changes[0].Kind != change.Removed {
+		t.Fatalf("changes are %+v", got.Changes)
+	}
+	if diff := cmp.Diff([]string{"ns/c"}, got.Changes[0].HeldBy); diff != "" || got.Changes[0].Name != "eth1" {
+		t.Errorf("the holder of %s (-want +got):\n%s", got.Changes[0].Name, diff)
+	}
+}
