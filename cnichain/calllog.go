@@ -167,23 +167,40 @@ func (l *CallLog) redact(value any) any {
 func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	entries, err := os.ReadDir(l.dir)
-	if os.IsNotExist(err) {
-		return nil
-	}
+	old, err := l.old(before, keep)
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		_, uid, found := cutLast(entry.Name(), "_")
-		if !entry.IsDir() || !found || keep(uid) || !untouchedSince(filepath.Join(l.dir, entry.Name()), before) {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(l.dir, entry.Name())); err != nil {
+	for _, folder := range old {
+		if err := os.RemoveAll(folder); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Old returns the folders that Sweep would remove.
+func (l *CallLog) Old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.old(before, keep)
+}
+
+// old is called with the lock held: nothing is written to a folder meanwhile.
+func (l *CallLog) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
+	entries, err := os.ReadDir(l.dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var old []string
+	for _, entry := range entries {
+		_, uid, found := cutLast(entry.Name(), "_")
+		folder := filepath.Join(l.dir, entry.Name())
+		if entry.IsDir() && found && !keep(uid) && untouchedSince(folder, before) {
+			old = append(old, folder)
+		}
+	}
+	return old, err
 }
 
 // untouchedSince looks at the files: appending to one does not change its folder.

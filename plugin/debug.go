@@ -35,7 +35,7 @@ func (c *cluster) beliefs() beliefs {
 }
 
 // serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON. It changes
-// nothing but for trying to undo what is left over.
+// nothing but for trying to undo what is left over, and removing what nobody has.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := filepath.Join(d.config.PluginDir, SocketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
@@ -70,6 +70,20 @@ func (d *Driver) debugHandler() http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(read()) // whoever asked has gone
+		})
+	}
+	for pattern, do := range map[string]func(context.Context) ([]garbage, error){
+		"GET /garbage":  func(context.Context) ([]garbage, error) { return d.garbage() },
+		"POST /garbage": d.removeGarbage,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			found, err := do(r.Context())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(found) // whoever asked has gone
 		})
 	}
 	mux.HandleFunc("POST /leftovers", func(w http.ResponseWriter, r *http.Request) {

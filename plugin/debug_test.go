@@ -32,7 +32,10 @@ func (f *fixture) driver() *Driver {
 
 // debug asks the driver as netdra does.
 func (f *fixture) debug(method, path string) (code int, body string) {
-	d := f.driver()
+	return ask(f.driver(), method, path)
+}
+
+func ask(d *Driver, method, path string) (code int, body string) {
 	response := httptest.NewRecorder()
 	d.debugHandler().ServeHTTP(response, httptest.NewRequest(method, path, nil))
 	return response.Code, response.Body.String()

@@ -28,6 +28,7 @@ func exitCodesHelp() *cobra.Command {
   doctor            something is wrong with the node         the node can't be looked at
   explain           the device is not offered                there is no such device
   facts, slices                                              the machine, or a file, can't be read
+  gc                something could not be removed           the driver does not answer
   logs, trace       a call has failed                        the log has nothing of the claim
   policies test     a policy is not valid                    a file, the machine or the driver can't be read
   release           something could not be undone again      the driver does not answer

@@ -103,7 +103,7 @@ Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". Wha
 	root.SetOut(to.out)
 	root.SetErr(to.err)
 	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
-		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), exitCodesHelp())
+		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), exitCodesHelp())
 	callAs(root, to.calledAs())
 	return root
 }

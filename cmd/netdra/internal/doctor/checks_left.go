@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // pinPrefix is that of the driver's pins of network namespaces.
@@ -37,8 +38,13 @@ func ofAny(file string, claims []driver.Claim) bool {
 	return slices.ContainsFunc(claims, func(c driver.Claim) bool { return c.Claim.UID == claimOfFile(file) })
 }
 
+// pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
 func pinned(path string, sandboxes []driver.Sandbox) bool {
-	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return filepath.Base(s.Pin) == filepath.Base(path) })
+	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return isPin(path, s.Pin) })
+}
+
+func isPin(path, pin string) bool {
+	return strings.TrimSuffix(filepath.Base(path), ".standin") == filepath.Base(pin)
 }
 
 func checkCDIFiles(in *Input) []Finding {
@@ -57,7 +63,8 @@ func checkCDIFiles(in *Input) []Finding {
 func checkPins(in *Input) []Finding {
 	var found []Finding
 	for _, pin := range in.Pins {
-		if !pinned(pin, in.Driver.Sandboxes) {
+		isLeftovers := func(l cnichain.Leftover) bool { return isPin(pin, l.Attachment.Pin) }
+		if !pinned(pin, in.Driver.Sandboxes) && !slices.ContainsFunc(in.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
 				Why: "devices in it do not come home", Do: "netdra gc --all",

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// garbageDriver has what is given. It can't remove what is called stuck.
+func garbageDriver(t *testing.T, left ...garbage) (socket string, posts *int) {
+	t.Helper()
+	posts = new(int)
+	directory, err := os.MkdirTemp("", "netdra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	socket = filepath.Join(directory, "s")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found := append([]garbage{}, left...)
+		if r.Method == http.MethodPost {
+			*posts++
+			for i := range found {
+				if strings.Contains(found[i].Path, "stuck") {
+					found[i].Error = "device or resource busy"
+				}
+			}
+		}
+		if err := json.NewEncoder(w).Encode(found); err != nil {
+			t.Error(err)
+		}
+	})
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return socket, posts
+}
+
+func TestGC(t *testing.T) {
+	spec := garbage{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
+	stuck := garbage{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
+	for name, test := range map[string]struct {
+		left      []garbage
+		arguments []string
+		code      int
+		posts     int
+		want      []string
+	}{
+		"nothing":     {nil, nil, exitOK, 0, []string{"nothing is left"}},
+		"shown":       {[]garbage{spec, stuck}, nil, exitOK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra gc --all" removes it`}},
+		"dry run":     {[]garbage{spec}, []string{"--dry-run"}, exitOK, 0, []string{"removes it"}},
+		"wide":        {[]garbage{spec}, []string{"-o", "wide"}, exitOK, 0, []string{"CLAIM UID"}},
+		"JSON":        {[]garbage{spec}, []string{"-o", "json"}, exitOK, 0, []string{`"claim": "u"`}},
+		"removed":     {[]garbage{spec}, []string{"--all"}, exitOK, 1, []string{"✓ removed"}},
+		"not removed": {[]garbage{spec, stuck}, []string{"--all"}, exitFailed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
+		"both":        {[]garbage{spec}, []string{"--all", "--dry-run"}, exitRefused, 0, []string{"none of the others can be"}},
+		"wrong form":  {nil, []string{"-o", "xml"}, exitRefused, 0, []string{"use table, wide, json or yaml"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket, posts := garbageDriver(t, test.left...)
+			code, stdout, stderr := runNetdra(t, "", append([]string{"gc", "--socket", socket}, test.arguments...)...)
+			if code != test.code || *posts != test.posts {
+				t.Errorf("exit status %d, want %d; removed %d times", code, test.code, *posts)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%q is not in\n%s%s", want, stdout, stderr)
+				}
+			}
+		})
+	}
+}

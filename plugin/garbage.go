@@ -1,0 +1,174 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Kinds of garbage.
+const (
+	// garbageGate is the CDI spec that lets containers of a claim start.
+	garbageGate = "CDI spec"
+	// garbageMetadata is a CDI spec by which containers are told of their devices.
+	garbageMetadata = "CDI spec of metadata"
+	// garbageNamespace is the pin of a network namespace.
+	garbageNamespace = "network namespace"
+	// garbageLog is the CNI log of a claim.
+	garbageLog = "CNI log"
+)
+
+// garbage is something on the node that nobody has any more. There is none, but after crashes and faults: what claims and
+// sandboxes have goes with them.
+type garbage struct {
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	// Claim is the UID of the claim that had it.
+	Claim string `json:"claim,omitempty"`
+	// Error is why it could not be removed.
+	Error string `json:"error,omitempty"`
+}
+
+// garbage lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
+// and what is in the list and has an owner has had it before.
+func (d *Driver) garbage() ([]garbage, error) {
+	specs, err := os.ReadDir(d.config.CDIDir)
+	problems := []error{missingIsEmpty(err)}
+	pins, err := os.ReadDir(d.config.NetNSDir)
+	problems = append(problems, missingIsEmpty(err))
+	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
+	problems = append(problems, err)
+	found := []garbage{}
+	for _, entry := range specs {
+		kind, uid := specOf(entry.Name())
+		if kind != "" && !d.isPrepared(uid) && !(kind == garbageMetadata && d.isAmnesic()) {
+			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
+		}
+	}
+	for _, entry := range pins {
+		if strings.HasPrefix(entry.Name(), pinPrefix) && !d.keepsPin(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) {
+			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
+		}
+	}
+	for _, path := range logs {
+		found = append(found, garbage{Kind: garbageLog, Path: path})
+	}
+	return found, errors.Join(problems...)
+}
+
+func missingIsEmpty(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// specOf says of a file with a CDI spec whether it is the driver's, and which claim it is for.
+func specOf(name string) (kind, claimUID string) {
+	name, isSpec := strings.CutSuffix(name, ".json")
+	if uid, found := strings.CutPrefix(name, v1alpha1.DriverName+"-"); found && isSpec {
+		return garbageGate, uid
+	}
+	if rest, found := strings.CutPrefix(name, v1alpha1.DriverName+"_metadata_"); found && isSpec {
+		uid, _, _ := strings.Cut(rest, "_")
+		return garbageMetadata, uid
+	}
+	return "", ""
+}
+
+func (d *Driver) isPrepared(claimUID string) bool {
+	_, prepared := d.claims.get(claimUID)
+	return prepared
+}
+
+// isAmnesic says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs are started
+// with metadata.
+func (d *Driver) isAmnesic() bool {
+	lost, err := filepath.Glob(filepath.Join(d.config.PluginDir, "journal.db.unreadable-*"))
+	return err != nil || len(lost) > 0
+}
+
+// keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
+func (d *Driver) keepsPin(name string) bool {
+	for _, leftover := range d.dra.executor.Leftovers() {
+		if isPin(name, leftover.Attachment.Pin) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPin says whether a file is the pin at a path, or stands in for it while something is undone.
+func isPin(name, path string) bool {
+	return strings.TrimSuffix(name, ".standin") == filepath.Base(path)
+}
+
+// removeGarbage removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with
+// what could not be removed.
+func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
+	found, err := d.garbage()
+	for i := range found {
+		one := &found[i]
+		if err := d.discard(ctx, one); err != nil {
+			one.Error = err.Error()
+			continue
+		}
+		klog.FromContext(ctx).Info("Removed what nobody has", "kind", one.Kind, "path", one.Path)
+	}
+	return found, err
+}
+
+func (d *Driver) discard(ctx context.Context, one *garbage) error {
+	switch one.Kind {
+	case garbageGate: // stays open if the claim is attached by now
+		return d.sandboxes.syncGate(ctx, one.Claim)
+	case garbageMetadata:
+		return d.removeMetadata(ctx, one)
+	case garbageNamespace:
+		return d.sandboxes.unpinUnknown(one.Path)
+	case garbageLog:
+		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
+	}
+	return fmt.Errorf("nobody knows how to remove a %s", one.Kind)
+}
+
+// removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and the spec
+// is written after that.
+func (d *Driver) removeMetadata(ctx context.Context, one *garbage) error {
+	unlock, err := d.dra.locks.lock(ctx, one.Claim)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if d.isPrepared(one.Claim) {
+		return nil
+	}
+	return missingIsEmpty(os.Remove(one.Path))
+}
+
+// hasPin says whether a pin is of a sandbox.
+func (s *sandboxes) hasPin(name string) bool {
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return isPin(name, box.pin) })
+}
+
+// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins in between;
+// that takes less than a millisecond.
+func (s *sandboxes) unpinUnknown(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, box := range s.byID {
+		if isPin(filepath.Base(path), box.pin) {
+			return nil
+		}
+	}
+	return s.executor.Host.Unpin(path)
+}

@@ -1,0 +1,170 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are gone.
+func littered(t *testing.T) (*fixture, *Driver) {
+	f := newFixture(t)
+	f.boxes.pinDir = filepath.Join(f.dir, "netns")
+	d := f.driver()
+	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
+	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	for _, name := range []string{
+		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
+		"netns/dra-a-0", "netns/dra-a-0.standin", "netns/dra-gone", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
+	} {
+		path := filepath.Join(f.dir, name)
+		f.must(os.MkdirAll(filepath.Dir(path), 0o755))
+		f.must(os.WriteFile(path, nil, 0o600))
+		f.must(os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0)))
+	}
+	f.must(f.node.Pin("", filepath.Join(f.dir, "netns/dra-gone")))
+	return f, d
+}
+
+// paths are those of garbage, below the fixture's directory.
+func (f *fixture) paths(found []garbage) []string {
+	paths := []string{}
+	for _, one := range found {
+		if one.Error != "" {
+			f.Errorf("%s: %s", one.Path, one.Error)
+		}
+		path, err := filepath.Rel(f.dir, one.Path)
+		f.must(err)
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func (f *fixture) exists(name string) bool {
+	_, err := os.Stat(filepath.Join(f.dir, name))
+	return err == nil
+}
+
+// What nobody has is found and removed, and nothing else is touched.
+func TestGarbageIsRemoved(t *testing.T) {
+	f, d := littered(t)
+	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone", "netns/dra-gone"}
+	found, err := d.garbage()
+	f.must(err)
+	if diff := cmp.Diff(want, f.paths(found)); diff != "" {
+		t.Errorf("garbage (-want +got):\n%s", diff)
+	}
+	removed, err := d.removeGarbage(context.Background())
+	f.must(err)
+	if diff := cmp.Diff(want, f.paths(removed)); diff != "" {
+		t.Errorf("removed (-want +got):\n%s", diff)
+	}
+	for _, gone := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone"} {
+		if f.exists(gone) {
+			t.Errorf("%s is there", gone)
+		}
+	}
+	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f"} {
+		if !f.exists(kept) {
+			t.Errorf("%s is gone", kept)
+		}
+	}
+	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) || !f.node.Exists(filepath.Join(f.dir, "netns/dra-a-0")) {
+		t.Errorf("pins: %s", f.node)
+	}
+	if !f.ready("a-0") {
+		t.Error("the pod is not attached any more")
+	}
+}
+
+// What got an owner between the look and the removal stays.
+func TestGarbageThatGetsAnOwner(t *testing.T) {
+	f, d := littered(t)
+	found, err := d.garbage()
+	f.must(err)
+	record := f.prepared("gone", "b", "up1")
+	f.must(f.attach("gone", record))
+	f.boxes.mu.Lock()
+	f.boxes.byID["gone"].pin = filepath.Join(f.dir, "netns/dra-gone")
+	f.boxes.mu.Unlock()
+	for i := range found {
+		f.must(d.discard(context.Background(), &found[i]))
+	}
+	for _, kept := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone"} {
+		if !f.exists(kept) {
+			t.Errorf("%s is gone", kept)
+		}
+	}
+	if !f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) {
+		t.Errorf("the pin is gone: %s", f.node)
+	}
+}
+
+// A claim that is being prepared is waited for.
+func TestGarbageOfAClaimThatIsBeingPrepared(t *testing.T) {
+	f, d := littered(t)
+	unlock, err := f.dra.locks.lock(context.Background(), "gone")
+	f.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	one := garbage{Kind: garbageMetadata, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
+	if err := d.discard(ctx, &one); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
+		t.Errorf("the spec was removed: %v", err)
+	}
+	unlock()
+	f.must(d.discard(context.Background(), &one))
+	if f.exists("cdi/dra.networking_metadata_gone_net.json") {
+		t.Error("the spec is there")
+	}
+}
+
+// After a journal was lost, what containers of running pods are told stays.
+func TestGarbageAfterALostJournal(t *testing.T) {
+	f, d := littered(t)
+	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
+	found, err := d.garbage()
+	f.must(err)
+	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone"}, f.paths(found)); diff != "" {
+		t.Errorf("garbage (-want +got):\n%s", diff)
+	}
+}
+
+// Pins of what could not be undone are needed for the next attempt.
+func TestGarbageKeepsPinsOfLeftovers(t *testing.T) {
+	f, d := littered(t)
+	f.dra.executor.Load(nil, map[string]cnichain.Leftover{"k": {Key: "k", Attachment: cnichain.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone"), Steps: []cnichain.StepRecord{{}}}}})
+	found, err := d.garbage()
+	f.must(err)
+	if slices.Contains(f.paths(found), "netns/dra-gone") {
+		t.Errorf("garbage is %v", found)
+	}
+}
+
+func TestGarbageOnTheSocket(t *testing.T) {
+	f, d := littered(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		code, body := ask(d, method, "/garbage")
+		var found []garbage
+		if err := json.Unmarshal([]byte(body), &found); err != nil || code != http.StatusOK || len(found) != 4 {
+			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
+		}
+	}
+	if _, body := ask(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone")+"\"}]\n" {
+		t.Errorf("there is left %s", body) // the fake unpins, and leaves the file that stands for it
+	}
+	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
+	if code, body := ask(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
+		t.Errorf("status %d: %s", code, body)
+	}
+}
