@@ -50,7 +50,8 @@ func (d *Driver) garbage() ([]garbage, error) {
 	found := []garbage{}
 	for _, entry := range specs {
 		kind, uid := specOf(entry.Name())
-		if kind != "" && !d.isPrepared(uid) && !(kind == garbageMetadata && d.isAmnesic()) {
+		needed := d.isPrepared(uid) || kind == garbageMetadata && d.isAmnesic()
+		if kind != "" && !needed {
 			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -74,8 +75,8 @@ type seen struct {
 	policies []policyapi.DeviceExposurePolicy
 	decision policy.Decision
 	result   draslices.Result
-	claims   []heldClaim // that the driver has prepared
-	live     bool        // the driver was asked
+	claims   []driver.Claim // that the driver has prepared
+	live     bool           // the driver was asked
 }
 
 // look takes policies from files, or everything that it can from the driver of this node.
@@ -100,12 +101,12 @@ func (f *preview) look(ctx context.Context, on machine, to console, socket strin
 // live asks the driver of this node what it knows, and reads the devices that are on the node itself. Those in pods are as they
 // were when their claims were prepared.
 func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, error) {
-	driver := newDriverClient(socket)
-	var believes beliefs
+	client := newDriverClient(socket)
+	var believes driver.Beliefs
 	var published []draslices.Entry
-	var claims []heldClaim
+	var claims []driver.Claim
 	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims} {
-		if err := driver.read(ctx, path, into); err != nil {
+		if err := client.read(ctx, path, into); err != nil {
 			return nil, err
 		}
 	}
@@ -210,7 +211,7 @@ func (s *seen) entry(entry *draslices.Entry, published upcoming.Node) explainedE
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := explainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: entry.Persona.Plugins, Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
 	for i := range s.claims {
-		if s.claims[i].holds(entry.Pool, entry.Name) {
+		if s.claims[i].Holds(entry.Pool, entry.Name) {
 			e.HeldBy = append(e.HeldBy, s.claims[i].Claim.String())
 		}
 	}

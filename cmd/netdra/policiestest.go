@@ -215,7 +215,7 @@ func (s *seen) offers() []change.Offer {
 func (s *seen) heldBy(pool, name string) []string {
 	var claims []string
 	for i := range s.claims {
-		if s.claims[i].holds(pool, name) {
+		if s.claims[i].Holds(pool, name) {
 			claims = append(claims, s.claims[i].Claim.String())
 		}
 	}

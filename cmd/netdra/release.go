@@ -154,6 +154,9 @@ func (d driverClient) call(ctx context.Context, method, path string) ([]byte, er
 	if err != nil {
 		return nil, fmt.Errorf("the driver's answer breaks off: %w", err)
 	}
+	if response.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("the driver at %s does not know %s: is it of another version than netdra?", d.socket, path)
+	}
 	if response.StatusCode != http.StatusOK {
 		return nil, errors.New(strings.TrimSpace(string(body)))
 	}

@@ -57,6 +57,14 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	return socket
 }
 
+// A driver of another version may not know a question.
+func TestDriverOfAnotherVersion(t *testing.T) {
+	socket := answering(t, map[string]any{"/published": []any{}})
+	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exitRefused || !strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+}
+
 func TestRelease(t *testing.T) {
 	const good, bad = "sandbox/claim/good/0", "sandbox/claim/bad/0"
 	for name, test := range map[string]struct {

@@ -23,15 +23,29 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("a healthy node: %v\n%s", err, report)
 	}
 
+	for command, want := range map[string][]string{
+		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.143.0."}, "gc": {"nothing is left that nobody has"},
+	} {
+		if output, err := e.netdra(command); err != nil || !containsAll(output, want) {
+			t.Errorf("netdra %s: %v\n%s", command, err, output)
+		}
+	}
+
 	const stray = "/run/cdi/dra.networking-00000000-0000-0000-0000-000000000000.json"
 	e.onNode("touch", stray)
 	e.onNode("mv", "/opt/cni/bin/macvlan", "/opt/cni/bin/away")
 	report, err := e.doctor()
 	e.onNode("mv", "/opt/cni/bin/away", "/opt/cni/bin/macvlan")
-	e.onNode("rm", stray)
 	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 wrong"}) {
 		t.Errorf("a node without macvlan: %v\n%s", err, report)
 	}
+	if output, err := e.netdra("gc", "--all"); err != nil || !containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
+		t.Errorf("netdra gc: %v\n%s", err, output)
+	}
+	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {
+		t.Errorf("with what was missing and without what was left: %v\n%s", err, report)
+	}
+	e.in("one", "ip", "addr", "show", "net1")
 	e.deleting("one")
 	e.gone("one")
 	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {

@@ -94,7 +94,16 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 		}, Warn, "attaching", []string{"pod ns/web", "no address"}},
-		"quarantine":                  {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
+		"quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
+		"quarantine of a link": {func(n *testNode) {
+			n.answers.Leftovers = []cnichain.Leftover{left(true)}
+			n.write("sys/class/net/dra-0badcafe/ifindex", "9")
+		}, Fail, "quarantine", []string{"device eth1v0"}},
+		"pin of a leftover": {func(n *testNode) {
+			n.answers.Leftovers = []cnichain.Leftover{left(true)}
+			n.answers.Leftovers[0].Attachment.Pin = "/var/run/netns/dra-bbbb"
+			n.write("run/netns/dra-bbbb", "")
+		}, Fail, "quarantine", []string{"device eth1v0"}},
 		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []driver.Problem{{Source: "slices", Text: "too many devices"}}

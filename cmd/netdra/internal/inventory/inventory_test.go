@@ -76,6 +76,18 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
+// Entries of one device that share it and are of no group, or of different ones, don't exclude each other.
+func TestGroups(t *testing.T) {
+	entries := published()
+	another := entries[2]
+	another.Name = "eth0-another"
+	for _, other := range []*draslices.Entry{&entries[0], &entries[2]} {
+		if excludes(&another, other) || excludes(other, &another) {
+			t.Errorf("%s and %s exclude each other", another.Name, other.Name)
+		}
+	}
+}
+
 func TestHoldersAndCounters(t *testing.T) {
 	early := claimOf("b", "eth0-macvlan")
 	early.PreparedAt = time.Unix(1_600_000_000, 0)
