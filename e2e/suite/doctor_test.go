@@ -15,7 +15,7 @@ func TestDoctor(t *testing.T) {
 - name: link
   type: macvlan
   selector: {cel: 'device.attributes["dra.networking"].ifName == "do0"'}
-  config: {mode: bridge, ipam: {type: host-local, subnet: 10.143.0.0/24}}`), claimTemplate("do0", "do0-link")))
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.158.0.0/24}}`), claimTemplate("do0", "do0-link")))
 	e.offer("do0")
 	e.create(pod("one", "do0"))
 	e.ready("one")
@@ -24,7 +24,7 @@ func TestDoctor(t *testing.T) {
 	}
 
 	for command, want := range map[string][]string{
-		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.143.0."}, "gc": {"nothing is left that nobody has"},
+		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."}, "gc": {"nothing is left that nobody has"},
 	} {
 		if output, err := e.netdra(command); err != nil || !containsAll(output, want) {
 			t.Errorf("netdra %s: %v\n%s", command, err, output)
