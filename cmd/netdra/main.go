@@ -1,9 +1,10 @@
-// Command netdra shows network devices and tries NetworkTopologies out on a Linux machine, without Kubernetes: for people
-// who write policies and topologies.
+// Command netdra shows network devices and tries NetworkTopologies out on a Linux machine, without Kubernetes, and asks the
+// driver of a node who has what and what is wrong: for people who write policies and topologies, and who run nodes.
 //
 // The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
-// that, so that whatever was begun can be undone by another process. Nothing here knows a CNI plugin by name, and nothing
-// is asked of Kubernetes, but by "simulate --cluster", which only reads.
+// that, so that whatever was begun can be undone by another process. What the driver owns is changed by the driver, when it is
+// asked on its socket. Nothing here knows a CNI plugin by name, and nothing is asked of Kubernetes, but by "simulate --cluster"
+// and "doctor --kubeconfig", which only read.
 package main
 
 import (

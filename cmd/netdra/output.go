@@ -39,7 +39,7 @@ const (
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
 	*form = formText
-	cmd.Flags().VarP(formValue{form}, "output", "o", "form of the result: text, json or yaml; with json and yaml the progress goes to stderr")
+	cmd.Flags().VarP(formValue{form}, "output", "o", "form of the result: text (or table), json or yaml; with json and yaml the progress goes to stderr")
 	// The name of a flag that exists is no error.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formText, formJSON, formYAML}, cobra.ShellCompDirectiveNoFileComp))
 }
