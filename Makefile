@@ -97,7 +97,7 @@ $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLS)
 	cd .ci/tools && GOFLAGS= $(GO) build -o $(CURDIR)/$(TOOLS)/ tool
 
-generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, and the manifests that don't need Helm
+generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, manifests from the chart, and the reference
 	$(TOOLS)/controller-gen object crd:maxDescLen=400 paths=./policy/v1alpha1 paths=./cnichain/v1alpha1 output:crd:dir=deploy/crds
 	@mkdir -p $(BIN)
 	@for template in deploy/chart/templates/*.yaml; do \
@@ -107,6 +107,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy funct
 			--show-only "templates/$$name" >$(BIN)/rendered.yaml 2>$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }; \
 		{ echo "# Made from chart/templates/$$name by \`make generate\`."; sed -e '/^# Source: /d' -e '/^$$/d' $(BIN)/rendered.yaml; } >"deploy/$$name"; \
 	done
+	UPDATE_REFERENCE=1 $(GO) test -count=1 -run '^(TestReference|TestAPI)$$' ./cmd/... ./docs/reference >$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }
 
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 	$(TOOLS)/golangci-lint run ./...

@@ -1,0 +1,122 @@
+package reference_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/docs/reference"
+)
+
+// TestAPI holds the page of the API against the definitions, which are made of the types.
+func TestAPI(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/crds/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found %d definitions, %v", len(files), err)
+	}
+	var text bytes.Buffer
+	text.WriteString("# The API\n\nMade of the definitions in `deploy/crds` by `make generate`. `[]` are the items of a list, `{}` the values of a map.\n")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var definition apiextensions.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(data, &definition); err != nil {
+			t.Fatal(err)
+		}
+		version := definition.Spec.Versions[0]
+		fmt.Fprintf(&text, "\n## %s\n\n`%s/%s`, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind, definition.Spec.Group, version.Name,
+			strings.Join(definition.Spec.Names.ShortNames, ", "), version.Schema.OpenAPIV3Schema.Description)
+		for _, part := range []string{"spec", "status"} {
+			if schema, ok := version.Schema.OpenAPIV3Schema.Properties[part]; ok {
+				text.WriteString("\n| field | type | |\n|---|---|---|\n")
+				fields(&text, part, schema)
+			}
+		}
+	}
+	reference.Page(t, "api.md", text.Bytes())
+}
+
+// fields writes the fields below one, in the order of their names.
+func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProps) {
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		field, at := schema.Properties[name], path+"."+name
+		what := oneLine(field.Description)
+		if slices.Contains(schema.Required, name) {
+			what = "**Required.** " + what
+		}
+		fmt.Fprintf(text, "| `%s` | %s | %s%s |\n", at, typeOf(field), what, rules(field))
+		below(text, at, field)
+	}
+}
+
+// below writes what is in a list, a map or an object.
+func below(text *bytes.Buffer, at string, field apiextensions.JSONSchemaProps) {
+	switch {
+	case field.Items != nil && field.Items.Schema != nil:
+		below(text, at+"[]", *field.Items.Schema)
+	case field.AdditionalProperties != nil && field.AdditionalProperties.Schema != nil:
+		below(text, at+"{}", *field.AdditionalProperties.Schema)
+	}
+	fields(text, at, field)
+}
+
+func typeOf(field apiextensions.JSONSchemaProps) string {
+	switch {
+	case field.XIntOrString:
+		return "number or string"
+	case field.Items != nil && field.Items.Schema != nil:
+		return "list of " + typeOf(*field.Items.Schema)
+	case field.AdditionalProperties != nil && field.AdditionalProperties.Schema != nil:
+		return "map of " + typeOf(*field.AdditionalProperties.Schema)
+	case field.Type == "":
+		return "anything"
+	}
+	return field.Type
+}
+
+// rules are what the API server checks of a field.
+func rules(field apiextensions.JSONSchemaProps) string {
+	var all []string
+	if field.Default != nil {
+		all = append(all, "Default: `"+string(field.Default.Raw)+"`.")
+	}
+	if len(field.Enum) > 0 {
+		var values []string
+		for _, value := range field.Enum {
+			values = append(values, "`"+string(value.Raw)+"`")
+		}
+		all = append(all, "One of "+strings.Join(values, ", ")+".")
+	}
+	if field.Pattern != "" {
+		all = append(all, "Matches `"+strings.ReplaceAll(field.Pattern, "|", `\|`)+"`.")
+	}
+	for _, limit := range []struct {
+		value *int64
+		text  string
+	}{{field.MinLength, "At least %d characters."}, {field.MaxLength, "At most %d characters."}, {field.MinItems, "At least %d."}, {field.MaxItems, "At most %d."}, {field.MaxProperties, "At most %d."}} {
+		if limit.value != nil && *limit.value > 0 {
+			all = append(all, fmt.Sprintf(limit.text, *limit.value))
+		}
+	}
+	for _, rule := range field.XValidations {
+		all = append(all, "Else: "+oneLine(rule.Message)+".")
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " " + strings.Join(all, " ")
+}
+
+func oneLine(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}

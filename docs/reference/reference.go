@@ -1,0 +1,67 @@
+// Package reference has the pages of reference, and for tests what makes them of the code.
+//
+// The rule of this package: pages are made, never written. A test of whatever a page describes holds it against the page, and writes
+// it anew when `make generate` runs it.
+package reference
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// updating is the environment variable that has pages written.
+const updating = "UPDATE_REFERENCE"
+
+// Command holds the page of a command, with all commands below it, against what its --help says.
+func Command(t *testing.T, root *cobra.Command) {
+	t.Helper()
+	root.DisableAutoGenTag = true
+	var text bytes.Buffer
+	text.WriteString("# " + root.Name() + "\n\nWhat `--help` says. Made by `make generate`.\n\n")
+	describe(t, &text, root)
+	Page(t, root.Name()+".md", text.Bytes())
+}
+
+// Page holds a page against the text that it should have.
+func Page(t *testing.T, name string, text []byte) {
+	t.Helper()
+	_, self, _, _ := runtime.Caller(0)
+	path := filepath.Join(filepath.Dir(self), name)
+	if os.Getenv(updating) != "" {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(written), string(text)); diff != "" {
+		t.Errorf("docs/reference/%s is out of date, run `make generate` (-is +should be):\n%s", name, diff)
+	}
+}
+
+// describe writes a command and those below it.
+func describe(t *testing.T, text *bytes.Buffer, command *cobra.Command) {
+	t.Helper()
+	var one bytes.Buffer
+	if err := doc.GenMarkdownCustom(command, &one, func(name string) string { return name }); err != nil {
+		t.Fatal(err)
+	}
+	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page has them all
+	text.WriteString(strings.TrimSpace(related.ReplaceAllString(one.String(), "")) + "\n\n")
+	for _, sub := range command.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
+			describe(t, text, sub)
+		}
+	}
+}
