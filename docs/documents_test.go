@@ -2,7 +2,9 @@ package docs
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,4 +95,54 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	if checked < 10 || len(claims) < 4 {
 		t.Errorf("only %d objects and %d claims were found", checked, len(claims))
 	}
+}
+
+// TestLinksLeadSomewhere: a link to a file of the project leads to one, and one to a heading to a heading.
+func TestLinksLeadSomewhere(t *testing.T) {
+	files, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, file := range append(append(files, more...), "../README.md", "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prose := regexp.MustCompile("`[^`\n]*`").ReplaceAllString(string(text), "") // code may look like a link
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(prose, -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			checked++
+			path, anchor, _ := strings.Cut(link[1], "#")
+			target := filepath.Join(filepath.Dir(file), path)
+			if path == "" {
+				target = file
+			}
+			content, err := os.ReadFile(target)
+			if info, statErr := os.Stat(target); statErr != nil || err != nil && !info.IsDir() {
+				t.Errorf("%s: %s leads nowhere", file, link[1])
+			} else if anchor != "" && !slices.Contains(anchors(string(content)), anchor) {
+				t.Errorf("%s: %s has no such heading", file, link[1])
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("found only %d links", checked)
+	}
+}
+
+// anchors are the headings of a document as links name them.
+func anchors(text string) []string {
+	var names []string
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }
