@@ -11,7 +11,7 @@ MINUTES   ?= 10
 SEED      ?= 0
 SAMPLES   ?= 50
 SRIOV_FLAGS ?=
-ALONE     := ^(TestLifecycle|TestSoak)$$
+ALONE     := ^(TestAPIServerDown|TestLifecycle|TestSoak)$$
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace

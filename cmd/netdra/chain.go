@@ -15,7 +15,7 @@ import (
 
 func chainCommand(on machine, to console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "chain",
+		Use: "chain", Aliases: []string{"topology"},
 		Short: "Try a NetworkTopology: check it, see its plan, run it and undo it",
 		Long: `The commands below work on a NetworkTopology in a YAML file, and on links of this machine in place of devices that
 Kubernetes would allocate.

@@ -13,7 +13,7 @@ import (
 func validateCommand(to console) *cobra.Command {
 	var schemas, name string
 	cmd := &cobra.Command{
-		Use:   "validate TOPOLOGY...",
+		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
 		Short: "Say what is wrong with topologies, or what a claim must ask for",
 		Long: `validate reports every problem of the NetworkTopologies in the files, as FILE:LINE: PATH: REASON. It finds what the
 controller would find: unknown fields, names, order and references of steps, configuration, templates, and the CEL

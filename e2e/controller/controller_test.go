@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,7 @@ import (
 const (
 	topologies = 500
 	roots      = 2 // of each
+	nodes      = 1000
 )
 
 const steps = `
@@ -73,6 +75,7 @@ func TestAtScale(t *testing.T) {
 			t.Errorf("wrote %v", got.writes)
 		}
 	})
+	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.in(t).testNodes() })
 	t.Run("drift is repaired", func(t *testing.T) { p.in(t).testDrift() })
 	t.Run("classes of others are left alone", func(t *testing.T) { p.in(t).testTaken() })
 	t.Run("claims are whole", func(t *testing.T) { p.in(t).testClaims() })
@@ -86,20 +89,44 @@ func (p *plane) createTopologies() {
 	if err := yaml.UnmarshalStrict([]byte(steps), &spec); err != nil {
 		p.t.Fatal(err)
 	}
-	var group sync.WaitGroup
-	failures := make([]error, topologies)
-	for worker := range 8 {
-		group.Go(func() {
-			for i := worker; i < topologies; i += 8 {
-				topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("net%d", i)}, Spec: *spec.DeepCopy()}
-				failures[i] = p.api.Create(p.t.Context(), topology)
-			}
-		})
+	p.each(topologies, func(i int) error {
+		return p.api.Create(p.t.Context(), &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("net%d", i)}, Spec: *spec.DeepCopy()})
+	})
+}
+
+// each does something for each number below count, several at a time.
+func (p *plane) each(count int, do func(i int) error) {
+	p.t.Helper()
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range count {
+		group.Go(func() error { return do(i) })
 	}
-	group.Wait()
-	if err := errors.Join(failures...); err != nil {
+	if err := group.Wait(); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// testNodes lets nodes come, publish a device, and say that they are there, which is nothing to the controller.
+func (p *plane) testNodes() {
+	p.t.Helper()
+	before := p.atRest()
+	p.each(nodes, func(i int) error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: v1alpha1.DriverName, NodeName: &node.Name, Pool: resourceapi.ResourcePool{Name: node.Name, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "eth1"}},
+		}}
+		if err := errors.Join(p.api.Create(p.t.Context(), node), p.api.Create(p.t.Context(), slice)); err != nil {
+			return err
+		}
+		ready := client.RawPatch(types.MergePatchType, []byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`)) // others write nodes, too
+		return p.api.Status().Patch(p.t.Context(), node, ready)
+	})
+	if after := p.atRest(); after.reconciled != before.reconciled || after.all() != before.all() {
+		p.t.Errorf("looked %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled, before.writes)
+	}
+	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
 
 // untilReady waits until every topology says that its classes are ready, and every class is there.

@@ -17,7 +17,7 @@ import (
 )
 
 // outage is how long the API server is down at least.
-const outage = 30 * time.Second
+const outage = time.Minute
 
 // While the API server is down, pods whose claims are prepared are attached, and what is being detached is finished.
 func TestAPIServerDown(t *testing.T) {

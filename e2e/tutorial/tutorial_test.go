@@ -96,6 +96,46 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
+// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader's, and those for one machine. What
+// CI calls itself, and the clone that this is, are not run again.
+func TestReadme(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts a local Kubernetes in private namespaces")
+	}
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = exec.Command(clone+"/bin/lab", "--name", "readme", "down").Run() })
+	for _, command := range []string{"up", "deploy"} { // deploy gives the cluster the images, which the reader's registry has
+		start := exec.CommandContext(t.Context(), clone+"/bin/lab", "--name", "readme", command)
+		start.Dir = clone
+		if output, err := start.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+	}
+	script := `set -euo pipefail
+cd "$1"
+sudo() { "$@"; }
+ip link add eth1 type veth peer name eth1-far
+ip link add uplink0 type veth peer name uplink0-far
+`
+	ran := 0
+	for _, p := range read(t, filepath.Join(clone, "README.md")) {
+		if strings.HasPrefix(p.commands, "git clone") {
+			continue
+		}
+		script += p.commands
+		ran++
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(clone, "bin", "lab"), "--name", "readme", "exec", "--", "bash", "-c", script, "readme", clone)
+	output, err := cmd.CombinedOutput()
+	if err != nil || ran != 2 {
+		t.Fatalf("%d blocks: %v\n%s", ran, err, output)
+	}
+	t.Logf("%s", output)
+}
+
 // lab runs a command of the lab for the demo's cluster.
 func lab(clone string, command ...string) error {
 	return exec.Command(filepath.Join(clone, "bin", "lab"), append([]string{"--name", "demo"}, command...)...).Run()
