@@ -26,8 +26,8 @@ func TestRBACGrantsNoMore(t *testing.T) {
 		},
 		"controller.yaml": {
 			"cnipluginschemas,deviceexposurepolicies,networktopologies.networking.dra.io: get list watch",
+			"cnipluginschemas/status,deviceexposurepolicies/status,networktopologies/status.networking.dra.io: update",
 			"deviceclasses.resource.k8s.io: create delete get list patch watch",
-			"deviceexposurepolicies/status,networktopologies/status.networking.dra.io: update",
 			"events.,events.events.k8s.io: create patch",
 			"networktopologies/finalizers.networking.dra.io: update",
 			"own namespace: leases.coordination.k8s.io dra-network-controller: get update",

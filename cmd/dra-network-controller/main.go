@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/contract"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -102,7 +103,8 @@ func run(c *cobra.Command, o *options) error {
 			Client: manager.GetClient(), Live: manager.GetAPIReader(), CheckSelector: policy.CheckClassSelector,
 			Events: manager.GetEventRecorder("dra-network-controller"), ListAttributes: o.listAttributes,
 		},
-		&exposure.Reconciler{Client: manager.GetClient()},
+		exposure.Reconciler(manager.GetClient()),
+		contract.Reconciler(manager.GetClient()),
 	}
 	for _, reconciler := range reconcilers {
 		if err := reconciler.SetupWithManager(manager); err != nil {

@@ -8,7 +8,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // plugin needs no new driver.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cnischema
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.cniType`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type CNIPluginSchema struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -16,6 +19,9 @@ type CNIPluginSchema struct {
 
 	// spec is the contract.
 	Spec CNIPluginSchemaSpec `json:"spec"`
+	// status is what the controller found.
+	// +optional
+	Status CNIPluginSchemaStatus `json:"status,omitempty"`
 }
 
 // CNIPluginSchemaList is a list of schemas.
@@ -24,6 +30,15 @@ type CNIPluginSchemaList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []CNIPluginSchema `json:"items"`
+}
+
+// CNIPluginSchemaStatus is what the controller found.
+type CNIPluginSchemaStatus struct {
+	// conditions has Accepted: the schema is valid. What an invalid one says of parameters is not used.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // CNIPluginSchemaSpec is the contract of one CNI plugin.

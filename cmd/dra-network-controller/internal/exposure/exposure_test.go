@@ -42,7 +42,7 @@ func TestReconcile(t *testing.T) {
 				return c.SubResource(sub).Update(ctx, object, options...)
 			},
 		}).Build()
-	reconciler := &exposure.Reconciler{Client: api}
+	reconciler := exposure.Reconciler(api)
 	states := []struct {
 		name, spec     string // no spec: it is as before
 		status, reason string
@@ -104,7 +104,7 @@ func TestReconcileOfAPolicyThatIsGone(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	reconciler := &exposure.Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	reconciler := exposure.Reconciler(fake.NewClientBuilder().WithScheme(scheme).Build())
 	if _, err := reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
 		t.Errorf("Reconcile of a policy that is gone: %v", err)
 	}

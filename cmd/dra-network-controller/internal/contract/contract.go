@@ -1,0 +1,35 @@
+// Package contract tells the author of a CNIPluginSchema what is wrong with it.
+//
+// The rule of this package: [Accepted] is pure and says it; [Reconciler] writes it into the status and nothing else. Whoever uses a
+// schema judges it again, and leaves out what an invalid one says of parameters.
+package contract
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Accepted returns the condition of a schema: what is wrong with it, or what it is.
+func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
+	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
+	var remarks []string
+	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
+		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+", whose corrections in later versions of the driver it doesn't get")
+	}
+	return verdict.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
+}
+
+// Reconciler keeps the condition Accepted of every CNIPluginSchema. The client reads through a cache.
+func Reconciler(api client.Client) *verdict.Keeper[*v1alpha1.CNIPluginSchema] {
+	return &verdict.Keeper[*v1alpha1.CNIPluginSchema]{
+		Client: api, Kind: "CNIPluginSchema", Accepted: Accepted,
+		New:        func() *v1alpha1.CNIPluginSchema { return &v1alpha1.CNIPluginSchema{} },
+		Conditions: func(s *v1alpha1.CNIPluginSchema) *[]metav1.Condition { return &s.Status.Conditions },
+	}
+}

@@ -1,0 +1,67 @@
+package verdict
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// soon is when to look again after a conflict. By then the cache has caught up.
+const soon = 200 * time.Millisecond
+
+// Keeper keeps the condition Accepted of every object of a kind. All fields are required.
+type Keeper[T client.Object] struct {
+	// Client reads through a cache and writes to the API server.
+	Client client.Client
+	// Kind is the kind of the objects.
+	Kind string
+	// New makes an empty object.
+	New func() T
+	// Conditions are those in an object's status.
+	Conditions func(T) *[]metav1.Condition
+	// Accepted returns the condition that an object should have. It must be pure.
+	Accepted func(T) metav1.Condition
+}
+
+// SetupWithManager has the manager call Reconcile for every object whose specification changed.
+func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(manager).
+		Named(strings.ToLower(k.Kind)).
+		For(k.New(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(k)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	object := k.New()
+	if err := k.Client.Get(ctx, request.NamespacedName, object); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if object.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+	changed := object.DeepCopyObject().(T)
+	meta.SetStatusCondition(k.Conditions(changed), k.Accepted(object))
+	if equality.Semantic.DeepEqual(k.Conditions(object), k.Conditions(changed)) {
+		return reconcile.Result{}, nil
+	}
+	err := k.Client.Status().Update(ctx, changed)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot write the status of %s %s: %w", k.Kind, request.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
