@@ -42,7 +42,7 @@ func (l *callLog) Record(call cnichain.Call) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = io.WriteString(l.to, text.String())
+	_, _ = io.WriteString(l.to, harmless(text.String(), false))
 }
 
 // pretty indents JSON and leaves anything else as it is.

@@ -10,7 +10,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -69,7 +68,7 @@ func run(ctx context.Context, on machine, to console, arguments ...string) int {
 		return exitOK
 	}
 	if !errors.Is(err, errShown) {
-		_, _ = fmt.Fprintln(to.err, to.calledAs()+":", err) // there is nowhere else to tell it
+		newPrinter(to.err).say("%s: %v", to.calledAs(), err)
 	}
 	if exit := (&exitError{}); errors.As(err, &exit) {
 		return exit.code

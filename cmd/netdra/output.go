@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -173,6 +175,36 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
+// harmless replaces what is not seen but commands a terminal, or turns text around: what plugins say, and what links are called, is
+// strangers' text. With colours, those of the printer stay.
+func harmless(text string, colours bool) string {
+	var cleaned strings.Builder
+	for text != "" {
+		if own := ownColour(text); colours && own != "" {
+			cleaned.WriteString(own)
+			text = text[len(own):]
+			continue
+		}
+		char, size := utf8.DecodeRuneInString(text)
+		if char != '\n' && char != '\t' && !unicode.IsGraphic(char) {
+			char = unicode.ReplacementChar
+		}
+		cleaned.WriteRune(char)
+		text = text[size:]
+	}
+	return cleaned.String()
+}
+
+// ownColour is the printer's sequence that a text begins with; empty if it begins with none.
+func ownColour(text string) string {
+	for _, sequence := range []string{green, red, yellow, dim, plain} {
+		if strings.HasPrefix(text, sequence) {
+			return sequence
+		}
+	}
+	return ""
+}
+
 func (p *printer) colour(colour, text string) string {
 	if !p.colours {
 		return text
@@ -181,9 +213,9 @@ func (p *printer) colour(colour, text string) string {
 }
 
 // say writes a line.
-func (p *printer) say(format string, arguments ...any) {
-	_, _ = fmt.Fprintf(p.to, format+"\n", arguments...)
-}
+func (p *printer) say(format string, arguments ...any) { p.line(fmt.Sprintf(format, arguments...)) }
+
+func (p *printer) line(text string) { _, _ = fmt.Fprintln(p.to, harmless(text, p.colours)) }
 
 // good, bad and warn write a line with a mark.
 func (p *printer) good(format string, arguments ...any) { p.mark(green, "✓", format, arguments...) }
@@ -191,13 +223,13 @@ func (p *printer) bad(format string, arguments ...any)  { p.mark(red, "✗", for
 func (p *printer) warn(format string, arguments ...any) { p.mark(yellow, "!", format, arguments...) }
 
 func (p *printer) mark(colour, mark, format string, arguments ...any) {
-	_, _ = fmt.Fprintf(p.to, "%s %s\n", p.colour(colour, mark), fmt.Sprintf(format, arguments...))
+	p.line(p.colour(colour, mark) + " " + fmt.Sprintf(format, arguments...))
 }
 
 // pending shows on a terminal what is being done; the next line takes its place.
 func (p *printer) pending(text string) {
 	if p.terminal {
-		_, _ = fmt.Fprint(p.to, p.colour(dim, "… "+text))
+		_, _ = fmt.Fprint(p.to, harmless(p.colour(dim, "… "+text), p.colours))
 	}
 }
 
@@ -215,8 +247,13 @@ func (p *printer) section(title string) {
 // table writes rows in columns; the first row is the heading.
 func (p *printer) table(rows [][]string) {
 	writer := tabwriter.NewWriter(p.to, 0, 0, 2, ' ', 0)
+	oneLine := strings.NewReplacer("\n", " ", "\t", " ")
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(writer, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = oneLine.Replace(harmless(cell, p.colours))
+		}
+		_, _ = fmt.Fprintln(writer, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
 	_ = writer.Flush()
 }

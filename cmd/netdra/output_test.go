@@ -112,3 +112,24 @@ func TestHelp(t *testing.T) {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 }
+
+// TestHarmless: what a plugin says, or an interface is called, must not command the terminal of whoever reads it.
+func TestHarmless(t *testing.T) {
+	hostile := "a\x1b[2Jb\x1b]0;title\x07c\rd\x9be\u009bf\u202eg\x7f\x1b[32mh\tÄ 東\u00a0\n"
+	marked := "a�[2Jb�]0;title�c�d�e�f�g�"
+	var out bytes.Buffer
+	(&printer{to: &out}).say("%s", hostile+"x")
+	if diff := cmp.Diff(marked+"�[32mh\tÄ 東\u00a0\nx\n", out.String()); diff != "" {
+		t.Errorf("without colours (-want +got):\n%s", diff)
+	}
+	out.Reset()
+	(&printer{to: &out, terminal: true, colours: true}).bad("%s", hostile+"x")
+	if diff := cmp.Diff("\x1b[31m✗\x1b[0m "+marked+"\x1b[32mh\tÄ 東\u00a0\nx\n", out.String()); diff != "" {
+		t.Errorf("with colours (-want +got):\n%s", diff)
+	}
+	out.Reset()
+	(&printer{to: &out}).table([][]string{{"NAME", "TYPE"}, {"e\tth\n0", "nic\x1b[2J"}})
+	if diff := cmp.Diff("NAME    TYPE\ne th 0  nic�[2J\n", out.String()); diff != "" {
+		t.Errorf("a table (-want +got):\n%s", diff)
+	}
+}
