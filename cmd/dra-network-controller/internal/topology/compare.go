@@ -101,11 +101,11 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 }
 
 // Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the UID; empty if there
-// is none.
+// is none. Those that are deleted already, and held by somebody's finalizer, need nothing more.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {
-		if owner := topologyOf(&existing[i]); owner != nil && owner.Name == name && owner.UID != uid {
+		if owner := topologyOf(&existing[i]); owner != nil && owner.Name == name && owner.UID != uid && existing[i].DeletionTimestamp == nil {
 			orphans = append(orphans, existing[i])
 		}
 	}

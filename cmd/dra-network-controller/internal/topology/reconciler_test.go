@@ -443,3 +443,30 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 		t.Errorf("classes of a topology that is gone (-want +got):\n%s", diff)
 	}
 }
+
+// TestClassesThatAreHeld: an old class that somebody's finalizer keeps is deleted once, and is said to be in the way.
+func TestClassesThatAreHeld(t *testing.T) {
+	topology := parse(t, netSteps)
+	topology.UID = "first"
+	c := newCluster(t, topology)
+	c.look()
+	held := c.class("net-a")
+	held.Finalizers = []string{"example.com/keep"}
+	c.must(c.api.Update(t.Context(), held))
+	c.must(c.api.Delete(t.Context(), c.topology()))
+	again := parse(t, netSteps)
+	again.UID = "second"
+	c.must(c.api.Create(t.Context(), again))
+	if got := c.look(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") {
+		t.Errorf("another of the same name:\n%s", got)
+	}
+	if got := c.look(); strings.Contains(got, "again in") || !strings.Contains(got, "writes: create net-b, status net\n") {
+		t.Errorf("while the old class is held:\n%s", got)
+	}
+	held = c.class("net-a")
+	held.Finalizers = nil
+	c.must(c.api.Update(t.Context(), held))
+	if got := c.look(); !strings.Contains(got, "writes: create net-a, status net\n") {
+		t.Errorf("once it is gone:\n%s", got)
+	}
+}
