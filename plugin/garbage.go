@@ -56,7 +56,8 @@ func (d *Driver) garbage() ([]garbage, error) {
 		}
 	}
 	for _, entry := range pins {
-		if strings.HasPrefix(entry.Name(), pinPrefix) && !d.keepsPin(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) {
+		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
+		if strings.HasPrefix(entry.Name(), pinPrefix) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) {
 			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
