@@ -138,6 +138,11 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
+// heard says whether every cache is filled.
+func (c *cluster) heard() bool {
+	return !slices.ContainsFunc(c.informers, func(one cache.SharedIndexInformer) bool { return !one.HasSynced() })
+}
+
 // onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{

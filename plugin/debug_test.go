@@ -130,6 +130,12 @@ func TestStateOfTheNode(t *testing.T) {
 	if diff := cmp.Diff([]problemState{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
+	if !got.Heard {
+		t.Error("nothing is left to be read")
+	}
+	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Heard {
+		t.Error("topologies were not read yet")
+	}
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)
 	}

@@ -62,7 +62,7 @@ func fakeRoot(t *testing.T, nriOff string) string {
 func TestDoctor(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	socket := answering(t, map[string]any{
-		"/state": map[string]any{"node": "worker-1", "nodeFound": true, "versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"}, "settings": map[string]any{
+		"/state": map[string]any{"node": "worker-1", "heard": true, "nodeFound": true, "versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"}, "settings": map[string]any{
 			"pluginDir": "/var/lib/kubelet/plugins/dra.networking", "cdiDir": "/var/run/cdi", "netnsDir": "/var/run/netns", "logDir": "/var/log/dra-network", "nriSocket": "/var/run/nri/nri.sock",
 		}},
 		"/policies": map[string]any{}, "/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{},
@@ -130,7 +130,7 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 		t.Errorf("the clock is ahead by %s", got.Ahead)
 	}
 	got.Ahead = 0
-	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}, Off: []string{"DRADeviceTaints"}}
+	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}, Off: []string{"DRADeviceTaints"}, KnowsFeatures: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}

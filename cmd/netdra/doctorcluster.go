@@ -38,7 +38,7 @@ func askCluster(ctx context.Context, kubeconfig string) *doctor.Cluster {
 		return found
 	}
 	found.Ahead = clock.ahead()
-	found.Off = featuresOff(ctx, client.RESTClient())
+	found.Off, found.KnowsFeatures = featuresOff(ctx, client.RESTClient())
 	return found
 }
 
@@ -60,20 +60,23 @@ func askVersion(client *discovery.DiscoveryClient, found *doctor.Cluster) error 
 	return nil
 }
 
-// featuresOff are those that the API server's metrics say are off; none if it may not be asked.
-func featuresOff(ctx context.Context, client restclient.Interface) []string {
+// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the metrics, as kubelet.
+func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	return parseFeatures(string(metrics))
+	return parseFeatures(string(metrics)), strings.Contains(string(metrics), featureMetric)
 }
+
+// featureMetric begins the lines that say of a feature whether it is on.
+const featureMetric = "kubernetes_feature_enabled{"
 
 // parseFeatures finds lines such as kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 0.
 func parseFeatures(metrics string) []string {
 	var off []string
 	for line := range strings.Lines(metrics) {
-		labels, found := strings.CutPrefix(line, "kubernetes_feature_enabled{")
+		labels, found := strings.CutPrefix(line, featureMetric)
 		if !found || !strings.HasSuffix(strings.TrimSpace(labels), " 0") {
 			continue
 		}

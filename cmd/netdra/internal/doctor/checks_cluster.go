@@ -12,6 +12,7 @@ const mostClock = 30 * time.Second
 func clusterChecks() []check {
 	return []check{
 		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster, look: checkServer},
+		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures, look: checkFeatures},
 		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree", needs: needsCluster, look: checkClock},
 	}
 }
@@ -45,6 +46,22 @@ func checkServer(in *Input) []Finding {
 			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name, Where: "API server " + in.Cluster.Version, Why: "the driver publishes nothing without it", Do: api.do})
 		}
 	}
+	return found
+}
+
+// needsFeatures says what is missing to know features; empty if nothing is.
+func needsFeatures(in *Input) string {
+	if missing := needsCluster(in); missing != "" {
+		return missing
+	}
+	if !in.Cluster.KnowsFeatures {
+		return "give a --kubeconfig that may read /metrics of the API server"
+	}
+	return ""
+}
+
+func checkFeatures(in *Input) []Finding {
+	var found []Finding
 	for _, feature := range features() {
 		if slices.Contains(in.Cluster.Off, feature.name) {
 			found = append(found, Finding{

@@ -9,7 +9,7 @@ func driverChecks() []check {
 	return []check{
 		{group: groupDriver, name: "driver-answers", fine: "the driver runs and answers", look: checkAnswers},
 		{group: groupDriver, name: "driver-ready", fine: "the driver is ready: pods with claims can start", needs: needsDriver, look: checkReady},
-		{group: groupDriver, name: "node-name", fine: "the driver works for this node", needs: needsDriver, look: checkNodeName},
+		{group: groupDriver, name: "node-name", fine: "the driver works for this node", needs: needsCaches, look: checkNodeName},
 		{group: groupDriver, name: "journal", fine: "the journal was never damaged", look: checkJournal},
 	}
 }

@@ -12,8 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// pinPrefix is that of the driver's pins of network namespaces.
-const pinPrefix = "dra-"
+const (
+	// pinPrefix is that of the driver's pins of network namespaces.
+	pinPrefix = "dra-"
+	// metadataPrefix is that of the CDI specs by which containers are told of their devices.
+	metadataPrefix = "dra.networking_metadata_"
+)
 
 func leftChecks() []check {
 	return []check{
@@ -50,12 +54,18 @@ func isPin(path, pin string) bool {
 func checkCDIFiles(in *Input) []Finding {
 	var found []Finding
 	for _, file := range in.CDIFiles {
-		if !ofAny(file, in.Driver.Claims) {
-			found = append(found, Finding{
-				Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
-				Why: "a container of that claim could start without its interfaces", Do: "netdra gc --all",
-			})
+		isMetadata := strings.HasPrefix(filepath.Base(file), metadataPrefix)
+		if ofAny(file, in.Driver.Claims) || isMetadata && len(in.SetAside) > 0 {
+			continue // after a lost journal the driver does not know all claims, and keeps what their containers are told
 		}
+		finding := Finding{
+			Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
+			Why: "a container of that claim could start without its interfaces", Do: "netdra gc --all",
+		}
+		if isMetadata {
+			finding.Why = "it tells containers of devices that the claim has no more"
+		}
+		found = append(found, finding)
 	}
 	return found
 }

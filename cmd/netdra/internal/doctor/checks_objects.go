@@ -11,8 +11,8 @@ import (
 
 func objectChecks() []check {
 	return []check{
-		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsDriver, look: checkPolicies},
-		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsDriver, look: checkTopologies},
+		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsCaches, look: checkPolicies},
+		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsCaches, look: checkTopologies},
 	}
 }
 

@@ -11,7 +11,7 @@ func pathChecks() []check {
 	return []check{
 		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's", needs: needsKubelet, look: checkKubeletDir},
 		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space", look: checkDisks},
-		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsDriver, look: checkPlugins},
+		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsCaches, look: checkPlugins},
 	}
 }
 

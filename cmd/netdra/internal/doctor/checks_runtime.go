@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 
 func runtimeChecks() []check {
 	return []check{
-		{group: groupRuntime, name: "runtime-version", fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsDriver, look: checkVersions},
+		{group: groupRuntime, name: "runtime-version", fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsCaches, look: checkVersions},
 		{group: groupRuntime, name: "nri-enabled", fine: "containerd calls NRI plugins", needs: needsContainerd, look: checkNRI},
 		{group: groupRuntime, name: "nri-socket", fine: "driver and containerd use the same NRI socket", needs: needsContainerd, look: checkNRISocket},
 		{group: groupRuntime, name: "nri-timeout", fine: "containerd gives NRI plugins enough time", needs: needsContainerd, look: checkNRITimeout},
@@ -89,9 +91,19 @@ func checkRequired(in *Input) []Finding {
 	}}
 }
 
+// alwaysHasCDI says whether containerd's version is known to be one that ignores enable_cdi.
+func alwaysHasCDI(in *Input) bool {
+	if in.Driver == nil {
+		return false
+	}
+	number, found := strings.CutPrefix(in.Driver.State.Versions.Runtime, "containerd://")
+	running, err := version.ParseGeneric(number)
+	return found && err == nil && running.AtLeast(version.MustParseGeneric("2.4.0"))
+}
+
 func checkCDI(in *Input) []Finding {
 	switch {
-	case in.Containerd.CDIDisabled:
+	case in.Containerd.CDIDisabled && !alwaysHasCDI(in):
 		return []Finding{{
 			Level: Fail, What: "CDI is switched off in containerd", Where: in.Containerd.File,
 			Why: "containers with claims are refused, or start before their interfaces are there", Do: "remove enable_cdi = false, and restart containerd",

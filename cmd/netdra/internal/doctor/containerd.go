@@ -39,6 +39,9 @@ const (
 	criOldPlugin     = "io.containerd.grpc.v1.cri"
 )
 
+// disabledPlugins is a setting.
+const disabledPlugins = "disabled_plugins"
+
 const (
 	containerdFile = "/etc/containerd/config.toml"
 	// dropIns are read also where there is no main file.
@@ -79,6 +82,10 @@ func merge(root fs.FS, file string, into map[string]any, seen map[string]bool) e
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	imports, _ := settings["imports"].([]any)
+	others, _ := into[disabledPlugins].([]any)
+	if own, set := settings[disabledPlugins].([]any); set { // the one list that no file replaces
+		settings[disabledPlugins] = slices.Concat(others, own)
+	}
 	overlay(into, settings)
 	return mergeImports(root, file, imports, into, seen)
 }
@@ -151,7 +158,7 @@ func (c *Containerd) apply(settings map[string]any) error {
 		}
 		sections[name] = one
 	}
-	disabled, _ := settings["disabled_plugins"].([]any)
+	disabled, _ := settings[disabledPlugins].([]any)
 	nri := sections[nriPlugin]
 	c.NRIDisabled = nri.Disable != nil && *nri.Disable || slices.Contains(disabled, any(nriPlugin))
 	c.NRISocket = cmp.Or(nri.SocketPath, c.NRISocket)

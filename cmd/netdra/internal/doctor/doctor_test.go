@@ -50,7 +50,14 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"required, not tolerated": {func(n *testNode) {
 			n.containerd(nri + "[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = true\nrequired_plugins = [\"90-dra-network\"]\n")
 		}, Warn, "nri-required", []string{"tolerate_missing_plugins_annotation"}},
-		"CDI is off":              {func(n *testNode) { n.containerd(cri + "enable_cdi = false\n") }, Fail, "cdi", []string{"enable_cdi"}},
+		"NRI is a plugin disabled by one of several files": {func(n *testNode) {
+			n.write("etc/containerd/conf.d/a.toml", "disabled_plugins = [\"io.containerd.nri.v1.nri\"]\n")
+			n.containerd("disabled_plugins = [\"other\"]\n")
+		}, Fail, "nri-enabled", []string{"disabled_plugins"}},
+		"CDI is off": {func(n *testNode) {
+			n.answers.State.Versions.Runtime = "containerd://2.3.1"
+			n.containerd(cri + "enable_cdi = false\n")
+		}, Fail, "cdi", []string{"enable_cdi"}},
 		"CDI directory elsewhere": {func(n *testNode) { n.containerd(cri + "cdi_spec_dirs = [\"/etc/cdi\"]\n") }, Fail, "cdi", []string{"/var/run/cdi", "now /etc/cdi"}},
 		"containerd with a bug":   {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://2.2.3" }, Warn, "runtime-version", []string{"issues/13609"}},
 		"containerd too old":      {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://1.7.27-0ubuntu1" }, Fail, "runtime-version", []string{"containerd 1.7.27"}},
@@ -108,15 +115,16 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"a problem of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []driver.Problem{{Source: "slices", Text: "too many devices"}}
 		}, Warn, "problems", []string{"too many devices"}},
-		"policy refused":        {func(n *testNode) { n.answers.Beliefs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
-		"topology refused":      {func(n *testNode) { condition(n, chainapi.ConditionAccepted, metav1.ConditionFalse) }, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
-		"classes not made":      {func(n *testNode) { condition(n, chainapi.ConditionClassesReady, metav1.ConditionFalse) }, Fail, "topologies", []string{"not ClassesReady"}},
-		"no controller":         {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn, "topologies", []string{"dra-network-controller"}},
-		"no CRDs":               {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server", []string{"deploy/crds"}},
-		"no resource.k8s.io/v1": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server", []string{"resource.k8s.io/v1"}},
-		"a feature is off":      {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail, "api-server", []string{"devices that pods share"}},
-		"API server with a bug": {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server", []string{"1.36.2"}},
-		"clock":                 {func(n *testNode) { n.cluster.Ahead = -5 * time.Minute }, Warn, "clock", []string{"5m0s behind"}},
+		"policy refused":         {func(n *testNode) { n.answers.Beliefs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
+		"topology refused":       {func(n *testNode) { condition(n, chainapi.ConditionAccepted, metav1.ConditionFalse) }, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
+		"classes not made":       {func(n *testNode) { condition(n, chainapi.ConditionClassesReady, metav1.ConditionFalse) }, Fail, "topologies", []string{"not ClassesReady"}},
+		"no controller":          {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn, "topologies", []string{"dra-network-controller"}},
+		"no CRDs":                {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server", []string{"deploy/crds"}},
+		"no resource.k8s.io/v1":  {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server", []string{"resource.k8s.io/v1"}},
+		"a feature is off":       {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail, "features", []string{"devices that pods share"}},
+		"features are not known": {func(n *testNode) { n.cluster.KnowsFeatures = false }, Unknown, "features", []string{"/metrics"}},
+		"API server with a bug":  {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server", []string{"1.36.2"}},
+		"clock":                  {func(n *testNode) { n.cluster.Ahead = -5 * time.Minute }, Warn, "clock", []string{"5m0s behind"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +140,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 					t.Errorf("%q is not in %s", says, text)
 				}
 			}
-			if found[0].Do == "" || found[0].Why == "" {
+			if found[0].Why == "" || found[0].Do == "" && test.level != Unknown {
 				t.Errorf("it does not say why, or what to do: %s", text)
 			}
 		})
@@ -157,6 +165,62 @@ func condition(n *testNode, kind string, status metav1.ConditionStatus) {
 		}
 	}
 	n.answers.State.Topologies[0].Conditions = conditions
+}
+
+// What looks like a fault and is none.
+func TestNoFault(t *testing.T) {
+	for name, plant := range map[string]func(*testNode){
+		"containerd and kubelet of a pod": func(n *testNode) {
+			for pid, name := range map[string]string{"1": "containerd", "2": "kubelet"} {
+				n.write("proc/"+pid+"/comm", name+"\n")
+				n.write("proc/"+pid+"/cmdline", name+"\x00--config=/run/inner.toml\x00--root-dir=/inner\x00")
+				n.write("proc/"+pid+"/status", "Name:\t"+name+"\nNSpid:\t"+pid+"\t7\n")
+			}
+		},
+		"a setting that containerd has no more": func(n *testNode) {
+			n.containerd("[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = false\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := healthy(t)
+			plant(n)
+			if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A driver that has not heard the API server yet, as where that is down, knows no node and no topology: neither is wrong.
+func TestAPIServerIsAway(t *testing.T) {
+	n := healthy(t)
+	n.answers.State.Heard, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
+	n.answers.State.NotReady = []string{"the node's devices are not known yet"}
+	n.answers.State.Versions = driver.Versions{}
+	n.answers.Beliefs.Policies = nil
+	var unknown []string
+	for _, f := range bad(n.examine()) {
+		switch {
+		case f.Level == Unknown:
+			unknown = append(unknown, f.Check)
+		case f.Check != "driver-ready":
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "policies", "topologies"}, unknown); diff != "" {
+		t.Errorf("unknown (-want +got):\n%s", diff)
+	}
+}
+
+// After a lost journal the driver keeps CDI specs of metadata, so there is nothing to do about them.
+func TestMetadataAfterALostJournal(t *testing.T) {
+	n := healthy(t)
+	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
+	n.write("run/cdi/"+metadataPrefix+goneClaim+"_r.json", "{}")
+	found := bad(n.examine())
+	if len(found) != 1 || found[0].Check != "journal" {
+		t.Errorf("findings %+v", found)
+	}
 }
 
 // Without the driver it is said why, once, and what only the driver knows is not guessed.

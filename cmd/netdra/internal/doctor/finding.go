@@ -102,6 +102,17 @@ func needsDriver(in *Input) string {
 	return ""
 }
 
+// needsCaches is for what the driver knows from the API server.
+func needsCaches(in *Input) string {
+	if missing := needsDriver(in); missing != "" {
+		return missing
+	}
+	if !in.Driver.State.Heard {
+		return "the driver has not heard the API server yet"
+	}
+	return ""
+}
+
 func needsContainerd(in *Input) string {
 	switch {
 	case in.Containerd == nil:

@@ -125,9 +125,19 @@ func (s *Sources) processes() []Process {
 			continue
 		}
 		args := strings.Split(s.text(path.Join("/proc", pid, "cmdline")), "\x00")
-		all = append(all, Process{Name: name, Args: args})
+		all = append(all, Process{Name: name, Args: args, Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
 	}
 	return all
+}
+
+// isContained says whether a process has an ID for each of several PID namespaces.
+func isContained(status string) bool {
+	for line := range strings.Lines(status) {
+		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
+			return len(strings.Fields(ids)) > 1
+		}
+	}
+	return false
 }
 
 func (s *Sources) containerd(in *Input) *Containerd {

@@ -46,6 +46,8 @@ type Input struct {
 type Process struct {
 	Name string // as the kernel has it: 15 bytes at most
 	Args []string
+	// Contained says that it has a PID namespace of its own, as in a container.
+	Contained bool
 }
 
 // Kubelet is what matters of its command line.
@@ -84,21 +86,27 @@ type Cluster struct {
 	Version string
 	// Serves are group/version.
 	Serves []string
-	// Off are the features that are switched off.
-	Off []string
+	// Off are the features that are switched off, if KnowsFeatures.
+	Off           []string
+	KnowsFeatures bool
 	// Ahead is by how much the API server's clock is ahead of the node's.
 	Ahead time.Duration
 }
 
-// process finds a process by its name.
+// process finds a process by its name, in a container only if there is no other: pods, too, run containerd.
 func (in *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
+	var contained *Process
 	for i := range in.Processes {
-		if in.Processes[i].Name == name {
-			return &in.Processes[i]
+		switch process := &in.Processes[i]; {
+		case process.Name != name:
+		case !process.Contained:
+			return process
+		case contained == nil:
+			contained = process
 		}
 	}
-	return nil
+	return contained
 }
 
 // flag is the value of a flag on a command line.

@@ -81,7 +81,7 @@ func healthy(t *testing.T) *testNode {
 	p.Status.Conditions = slices.Clone(good[:1])
 	n.answers = driver.Answers{
 		State: driver.State{
-			Node: "worker-1", NodeFound: true, Settings: driver.Defaults(), NRITimeout: 2 * time.Second,
+			Node: "worker-1", Heard: true, NodeFound: true, Settings: driver.Defaults(), NRITimeout: 2 * time.Second,
 			Versions:   driver.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
 			Topologies: []driver.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"}, Drivers: []string{"vfio-pci"}}},
 		},
@@ -93,7 +93,7 @@ func healthy(t *testing.T) *testNode {
 		Claims:    []driver.Claim{{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}},
 		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: cnichain.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa"}},
 	}
-	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}}
+	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}, KnowsFeatures: true}
 	return n
 }
 

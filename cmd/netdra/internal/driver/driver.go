@@ -27,6 +27,7 @@ type Answers struct {
 // State is the driver itself and its surroundings.
 type State struct {
 	Node       string        `json:"node"`
+	Heard      bool          `json:"heard"`     // all of the API server, once
 	NodeFound  bool          `json:"nodeFound"` // by the API server
 	Versions   Versions      `json:"versions"`
 	Settings   Settings      `json:"settings"`
