@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,6 +186,10 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no flag":           {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
 		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
 		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
+		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680", "Prometheus can't reach node.httpAddress"},
+		"no image":          {"node.image.repository=a: b", "/node/image/repository"},
+		"no tag":            {"controller.image.tag=v1 #2", "/controller/image/tag"},
+		"two images":        {"cniPlugins.image=a b", "/cniPlugins/image"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -196,6 +201,64 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
 			}
 		})
+	}
+}
+
+// TestNamesThatLookLikeSomethingElse: a namespace may be called 123, and a class true.
+func TestNamesThatLookLikeSomethingElse(t *testing.T) {
+	for _, name := range []string{"123", "null", "true", "1e3"} {
+		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--set", "namespace.create=true", "--set-string", "node.priorityClassName="+name)
+		if err != nil {
+			t.Fatal(problems)
+		}
+		file := filepath.Join(t.TempDir(), "rendered.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set := all[*appsv1.DaemonSet](load(t, file))[0]
+		if got := set.Spec.Template.Spec.PriorityClassName; set.Namespace != name || got != name {
+			t.Errorf("namespace %q, priority class %q, want %q", set.Namespace, got, name)
+		}
+	}
+}
+
+// TestCNIPluginsAreCopied runs the script of the init container: folders and links that lead nowhere are no plugins, and without any
+// plugin it fails.
+func TestCNIPluginsAreCopied(t *testing.T) {
+	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
+	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]
+	from, to := t.TempDir(), t.TempDir()
+	run := func() error {
+		script := strings.ReplaceAll(container.Args[0], "/plugins", to)
+		return exec.CommandContext(t.Context(), container.Command[0], container.Command[1], script, from).Run()
+	}
+	if run() == nil {
+		t.Error("an image without plugins is taken")
+	}
+	err := errors.Join(os.WriteFile(filepath.Join(from, "-my plugin"), []byte("x"), 0o600), os.Mkdir(filepath.Join(from, "docs"), 0o700),
+		os.Symlink("-my plugin", filepath.Join(from, "alias")), os.Symlink("nowhere", filepath.Join(from, "gone")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a container is started again
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var copied []string
+		for _, entry := range entries {
+			info, err := entry.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied = append(copied, entry.Name()+" "+info.Mode().String())
+		}
+		if diff := cmp.Diff([]string{"-my plugin -rwxr-xr-x", "alias -rwxr-xr-x"}, copied); diff != "" {
+			t.Errorf("copied (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -12,6 +12,11 @@
 {{- if not (has $host (list "" "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ last $parts }}
 {{- end -}}
 
+{{- /* Not empty for an address host:port that only the node itself reaches. */ -}}
+{{- define "loopback" -}}
+{{ if or (hasPrefix "127." .) (hasPrefix "[::1]:" .) }}yes{{ end }}
+{{- end -}}
+
 {{- define "port" -}}
 {{ regexSplit ":" . -1 | last }}
 {{- end -}}
