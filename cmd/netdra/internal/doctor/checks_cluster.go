@@ -13,7 +13,7 @@ func clusterChecks() []check {
 	return []check{
 		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster, look: checkServer},
 		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures, look: checkFeatures},
-		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree", needs: needsCluster, look: checkClock},
+		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree", needs: needsAnswers, look: checkClock},
 	}
 }
 
@@ -51,7 +51,7 @@ func checkServer(in *Input) []Finding {
 
 // needsFeatures says what is missing to know features; empty if nothing is.
 func needsFeatures(in *Input) string {
-	if missing := needsCluster(in); missing != "" {
+	if missing := needsAnswers(in); missing != "" {
 		return missing
 	}
 	if !in.Cluster.KnowsFeatures {
@@ -75,7 +75,7 @@ func checkFeatures(in *Input) []Finding {
 
 func checkClock(in *Input) []Finding {
 	ahead := in.Cluster.Ahead
-	if in.Cluster.Problem != "" || ahead.Abs() <= mostClock {
+	if ahead.Abs() <= mostClock {
 		return nil
 	}
 	direction := "ahead of"

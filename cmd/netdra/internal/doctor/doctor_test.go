@@ -212,6 +212,19 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
+// Of an API server that can't be asked nothing is said but that.
+func TestAPIServerCannotBeAsked(t *testing.T) {
+	got := map[string]Level{}
+	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
+		if f.Group == groupCluster {
+			got[f.Check] = f.Level
+		}
+	}
+	if diff := cmp.Diff(map[string]Level{"api-server": Fail, "features": Unknown, "clock": Unknown}, got); diff != "" {
+		t.Errorf("levels (-want +got):\n%s", diff)
+	}
+}
+
 // After a lost journal the driver keeps CDI specs of metadata, so there is nothing to do about them.
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)

@@ -129,3 +129,14 @@ func needsCluster(in *Input) string {
 	}
 	return ""
 }
+
+// needsAnswers is for what only an API server that can be asked knows.
+func needsAnswers(in *Input) string {
+	if missing := needsCluster(in); missing != "" {
+		return missing
+	}
+	if in.Cluster.Problem != "" {
+		return "the API server can't be asked"
+	}
+	return ""
+}
