@@ -64,7 +64,13 @@ func (d *Driver) garbage() ([]garbage, error) {
 	for _, path := range logs {
 		found = append(found, garbage{Kind: garbageLog, Path: path})
 	}
-	return found, errors.Join(problems...)
+	return slices.DeleteFunc(found, isGone), errors.Join(problems...)
+}
+
+// isGone says whether its owner has removed it since it was listed.
+func isGone(one garbage) bool {
+	_, err := os.Lstat(one.Path)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 func missingIsEmpty(err error) error {

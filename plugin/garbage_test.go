@@ -168,3 +168,15 @@ func TestGarbageOnTheSocket(t *testing.T) {
 		t.Errorf("status %d: %s", code, body)
 	}
 }
+
+// What its owner removes while garbage is looked for is none.
+func TestGarbageThatGoesByItself(t *testing.T) {
+	f, d := littered(t)
+	found, err := d.garbage()
+	f.must(err)
+	f.must(os.Remove(filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json")))
+	want := []string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone"}
+	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
+		t.Errorf("garbage (-want +got):\n%s", diff)
+	}
+}
