@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +177,13 @@ func TestNoFault(t *testing.T) {
 				n.write("proc/"+pid+"/comm", name+"\n")
 				n.write("proc/"+pid+"/cmdline", name+"\x00--config=/run/inner.toml\x00--root-dir=/inner\x00")
 				n.write("proc/"+pid+"/status", "Name:\t"+name+"\nNSpid:\t"+pid+"\t7\n")
+			}
+		},
+		"a plugin that is a link to a path of the node": func(n *testNode) {
+			n.remove("opt/cni/bin/macvlan")
+			n.plugin("usr/libexec/cni/macvlan", 0o755)
+			if err := os.Symlink("/usr/libexec/cni/macvlan", filepath.Join(n.root, "opt/cni/bin/macvlan")); err != nil {
+				n.Fatal(err)
 			}
 		},
 		"a setting that containerd has no more": func(n *testNode) {

@@ -236,7 +236,7 @@ func (s *Sources) plugins(in *Input) map[string]PluginFile {
 func (s *Sources) plugin(in *Input, name string) PluginFile {
 	var plugin PluginFile
 	for _, dir := range in.Settings.CNIDirs {
-		info, err := fs.Stat(s.Root, relative(path.Join(dir, name)))
+		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {
 			plugin.Path, plugin.Executable = path.Join(dir, name), info.Mode().Perm()&0o111 != 0
 		}
@@ -246,11 +246,26 @@ func (s *Sources) plugin(in *Input, name string) PluginFile {
 		others = append(others, in.Containerd.CNIDirs...)
 	}
 	for _, dir := range others {
-		if info, err := fs.Stat(s.Root, relative(path.Join(dir, name))); err == nil && info.Mode().IsRegular() && !contains(in.Settings.CNIDirs, dir) {
+		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() && !contains(in.Settings.CNIDirs, dir) {
 			plugin.Elsewhere = dir
 		}
 	}
 	return plugin
+}
+
+// mostLinks is how many links to links are followed.
+const mostLinks = 8
+
+// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path of the node.
+func (s *Sources) stat(file string) (fs.FileInfo, error) {
+	for range mostLinks {
+		target, err := fs.ReadLink(s.Root, relative(file))
+		if err != nil || !path.IsAbs(target) {
+			break
+		}
+		file = target
+	}
+	return fs.Stat(s.Root, relative(file))
 }
 
 // hardware reads what the kernel says of links and of the IOMMU.
