@@ -134,6 +134,9 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
+	if got := askCluster(t.Context(), "/nowhere"+string(filepath.ListSeparator)+kubeconfig); got.Problem != "" {
+		t.Errorf("of several files: %s", got.Problem)
+	}
 	if got := askCluster(t.Context(), "/nowhere"); got.Problem == "" {
 		t.Error("nobody says that there is no kubeconfig")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,11 @@ const clusterLimit = 15 * time.Second
 // askCluster asks an API server for what a node needs of it.
 func askCluster(ctx context.Context, kubeconfig string) *doctor.Cluster {
 	found := &doctor.Cluster{}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
+		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		found.Problem = err.Error()
 		return found
