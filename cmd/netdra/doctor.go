@@ -85,25 +85,13 @@ func (f *doctorFlags) examine(ctx context.Context) ([]doctor.Finding, error) {
 		socket = filepath.Join(f.root, defaultSocket)
 	}
 	from := doctor.Sources{
-		Root: root, Path: f.root, Ask: patiently(newDriverClient(socket)), Statfs: unix.Statfs,
+		Root: root, Path: f.root, Ask: newDriverClient(socket).read, Statfs: unix.Statfs,
 		Ready: func(ctx context.Context) string { return probe(ctx, f.readyz) },
 	}
 	if f.kubeconfig != "" {
 		from.Cluster = func(ctx context.Context) *doctor.Cluster { return askCluster(ctx, f.kubeconfig) }
 	}
 	return doctor.Examine(doctor.Gather(ctx, from)), nil
-}
-
-// answerLimit is how long a driver that works may take for an answer.
-const answerLimit = 10 * time.Second
-
-// patiently asks a driver, which may hang: that is one of the things to find out.
-func patiently(client driverClient) func(context.Context, string, any) error {
-	return func(ctx context.Context, path string, into any) error {
-		ctx, cancel := context.WithTimeout(ctx, answerLimit)
-		defer cancel()
-		return client.read(ctx, path, into)
-	}
 }
 
 // openNode opens a node's file system. Links in one that is mounted elsewhere don't lead out of it.
