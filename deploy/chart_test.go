@@ -184,6 +184,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"number as text":    {"node.logLevel=loud", "/node/logLevel"},
 		"long interface":    {"defaultPolicies.managementInterfaces={enp129s0f0np0v12}", "/defaultPolicies/managementInterfaces"},
 		"no flag":           {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
+		"other pods":        {`node.podLabels.app\.kubernetes\.io/name=mine`, "invalid propertyName 'app.kubernetes.io/name'"},
+		"more than all":     {"node.maxUnavailable=101%", "/node/maxUnavailable"},
 		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
 		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
 		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680", "Prometheus can't reach node.httpAddress"},

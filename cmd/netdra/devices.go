@@ -49,7 +49,7 @@ Exit status: 0 they are listed, 2 the driver does not answer, or there is no suc
 }
 
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVar(socket, "socket", defaultSocket, "where the driver of this node answers")
+	cmd.Flags().StringVar(socket, "socket", socketHere(), "where the driver of this node answers")
 }
 
 // askAll asks the driver who has what.

@@ -64,7 +64,7 @@ Exit status: 0 nothing is wrong, 1 something is (✗; what is only risky, !, doe
 	}
 	set := cmd.Flags()
 	set.StringVar(&flags.root, "root", "/", "directory with the node's file system")
-	set.StringVar(&flags.socket, "socket", "", "where the driver answers (default: "+defaultSocket+" below --root)")
+	set.StringVar(&flags.socket, "socket", os.Getenv(socketVariable), "where the driver answers (default: "+defaultSocket+" below --root)")
 	set.StringVar(&flags.readyz, "readyz", "http://127.0.0.1:9680/readyz", "the driver's probe, which is asked if its socket does not answer; empty: none")
 	set.StringVar(&flags.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server; empty: it is not asked")
 	set.BoolVar(&flags.all, "all", false, "show also what is fine")

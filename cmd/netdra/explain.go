@@ -63,7 +63,7 @@ Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or
 	}
 	flags.addTo(cmd)
 	cmd.ValidArgsFunction = completeFrom(&socket, deviceNames)
-	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver of this node answers, if there is no -f")
+	cmd.Flags().StringVar(&socket, "socket", socketHere(), "where the driver of this node answers, if there is no -f")
 	formFlag(cmd, &form)
 	return cmd
 }

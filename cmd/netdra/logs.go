@@ -40,7 +40,7 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
 	}
 	cmd.Flags().StringVar(&dir, "log-dir", defaultLogDir, "where the driver logs CNI calls")
 	cmd.Flags().BoolVar(&failed, "failed", false, "only calls that have failed")
-	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver of this node answers, for the completion of names")
+	cmd.Flags().StringVar(&socket, "socket", socketHere(), "where the driver of this node answers, for the completion of names")
 	formFlag(cmd, &form)
 	_ = cmd.MarkFlagDirname("log-dir") // the name of a flag that exists is no error
 	return cmd

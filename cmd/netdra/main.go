@@ -84,7 +84,8 @@ func rootCommand(on machine, to console) *cobra.Command {
 and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks. On a node it asks the driver, as
 root, who has what, and says what is wrong.
 
-Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". What its exit status says: "netdra help exit-codes".`,
+Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". What its exit status says: "netdra help exit-codes".
+Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0

@@ -71,7 +71,7 @@ Exit status: 0 the policies are valid, 1 one is not, 2 a file, the machine or th
 	set := cmd.Flags()
 	set.StringArrayVar(&flags.old, "policies", nil, `YAML file of the policies that are there now, or "-" for stdin (default: those that the driver of this node knows)`)
 	set.BoolVar(&flags.alone, "alone", false, "the policies are all that there will be")
-	set.StringVar(&flags.socket, "socket", defaultSocket, "where the driver of this node answers")
+	set.StringVar(&flags.socket, "socket", socketHere(), "where the driver of this node answers")
 	formFlag(cmd, &flags.form)
 	return cmd
 }

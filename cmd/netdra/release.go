@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -18,6 +20,12 @@ import (
 
 // defaultSocket is where the driver of this node answers.
 const defaultSocket = "/var/lib/kubelet/plugins/dra.networking/netdra.sock"
+
+// socketVariable names the environment variable for nodes whose kubelet has another folder.
+const socketVariable = "NETDRA_SOCKET"
+
+// socketHere is where the driver of this node answers unless a flag says otherwise.
+func socketHere() string { return cmp.Or(os.Getenv(socketVariable), defaultSocket) }
 
 func releaseCommand(to console) *cobra.Command {
 	var socket, form string
@@ -57,7 +65,7 @@ Exit status: 0 nothing is left of what was named, 1 something could not be undon
 			return release(cmd.Context(), newPrinter(to.out), driver, keys)
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver answers")
+	cmd.Flags().StringVar(&socket, "socket", socketHere(), "where the driver answers")
 	cmd.ValidArgsFunction = completeFrom(&socket, leftoverKeys)
 	cmd.Flags().BoolVar(&all, "all", false, "try all of them again")
 	formFlag(cmd, &form)

@@ -46,7 +46,7 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
 		},
 	}
 	cmd.Flags().StringVar(&dir, "log-dir", defaultLogDir, "where the driver logs CNI calls")
-	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "where the driver of this node answers, for the completion of names")
+	cmd.Flags().StringVar(&socket, "socket", socketHere(), "where the driver of this node answers, for the completion of names")
 	cmd.ValidArgsFunction = completeFrom(&socket, claimNames)
 	cmd.Flags().BoolVar(&calls, "calls", false, "show what each plugin was given and what it returned, too")
 	formFlag(cmd, &form)
