@@ -16,6 +16,7 @@ type LoggedCall struct {
 	Time     time.Time `json:"time"`
 	Duration Duration  `json:"duration"`
 	Claim    string    `json:"claim"`
+	ClaimUID string    `json:"claimUID"`
 	Pod      string    `json:"pod"`
 	Sandbox  string    `json:"sandbox"`
 	Step     string    `json:"step"`
@@ -72,10 +73,11 @@ func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
 			problems = append(problems, err)
 		}
 		sandbox, _, _ := strings.Cut(filepath.Base(file), ".jsonl")
+		_, uid, _ := cutLast(filepath.Base(filepath.Dir(file)), "_")
 		number := 0
 		for line := range strings.Lines(string(data)) {
 			number++
-			call := LoggedCall{Sandbox: sandbox}
+			call := LoggedCall{Sandbox: sandbox, ClaimUID: uid}
 			if err := json.Unmarshal([]byte(line), &call); err != nil {
 				problems = append(problems, fmt.Errorf("%s:%d: %w", file, number, err))
 				continue

@@ -62,8 +62,8 @@ func TestCallLogIsRead(t *testing.T) {
 	log.Record(Call{Time: time.Unix(1, 0), Claim: Claim{Namespace: "ns", Name: "c-2", UID: "u-2"}, SandboxID: "x"})
 	calls, err := ReadCalls(dir, "ns", "c")
 	want := []LoggedCall{
-		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", Pod: "ns/p", Sandbox: "early", Step: "link", Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"), Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
-		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
+		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link", Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"), Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
+		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", ClaimUID: "u-1", Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
 	}
 	if diff := cmp.Diff(want, calls); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -237,6 +238,16 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
+	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's memory.
+	for _, entry := range m.offered() {
+		want := resourceapi.Device{}
+		if entry.Name == "ens0v1" {
+			want.Taints = []resourceapi.DeviceTaint{{Key: taintKey, Value: taintQuarantined, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
+		if diff := cmp.Diff(want, entry.Spec); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", entry.Name, diff)
+		}
+	}
 }
 
 // Without the features that keep devices apart none is published, and that is said once, as an event of the node.

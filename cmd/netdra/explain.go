@@ -114,6 +114,18 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	if err != nil {
 		return nil, err
 	}
+	facts = withPublished(facts, published)
+	f.node, f.labels = believes.Node, believes.Labels
+	if err := f.complete(on, believes.Policies); err != nil {
+		return nil, err
+	}
+	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
+	result, err := draslices.Build(f.node, decision, f.features)
+	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true}, err
+}
+
+// withPublished adds devices that the driver publishes and that are not on the node itself now.
+func withPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
 		known[facts.Devices[i].Name] = true
@@ -123,13 +135,7 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 			facts = facts.With(device)
 		}
 	}
-	f.node, f.labels = believes.Node, believes.Labels
-	if err := f.complete(on, believes.Policies); err != nil {
-		return nil, err
-	}
-	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
-	result, err := draslices.Build(f.node, decision, f.features)
-	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true}, err
+	return facts
 }
 
 // explanation is what there is to say of one device.

@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -145,70 +145,15 @@ func (b box) lines() []string {
 	return lines
 }
 
-// Sizes of the picture, in pixels.
-const (
-	boxHeight   = 64
-	gapX, gapY  = 28, 48
-	margin      = 16
-	letterWidth = 7.5 // of the font, more or less
-	lineHeight  = 18
-)
-
-// svg is a picture with a layer of boxes for every step of the longest way, in colours for light and dark pages.
+// svg is a picture in colours for light and dark pages.
 func (d drawing) svg() string {
-	places, width, height := d.layout()
-	var text strings.Builder
-	fmt.Fprintf(&text, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="%[3]s" font-family="monospace" font-size="12">
-<title>%[3]s</title>
-<style>
-  rect { fill: #f6f8fa; stroke: #57606a } rect.root { stroke: #0969da; stroke-width: 2 } text { fill: #1f2328; text-anchor: middle } .name { font-weight: bold } path { stroke: #57606a; fill: none } marker path { fill: #57606a }
-  @media (prefers-color-scheme: dark) { rect { fill: #161b22; stroke: #8b949e } rect.root { stroke: #58a6ff } text { fill: #e6edf3 } path { stroke: #8b949e } marker path { fill: #8b949e } }
-</style>
-<marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8z"/></marker>
-`, width, height, html.EscapeString("topology "+d.name))
-	for i, b := range d.boxes {
-		for _, parent := range b.after {
-			from, to := places[parent], places[i]
-			fmt.Fprintf(&text, "<path d=\"M%d %d C%[1]d %[2]d %[3]d %[4]d %[3]d %[5]d\" marker-end=\"url(#arrow)\"/>\n",
-				from.x+from.width/2, from.y+boxHeight, to.x+to.width/2, to.y-gapY/2, to.y)
-		}
-	}
-	for i, b := range d.boxes {
+	graph := picture.Graph{Title: "topology " + d.name}
+	for _, b := range d.boxes {
 		class := ""
 		if b.class != "" {
-			class = ` class="root"`
+			class = "root"
 		}
-		fmt.Fprintf(&text, "<rect%s x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", class, places[i].x, places[i].y, places[i].width, boxHeight)
-		lines := b.lines()
-		for j, line := range lines {
-			name := ""
-			if j == 0 {
-				name = ` class="name"`
-			}
-			fmt.Fprintf(&text, "<text%s x=\"%d\" y=\"%d\">%s</text>\n", name, places[i].x+places[i].width/2,
-				places[i].y+boxHeight/2+4+(2*j-len(lines)+1)*lineHeight/2, html.EscapeString(line))
-		}
+		graph.Boxes = append(graph.Boxes, picture.Box{Lines: b.lines(), Class: class, After: b.after})
 	}
-	return text.String() + "</svg>\n"
-}
-
-type place struct{ x, y, width int }
-
-// layout puts each layer in a row, in the middle.
-func (d drawing) layout() (places []place, width, height int) {
-	places = make([]place, len(d.boxes))
-	used := map[int]int{} // by layer
-	for i, b := range d.boxes {
-		longest := 0
-		for _, line := range b.lines() {
-			longest = max(longest, len(line))
-		}
-		places[i] = place{x: used[b.layer], y: margin + b.layer*(boxHeight+gapY), width: int(float64(longest)*letterWidth) + 2*margin}
-		used[b.layer] += places[i].width + gapX
-		width, height = max(width, used[b.layer]-gapX), max(height, places[i].y+boxHeight)
-	}
-	for i, b := range d.boxes {
-		places[i].x += margin + (width-used[b.layer]+gapX)/2
-	}
-	return places, width + 2*margin, height + margin
+	return graph.Standalone()
 }

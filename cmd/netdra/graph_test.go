@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,31 +26,6 @@ func TestGraphGolden(t *testing.T) {
 			t.Fatalf("%s: exit status %d:\n%s", format, code, stderr)
 		}
 		golden(t, filepath.Join("testdata", "graph", "bonded."+format), stdout)
-	}
-}
-
-// The picture is well-formed, nothing stands outside of it, and boxes don't overlap.
-func TestPicture(t *testing.T) {
-	_, picture, _ := runNetdra(t, bondedTopology, "chain", "graph", "-", "--format", graphSVG)
-	decoder := xml.NewDecoder(strings.NewReader(picture))
-	for {
-		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := drawing{boxes: []box{{step: "a", class: "t-a"}, {step: "b", class: "t-b"}, {step: "a-long-name-of-a-step", after: []int{0, 1}, layer: 1}, {step: "c", after: []int{0}, layer: 1}}}
-	places, width, height := d.layout()
-	for i, one := range places {
-		if one.x < margin || one.y < margin || one.x+one.width > width-margin || one.y+boxHeight > height-margin {
-			t.Errorf("%s is outside: %+v", d.boxes[i].step, one)
-		}
-		for _, other := range places[:i] {
-			if one.y == other.y && one.x < other.x+other.width+gapX && other.x < one.x+one.width+gapX {
-				t.Errorf("boxes overlap: %+v and %+v", one, other)
-			}
-		}
 	}
 }
 

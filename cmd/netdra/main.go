@@ -94,6 +94,7 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
   sudo netdra devices
   sudo netdra claims
   sudo netdra release
+  sudo netdra report -o report.html
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
@@ -104,7 +105,7 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
 	root.SetOut(to.out)
 	root.SetErr(to.err)
 	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
-		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), exitCodesHelp())
+		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), reportCommand(on, to), exitCodesHelp())
 	callAs(root, to.calledAs())
 	return root
 }

@@ -38,6 +38,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.event("p", append(wants, "NetworkAttachFailed")...)
 	e.event("p", append(wants, "FailedCreatePodSandBox")...)
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
+	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`, `<span class="step undone">undone</span>`)
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
 		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)

@@ -51,6 +51,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	if leftovers, err := e.netdra("release"); err != nil || !containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
 		t.Errorf("netdra release says %v\n%s", err, leftovers)
 	}
+	e.reports("device qu0</strong>", "is in quarantine: what a pod left on it could not be undone", "netdra release", "quarantined: what an earlier pod left on it")
 	// The scheduler does not give it out; who tolerates the taint is refused by the driver.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)

@@ -90,10 +90,10 @@ type Beliefs struct {
 type Claim struct {
 	Claim cnichain.Claim `json:"claim"`
 	// PreparedAt is zero if it is not known.
-	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	Devices    []Device  `json:"devices"`
-	Plans      []Plan    `json:"plans"`
-	Forsaken   bool      `json:"forsaken,omitempty"`
+	PreparedAt time.Time       `json:"preparedAt,omitzero"`
+	Devices    []Device        `json:"devices"`
+	Plans      []cnichain.Plan `json:"plans"`
+	Forsaken   bool            `json:"forsaken,omitempty"`
 }
 
 // Device is one that a claim holds.
@@ -105,17 +105,12 @@ type Device struct {
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Plan is what is run for a claim.
-type Plan struct {
-	Topology string `json:"topology"`
-}
-
 // Sandbox is a pod sandbox with claims.
 type Sandbox struct {
 	ID         string       `json:"id"`
 	Pod        cnichain.Pod `json:"pod"`
 	Claims     []string     `json:"claims"` // UIDs
-	State      string       `json:"state"`  // attaching, ready or detaching
+	State      string       `json:"state"`  // attaching, ready or detaching; of an attempt that only the log knows, ended
 	Since      time.Time    `json:"since"`
 	Pin        string       `json:"pin"`
 	Interfaces []Interface  `json:"interfaces,omitempty"`

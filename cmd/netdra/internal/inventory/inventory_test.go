@@ -35,7 +35,7 @@ func published() []draslices.Entry {
 // claimOf has one device.
 func claimOf(name, device string) driver.Claim {
 	return driver.Claim{
-		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0), Plans: []driver.Plan{{Topology: "t"}},
+		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0), Plans: []cnichain.Plan{{Topology: "t"}},
 		Devices: []driver.Device{{Pool: "n/eth0", Name: device, Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/shares": resource.MustParse("1")}}},
 	}
 }

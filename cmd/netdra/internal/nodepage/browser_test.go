@@ -1,0 +1,136 @@
+package nodepage
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// browser is Chromium without a display, and a proxy that has the page as the one thing of its world, and notes who asks for what.
+type browser struct {
+	program, proxy string
+	mu             sync.Mutex
+	asked          []string
+}
+
+func startBrowser(t *testing.T, page string) *browser {
+	t.Helper()
+	b := &browser{}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			b.program = path
+			break
+		}
+	}
+	if b.program == "" {
+		t.Skip("there is no browser to look at the page with: install chromium")
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") && !strings.HasSuffix(host, ".googleapis.com") { // the browser's own
+			b.mu.Lock()
+			b.asked = append(b.asked, r.Method+" "+r.URL.String())
+			b.mu.Unlock()
+		}
+		if r.URL.Host != "node.test" || r.URL.Path != "/" {
+			http.Error(w, "there is nothing but the page", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(page))
+	}))
+	t.Cleanup(proxy.Close)
+	b.proxy = proxy.URL
+	return b
+}
+
+// run opens the page, and returns what becomes of it and what the browser says to its log.
+func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	arguments = append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--no-first-run", "--user-data-dir=" + t.TempDir(), "--proxy-server=" + b.proxy, "--proxy-bypass-list=<-loopback>", "--enable-logging=stderr", "--hide-scrollbars",
+	}, arguments...)
+	cmd := exec.CommandContext(ctx, b.program, append(arguments, "http://node.test/")...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v:\n%s", err, errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+// A browser shows the page, asks nobody for anything else, and has nothing to say against it.
+func TestBrowserShowsThePage(t *testing.T) {
+	for name, page := range map[string]string{"live": written(t, liveNode(t)), "hostile": written(t, renamed(t, liveNode(t), `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`))} {
+		b := startBrowser(t, page)
+		dom, log := b.run(t, "--dump-dom")
+		if strings.Contains(log, "CONSOLE") {
+			t.Errorf("%s: the browser complains:\n%s", name, log)
+		}
+		b.mu.Lock()
+		if diff := cmp.Diff([]string{"GET http://node.test/"}, b.asked); diff != "" {
+			t.Errorf("%s: requests (-want +got):\n%s", name, diff)
+		}
+		b.mu.Unlock()
+		for _, want := range []string{`<p id="find">`, "enp3s0f0v7", "shop/web-net"} { // the first: the script has run
+			if !strings.Contains(dom, want) {
+				t.Errorf("%s: the browser does not show %q", name, want)
+			}
+		}
+	}
+}
+
+// The box shows what has a text, and hides the rest.
+func TestBrowserFilters(t *testing.T) {
+	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing") // the test writes into the box by a script
+	typing := `<script>var box = document.getElementById("filter"); box.value = "ENP3S0F0V5"; box.dispatchEvent(new Event("input"));</script>`
+	dom, _ := startBrowser(t, strings.Replace(page, "</body>", typing+"</body>", 1)).run(t, "--dump-dom")
+	hidden := regexp.MustCompile(`data-row="" (open="" )?hidden=""`).FindAllString(dom, -1)
+	if told := "1 of 15 shown"; !strings.Contains(dom, told) || len(hidden) != 14 {
+		t.Errorf("the browser hides %d of 14 rows, and should say %q", len(hidden), told)
+	}
+}
+
+// The page is as narrow as a telephone: nothing but wide tables and pictures is scrolled sideways.
+func TestBrowserReflows(t *testing.T) {
+	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing") // the test measures by a script
+	measuring := `<iframe width="320" height="600" frameborder="0" id="narrow"></iframe><script>var narrow = document.getElementById("narrow"); narrow.srcdoc = document.documentElement.outerHTML.replace(/<iframe.*/s, "");
+narrow.onload = function () { document.title = "width " + narrow.contentDocument.documentElement.scrollWidth; };</script>`
+	dom, _ := startBrowser(t, strings.Replace(page, "</body>", measuring+"</body>", 1)).run(t, "--dump-dom", "--virtual-time-budget=5000")
+	if !strings.Contains(dom, "<title>width 320</title>") {
+		_, title, _ := strings.Cut(dom, "<title>")
+		t.Errorf("the page is %.20s px wide in a window of 320 px", title)
+	}
+}
+
+// TestBrowserPictures draws pages, for people: it is run with NETDRA_PICTURES, the folder to put the pictures in.
+func TestBrowserPictures(t *testing.T) {
+	folder := os.Getenv("NETDRA_PICTURES")
+	if folder == "" {
+		t.Skip("set NETDRA_PICTURES to a folder to have pictures of the page drawn there")
+	}
+	for name, page := range map[string]string{"node": written(t, liveNode(t)), "thousand": written(t, thousand(t))} {
+		b := startBrowser(t, page)
+		for look, flags := range map[string][]string{"light": nil, "dark": {"--blink-settings=preferredColorScheme=0"}} {
+			path := filepath.Join(folder, name+"-"+look+".png")
+			b.run(t, slices.Concat(flags, []string{"--window-size=1280,1500", "--screenshot=" + path})...)
+			if _, err := os.Stat(path); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package nodepage
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+const (
+	// mostCalls of a claim in a sandbox are shown, the newest.
+	mostCalls = 12
+	// mostOutput of a call is shown, in bytes.
+	mostOutput = 1024
+)
+
+// claimsOf are all claims, those that something is wrong with first.
+func claimsOf(node *Node) []ClaimView {
+	views := make([]ClaimView, 0, len(node.Claims))
+	for i := range node.Claims {
+		views = append(views, claimOf(node, &node.Claims[i]))
+	}
+	slices.SortStableFunc(views, func(a, b ClaimView) int {
+		if a.Bad != b.Bad {
+			return map[bool]int{true: -1, false: 1}[a.Bad]
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	const fewToShowAll = 2
+	for i := range views {
+		views[i].ID = fmt.Sprintf("c%d", i)
+		views[i].Open = views[i].Bad || len(views) <= fewToShowAll
+		for j := range views[i].Runs {
+			run := &views[i].Runs[j]
+			run.Graph = graphOf(fmt.Sprintf("%sr%d", views[i].ID, j), views[i].Name, run)
+		}
+	}
+	return views
+}
+
+func claimOf(node *Node, claim *driver.Claim) ClaimView {
+	view := ClaimView{Name: claim.Claim.String(), State: "prepared"}
+	for _, held := range claim.Devices {
+		device := ClaimDevice{Request: held.Request, Name: held.Name, Pool: held.Pool}
+		var amounts []string
+		for _, name := range sortedNames(held.Consumed) {
+			amount := held.Consumed[resourceapi.QualifiedName(name)]
+			amounts = append(amounts, amount.String()+" "+bare(name))
+		}
+		device.Consumed = strings.Join(amounts, ", ")
+		view.Devices = append(view.Devices, device)
+	}
+	for i := range node.Sandboxes {
+		if box := &node.Sandboxes[i]; slices.Contains(box.Claims, claim.Claim.UID) {
+			view.Runs = append(view.Runs, runOf(claim, box, node.Calls[claim.Claim.String()]))
+			view.State = box.State
+			view.Bad = view.Bad || box.Failure != ""
+		}
+	}
+	switch {
+	case view.Bad:
+		view.State = "failed"
+	case len(view.Runs) == 0:
+		view.State = "prepared, no pod yet"
+		view.Runs = []Run{runOf(claim, &driver.Sandbox{}, nil)}
+	case len(view.Runs) > 1:
+		view.State = fmt.Sprintf("%d pods", len(view.Runs))
+	}
+	return view
+}
+
+// runOf is the claim's chain in one sandbox.
+func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCall) Run {
+	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
+	if box.ID != "" {
+		run.Pod = box.Pod.String()
+	}
+	calls := slices.DeleteFunc(slices.Clone(logged), func(c cnichain.LoggedCall) bool { return c.Sandbox != box.ID })
+	var took time.Duration
+	for i := range claim.Plans {
+		plan := &claim.Plans[i]
+		base := len(run.Steps)
+		for j := range plan.Steps {
+			step, spent := stepOf(&plan.Steps[j], calls)
+			for _, parent := range plan.Steps[j].DependsOn {
+				step.After = append(step.After, base+parent)
+			}
+			run.Steps = append(run.Steps, step)
+			took += spent
+		}
+	}
+	if took > 0 {
+		run.Took = duration(took)
+	}
+	run.Earlier = max(0, len(calls)-mostCalls)
+	for i := run.Earlier; i < len(calls); i++ {
+		run.Calls = append(run.Calls, callOf(&calls[i]))
+	}
+	return run
+}
+
+// States of steps.
+const (
+	stepWaiting  = "not run"
+	stepDone     = "done"
+	stepFailed   = "failed"
+	stepUndone   = "undone"
+	stepLeftOver = "can't be undone"
+)
+
+// stepOf is a step and how long its last ADD took.
+func stepOf(planned *cnichain.PlanStep, calls []cnichain.LoggedCall) (Step, time.Duration) {
+	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
+	if planned.Device != nil {
+		step.Device = planned.Device.Name
+	}
+	var add, last *cnichain.LoggedCall
+	for i := range calls {
+		if call := &calls[i]; call.Step == planned.Name && call.Instance == planned.Instance {
+			last = call
+			if call.Command == "ADD" {
+				add = call
+			}
+		}
+	}
+	switch {
+	case last == nil:
+		return step, 0
+	case last.Command == "DEL" && last.Error != "":
+		step.State, step.Result = stepLeftOver, last.Error
+	case last.Error != "" || add != nil && add.Error != "":
+		step.State = stepFailed
+	case last.Command == "DEL":
+		step.State = stepUndone
+	default:
+		step.State = stepDone
+	}
+	if add == nil {
+		return step, 0
+	}
+	step.Took, step.Result = duration(time.Duration(add.Duration)), cmp.Or(step.Result, resultOf(add))
+	return step, time.Duration(add.Duration)
+}
+
+func stepName(name string, instance int) string {
+	if instance == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s #%d", name, instance+1)
+}
+
+func callOf(logged *cnichain.LoggedCall) Call {
+	call := Call{
+		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " + filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
+		Took: duration(time.Duration(logged.Duration)), Result: resultOf(logged), Failed: logged.Error != "",
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, logged.Stdout) != nil {
+		compact.Write(logged.Stdout)
+	}
+	call.Output = shorten(strings.TrimSpace(compact.String() + "\n" + logged.Stderr))
+	return call
+}
+
+func shorten(text string) string {
+	if len(text) <= mostOutput {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
+}
+
+// resultOf is an error, or what ADD has made in the pod.
+func resultOf(call *cnichain.LoggedCall) string {
+	if call.Error != "" {
+		return call.Error
+	}
+	var result types100.Result
+	if json.Unmarshal(call.Stdout, &result) != nil {
+		return "ok"
+	}
+	var parts []string
+	for _, link := range result.Interfaces {
+		if link.Sandbox != "" {
+			parts = append(parts, link.Name)
+		}
+	}
+	for _, ip := range result.IPs {
+		parts = append(parts, ip.Address.String())
+	}
+	return cmp.Or(strings.Join(parts, " "), "ok")
+}
+
+func duration(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// graphOf draws the chain. The table of its steps says the same.
+func graphOf(id, claim string, run *Run) template.HTML {
+	graph := picture.Graph{Title: "Chain of claim " + claim}
+	if run.Pod != "" {
+		graph.Title += " for pod " + run.Pod
+	}
+	var told []string
+	for _, step := range run.Steps {
+		state := stepMark(step.State) + " " + strings.TrimSpace(step.State+" "+step.Took)
+		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state}, Class: stepClass(step.State), After: step.After})
+		told = append(told, fmt.Sprintf("%s (%s): %s", step.Name, step.Plugin, step.State))
+	}
+	return template.HTML(graph.Inline(id, strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
+}
+
+func stepMark(state string) string {
+	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepWaiting: "…"}[state]
+}
+
+func stepClass(state string) string {
+	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad", stepWaiting: "idle"}[state]
+}

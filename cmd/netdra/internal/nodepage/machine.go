@@ -1,0 +1,110 @@
+package nodepage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// machineOf draws the machine: NUMA nodes, in them PCIe roots, below them devices with their virtual functions; then links that
+// are not hardware.
+func machineOf(node *Node, rows []Row) []Area {
+	devices := map[string]*discovery.Device{}
+	for i := range node.Decision.Devices {
+		devices[string(node.Decision.Devices[i].Device.Name)] = &node.Decision.Devices[i].Device
+	}
+	functions := functionsOf(devices, rows)
+	var areas []Area
+	byPlace := map[place][]Card{}
+	for i := range rows {
+		first := devices[rows[i].Members[0].Name]
+		if first.PFName != "" && devices[string(first.PFName)] != nil {
+			continue // in the card of its physical function
+		}
+		byPlace[placeOf(first)] = append(byPlace[placeOf(first)], cardOf(&rows[i], functions[first.Name]))
+	}
+	places := make([]place, 0, len(byPlace))
+	for p := range byPlace {
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.area, b.area), cmp.Compare(a.root, b.root))
+	})
+	for _, p := range places {
+		if n := len(areas); n == 0 || areas[n-1].Title != p.area {
+			areas = append(areas, Area{Title: p.area})
+		}
+		last := &areas[len(areas)-1]
+		last.Roots = append(last.Roots, Root{Title: p.root, Cards: byPlace[p]})
+	}
+	return areas
+}
+
+// place is where a card is drawn.
+type place struct {
+	rank       int
+	area, root string
+}
+
+func placeOf(d *discovery.Device) place {
+	switch {
+	case d.PCIAddress == "" && d.PCIeRoot == "":
+		return softwarePlace(d)
+	case d.NUMANode == discovery.None:
+		return place{rank: 1 << 20, area: "Hardware without NUMA affinity", root: "PCIe root " + cmp.Or(d.PCIeRoot, "unknown")}
+	}
+	return place{rank: d.NUMANode, area: fmt.Sprintf("NUMA node %d", d.NUMANode), root: "PCIe root " + cmp.Or(d.PCIeRoot, "unknown")}
+}
+
+func softwarePlace(d *discovery.Device) place {
+	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds", discovery.TypeVLAN: "VLANs"}
+	kind, known := kinds[d.Type]
+	if !known {
+		kind = "Others"
+	}
+	return place{rank: 1 << 21, area: "Links without hardware", root: kind}
+}
+
+// functionsOf are the virtual functions of each physical one, by index.
+func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery.IfName][]Cell {
+	index := map[string]int{}
+	functions := map[discovery.IfName][]Cell{}
+	for i := range rows {
+		for _, member := range rows[i].Members {
+			if d := devices[member.Name]; d.PFName != "" {
+				index[member.Name] = d.VFIndex
+				functions[d.PFName] = append(functions[d.PFName], Cell{Name: member.Name, State: rows[i].State})
+			}
+		}
+	}
+	for _, cells := range functions {
+		slices.SortFunc(cells, func(a, b Cell) int { return cmp.Compare(index[a.Name], index[b.Name]) })
+	}
+	return functions
+}
+
+func cardOf(row *Row, functions []Cell) Card {
+	card := Card{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
+	if len(row.Members) == 1 {
+		if only := row.Members[0]; only.Address != "" {
+			card.Lines = append(card.Lines, only.Address)
+		}
+		if only := row.Members[0]; only.Also != "" {
+			card.Lines = append(card.Lines, "also "+only.Also)
+		}
+	}
+	if len(row.What) > 0 {
+		card.Lines = append(card.Lines, strings.Join(row.What, " · "))
+	}
+	if len(functions) > 0 {
+		counts := map[State]int{}
+		for _, cell := range functions {
+			counts[cell.State]++
+		}
+		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), plain(len(functions), "function"), tally(counts, states()))
+	}
+	return card
+}

@@ -1,0 +1,34 @@
+package nodepage
+
+import (
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// Node is everything that is known of a node at one moment.
+type Node struct {
+	Name string
+	At   time.Time
+	// Source says where this is from, for people.
+	Source string
+	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes, Leftovers
+	// and Calls are empty.
+	Asked    bool
+	Facts    discovery.Facts
+	Decision policy.Decision
+	// Result is what is published; entries have the taints that the driver has put on them.
+	Result draslices.Result
+	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold secrets.
+	Claims    []driver.Claim
+	Sandboxes []driver.Sandbox
+	Leftovers []cnichain.Leftover
+	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
+	Calls map[string][]cnichain.LoggedCall
+	// Unread says what could not be read, so that it is missing from the page.
+	Unread []string
+}

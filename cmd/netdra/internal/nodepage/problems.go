@@ -1,0 +1,153 @@
+package nodepage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// problemsOf are all problems, urgent ones first.
+func problemsOf(node *Node) []Problem {
+	problems := slices.Concat(leftovers(node), failures(node), unfit(node), published(node))
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		switch {
+		case a.Urgent == b.Urgent:
+			return 0
+		case a.Urgent:
+			return -1
+		}
+		return 1
+	})
+	return problems
+}
+
+// leftovers could not be undone.
+func leftovers(node *Node) []Problem {
+	var problems []Problem
+	for i := range node.Leftovers {
+		leftover := &node.Leftovers[i]
+		problem := Problem{
+			Where: "step " + leftover.Step().Step.Name + " of pod " + leftover.Attachment.Pod.String(),
+			What:  fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts, leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
+			ToDo:  "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
+		}
+		if device := leftover.Quarantines(); device != nil {
+			problem.Urgent, problem.Where = true, "device "+device.Name
+			problem.What = "is in quarantine: what a pod left on it " + problem.What
+		}
+		problems = append(problems, problem)
+	}
+	return problems
+}
+
+// failures are chains that pods wait for, or can't end for.
+func failures(node *Node) []Problem {
+	var problems []Problem
+	for i := range node.Sandboxes {
+		if box := &node.Sandboxes[i]; box.Failure != "" {
+			what := box.State + " has failed: " + box.Failure
+			if box.State == sandboxEnded {
+				what = "the last attempt to attach has failed, and was ended: " + box.Failure
+			}
+			problems = append(problems, Problem{
+				Urgent: true, Where: "pod " + box.Pod.String(), What: what,
+				ToDo: tracing(node, box),
+			})
+		}
+	}
+	return problems
+}
+
+// tracing is how to see the calls for the claims of a sandbox; empty for one whose claims are gone.
+func tracing(node *Node, box *driver.Sandbox) string {
+	var commands []string
+	for i := range node.Claims {
+		if claim := &node.Claims[i].Claim; slices.Contains(box.Claims, claim.UID) {
+			commands = append(commands, "netdra trace "+claim.String()+" --calls")
+		}
+	}
+	if len(commands) == 0 {
+		return ""
+	}
+	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
+}
+
+// unfit are devices that nobody is given now.
+func unfit(node *Node) []Problem {
+	var problems []Problem
+	for i := range node.Result.Entries {
+		entry := &node.Result.Entries[i]
+		for _, taint := range entry.Spec.Taints {
+			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " + unavailable(taint.Value), ToDo: cure(taint.Value)}
+			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // quarantine has been told
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems
+}
+
+// cure says what to do about a taint.
+func cure(value string) string {
+	switch value {
+	case "gone":
+		return "delete the pods that use it, or bring it back"
+	case "withdrawn":
+		return "nothing, if that is meant: it goes with the last pod that uses it"
+	case "no-carrier":
+		return "look at the cable and at the switch; it is given again when the carrier was there for 30 s"
+	}
+	return ""
+}
+
+// published are problems of discovery, of policies, and of what could not be published.
+func published(node *Node) []Problem {
+	problems := orphans(node)
+	for _, p := range slices.Concat(node.Decision.Problems, node.Result.Problems) {
+		problems = append(problems, Problem{Where: whereOf(p), What: p.Message})
+	}
+	for _, p := range node.Facts.Problems {
+		where := "the machine"
+		if p.Device != "" {
+			where = "device " + p.Device
+		}
+		problems = append(problems, Problem{Where: where, What: p.Message})
+	}
+	return problems
+}
+
+// orphans are virtual functions that nobody can name.
+func orphans(node *Node) []Problem {
+	if len(node.Facts.Orphans) == 0 {
+		return nil
+	}
+	addresses := make([]string, 0, len(node.Facts.Orphans))
+	for i := range node.Facts.Orphans {
+		addresses = append(addresses, string(node.Facts.Orphans[i].PCIAddress))
+	}
+	return []Problem{{Where: "virtual functions " + ranges(addresses), What: "have no names, and are not offered: the interface of their physical function is not on the node, or does not know them"}}
+}
+
+func whereOf(p policy.Problem) string {
+	switch {
+	case p.Policy != "" && p.Device != "":
+		return "policy " + p.Policy + ", device " + p.Device
+	case p.Policy != "":
+		return "policy " + p.Policy
+	case p.Device != "":
+		return "device " + p.Device
+	}
+	return "the node"
+}
+
+// problemPolicies are the policies with problems.
+func problemPolicies(node *Node) []string {
+	var names []string
+	for _, p := range slices.Concat(node.Decision.Problems, node.Result.Problems) {
+		names = append(names, p.Policy)
+	}
+	return names
+}

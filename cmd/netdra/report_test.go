@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// A page of files is written whole, for the user alone, and is the same every time but for the hour.
+func TestReportOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	from, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")
+	if err := discoverytest.ReferenceNode().Write(from); err != nil {
+		t.Fatal(err)
+	}
+	policies := filepath.Join("..", "..", "slices", "testdata", "reference-node.yaml")
+	code, _, stderr := runNetdra(t, "", "report", "-f", policies, "--from", from, "-o", file)
+	if code != exitOK || !strings.Contains(stderr, "written to "+file) {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v: %v", info.Mode(), err)
+	}
+	code, stdout, stderr := runNetdra(t, "", "report", "-f", policies, "--from", from)
+	hour := regexp.MustCompile(`[0-9:]{8} UTC`)
+	if diff := cmp.Diff(hour.ReplaceAllString(string(written), ""), hour.ReplaceAllString(stdout, "")); diff != "" || code != exitOK {
+		t.Errorf("exit status %d: %s (-file +standard output):\n%s", code, stderr, diff)
+	}
+	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "policy exclude-management: excludes", "nobody was asked"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+}
+
+func TestReportRefuses(t *testing.T) {
+	file := policyFile(t, somePolicies)
+	for want, arguments := range map[string][]string{
+		"does not answer":                     {"--socket", "/nowhere/netdra.sock"},
+		"give a file of them with -f":         {"--from", "."},
+		"leave -f out":                        {"--serve", "127.0.0.1:0", "-f", file},
+		"give a loopback address":             {"--serve", "0.0.0.0:9681"},
+		"--serve [2001:db8::1]:9681: anybody": {"--serve", "[2001:db8::1]:9681"},
+		"give an IP address and a port":       {"--serve", "localhost:9681"},
+		"--output: open":                      {"-f", file, "--from", recordedFunctions(t), "-o", "/nowhere/report.html"},
+		"/dev/null is no file":                {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
+	} {
+		if code, stdout, stderr := runNetdra(t, "", append([]string{"report"}, arguments...)...); code != exitRefused || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%v: exit status %d, want %q: %s", arguments, code, want, stderr)
+		}
+	}
+}
+
+// nodeAtWork is a machine with two links, one of them in a pod, and its driver at a socket.
+func nodeAtWork(t *testing.T) (on machine, socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]string{
+		"/policies": `{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose",
+			"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
+		"/published": `[{"Pool": "worker-1/eth0", "Name": "eth0", "Device": {"name": "eth0", "interface": "eth0", "type": "nic"}, "Persona": {"Policy": "whole", "Exclusive": true},
+			"Spec": {"name": "", "taints": [{"key": "dra.networking/unavailable", "value": "no-carrier", "effect": "NoSchedule"}]}},
+			{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}, "Persona": {"Policy": "whole", "Exclusive": true}}]`,
+		"/claims": `[{"claim": {"namespace": "default", "name": "p-net", "uid": "u"}, "devices": [{"request": "net", "pool": "worker-1/eth1", "name": "eth1"}],
+			"plans": [{"topology": "whole", "steps": [{"name": "uplink", "type": "macvlan"}, {"name": "tune", "type": "tuning", "dependsOn": [0], "config": {"psk": "hunter2"}}]}]}]`,
+		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, "claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
+		"/leftovers": `[]`,
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return machine{
+		clock: testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)),
+		facts: func(context.Context) (discovery.Facts, error) {
+			return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+		},
+	}, socket
+}
+
+func TestReportAsksTheDriver(t *testing.T) {
+	on, socket := nodeAtWork(t)
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), on, console{out: &out, err: &errs}, "report", "--socket", socket, "--log-dir", loggedClaim(t)); code != exitOK {
+		t.Fatalf("exit status %d: %s", code, errs.String())
+	}
+	for _, want := range []string{
+		"<title>(2) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: no-carrier", "netdra trace default/p-net --calls",
+		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the page has no %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "hunter2") {
+		t.Error("the page tells what is configured")
+	}
+}
+
+// The page is for who knows the word in its address and asks this machine by its own name, and only for reading.
+func TestPageHandler(t *testing.T) {
+	failing := false
+	handler := pageHandler("word", func(context.Context) ([]byte, error) {
+		if failing {
+			return nil, errors.New("the driver does not answer")
+		}
+		return []byte("<!DOCTYPE html>"), nil
+	})
+	ask := func(method, host, path string) *httptest.ResponseRecorder {
+		request := httptest.NewRequest(method, path, nil)
+		request.Host = host
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		return recorder
+	}
+	for _, test := range []struct {
+		method, host, path string
+		want               int
+	}{
+		{"GET", "127.0.0.1:9681", "/word/", 200}, {"HEAD", "127.0.0.1:9681", "/word/", 200}, {"GET", "localhost:8000", "/word/", 200}, {"GET", "[::1]:9681", "/word/", 200}, {"GET", "127.0.0.1", "/word/", 200},
+		{"GET", "evil.example:9681", "/word/", 421}, {"GET", "localhost.evil.example", "/word/", 421}, {"GET", "10.0.0.1:9681", "/word/", 421}, {"GET", "", "/word/", 421},
+		{"POST", "127.0.0.1:9681", "/word/", 405}, {"GET", "127.0.0.1:9681", "/", 404}, {"GET", "127.0.0.1:9681", "/other/", 404}, {"GET", "127.0.0.1:9681", "/word/leftovers", 404},
+	} {
+		got := ask(test.method, test.host, test.path)
+		if got.Code != test.want {
+			t.Errorf("%s %s of %q: status %d, want %d", test.method, test.path, test.host, got.Code, test.want)
+		}
+		if policy := got.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") {
+			t.Errorf("%s %s of %q: policy %q", test.method, test.path, test.host, policy)
+		}
+	}
+	failing = true
+	if got := ask("GET", "127.0.0.1:9681", "/word/"); got.Code != http.StatusServiceUnavailable || got.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("status %d, %s", got.Code, got.Header())
+	}
+}
+
+// announced hands on the address that is printed.
+type announced chan string
+
+func (a announced) Write(line []byte) (int, error) {
+	a <- strings.TrimSpace(string(line))
+	return len(line), nil
+}
+
+func TestReportServes(t *testing.T) {
+	on, socket := nodeAtWork(t)
+	ctx, end := context.WithCancel(t.Context())
+	address, code := make(announced, 1), make(chan int, 1)
+	var errs bytes.Buffer
+	go func() {
+		code <- run(ctx, on, console{out: address, err: &errs}, "report", "--socket", socket, "--log-dir", t.TempDir(), "--serve", "127.0.0.1:0")
+	}()
+	var url string
+	select {
+	case url = <-address:
+	case ended := <-code:
+		t.Fatalf("exit status %d: %s", ended, errs.String())
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is made anew each time
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page bytes.Buffer
+		_, err = page.ReadFrom(response.Body)
+		if closing := response.Body.Close(); err != nil || closing != nil || response.StatusCode != http.StatusOK || !strings.Contains(page.String(), "<h1>worker-1</h1>") {
+			t.Errorf("status %d, %v, %v:\n%s", response.StatusCode, err, closing, page.String())
+		}
+	}
+	end()
+	if ended := <-code; ended != exitOK {
+		t.Error(fmt.Sprint("exit status ", ended, ": ", errs.String()))
+	}
+}
