@@ -62,7 +62,7 @@ func (c *Cluster) launch(ctx context.Context, component Component) error {
 func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
 	return c.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == Containerd {
-			return c.dialContainerd(ctx)
+			return node.AskRuntime(ctx, c.NodePath(containerdSocket)) // through the node's root
 		}
 		_, err := c.get(ctx, component.health())
 		return err
@@ -91,15 +91,6 @@ func (c *Cluster) waitFor(ctx context.Context, what string, component Component,
 		return fmt.Errorf("%s is not ready: %w (%w)\n%s", what, err, context.Cause(ctx), tail(c.Logs(component), 15))
 	}
 	return nil
-}
-
-// dialContainerd tells whether containerd answers. Its socket is reached through the node's root.
-func (c *Cluster) dialContainerd(ctx context.Context) error {
-	conn, err := c.dialUnix(ctx, c.NodePath(containerdSocket))
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 // get asks one of the cluster's HTTP servers as the administrator.

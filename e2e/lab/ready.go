@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,9 +55,4 @@ func readOK(resp *http.Response) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %s", resp.Status, body)
 	}
 	return body, nil
-}
-
-func (c *Cluster) dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", path)
 }

@@ -188,11 +188,7 @@ func (c Component) works(ctx context.Context) error {
 // ask looks once whether the component works.
 func (c Component) ask(ctx context.Context, client *http.Client) error {
 	if filepath.IsAbs(c.Health) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Health)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+		return AskRuntime(ctx, c.Health)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Health, http.NoBody)
 	if err != nil {
