@@ -52,7 +52,7 @@ e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 # A node's tests wait most of the time, so others run beside them: those that need a control plane only, and then those that take
 # a cluster of their own for long, or apart.
 e2e-node:
-	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite/...
+	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...

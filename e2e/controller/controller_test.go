@@ -54,7 +54,7 @@ func TestAtScale(t *testing.T) {
 		t.Errorf("wrote %d times, where %d would do", first.all(), least)
 	}
 
-	t.Run("a schema that changes nothing has everything looked at and nothing written", func(t *testing.T) {
+	t.Run("a schema that changes nothing has everything looked at and nothing else written", func(t *testing.T) {
 		p := p.in(t)
 		before := p.atRest()
 		schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "new"}}
@@ -64,7 +64,7 @@ func TestAtScale(t *testing.T) {
 		begin := time.Now()
 		after := p.settled(before.reconciled + topologies)
 		t.Logf("%d topologies were looked at in %s", topologies, time.Since(begin).Round(time.Millisecond))
-		if after.all() != before.all() {
+		if after.all() > before.all()+1 { // one is the condition of the schema itself
 			t.Errorf("wrote %v, before %v", after.writes, before.writes)
 		}
 	})

@@ -189,7 +189,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		output, err := e.kubectl(topology("mi-order", `
 - {name: tune, type: tuning, dependOn: [uplink]}
 - {name: uplink, type: macvlan, selector: {cel: "true"}}`), "apply", "-f", "-")
-		if err == nil || !strings.Contains(output, "a step must stand after every step that it depends on: move it down") {
+		if err == nil || !strings.Contains(output, "a step must stand after every step that it depends on: move tune down, below uplink") {
 			t.Errorf("kubectl said %v:\n%s", err, output)
 		}
 	})
