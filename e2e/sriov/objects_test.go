@@ -105,19 +105,22 @@ spec:
 func (c *cluster) ready(names ...string) {
 	c.Helper()
 	for _, name := range names {
-		c.until("pod "+name+" that is Ready", func(ctx context.Context) error {
-			pod, err := c.client.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-				return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-			}) {
-				return fmt.Errorf("it is %s", pod.Status.Phase)
-			}
-			return nil
-		})
+		c.until("pod "+name+" that is Ready", func(ctx context.Context) error { return c.isReady(ctx, name) })
 	}
+}
+
+// isReady says why a pod is not Ready.
+func (c *cluster) isReady(ctx context.Context, name string) error {
+	pod, err := c.client.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	}) {
+		return fmt.Errorf("it is %s", pod.Status.Phase)
+	}
+	return nil
 }
 
 // waits waits until the scheduler has said that it finds no device for a pod.

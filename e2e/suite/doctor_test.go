@@ -20,9 +20,7 @@ func TestDoctor(t *testing.T) {
 	e.offer("do0")
 	e.create(pod("one", "do0"))
 	e.ready("one")
-	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {
-		t.Errorf("a healthy node: %v\n%s", err, report)
-	}
+	e.healthy("a node with a pod")
 
 	for command, want := range map[string][]string{
 		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."}, "gc": {"nothing is left that nobody has"},
@@ -43,17 +41,21 @@ func TestDoctor(t *testing.T) {
 	if output, err := e.netdra("gc", "--all"); err != nil || !containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
 		t.Errorf("netdra gc: %v\n%s", err, output)
 	}
-	// The driver looks at the plugins once a minute, and when devices change: it may have looked while macvlan was away.
-	e.eventually("with what was missing and without what was left, the node is healthy", func(context.Context) (bool, error) {
-		report, err := e.doctor()
-		return err == nil && strings.Contains(report, "this node is healthy: 0 wrong, 0 risky"), fmt.Errorf("%w\n%s", err, report)
-	})
+	e.healthy("with what was missing and without what was left, the node")
 	e.in("one", "ip", "addr", "show", "net1")
 	e.deleting("one")
 	e.gone("one")
-	if report, err := e.doctor(); err != nil || !strings.Contains(report, "this node is healthy: 0 wrong, 0 risky") {
-		t.Errorf("afterwards: %v\n%s", err, report)
-	}
+	e.healthy("the node afterwards")
+}
+
+// healthy waits until doctor has no findings. The driver looks at plugins once a minute, and when devices change: what it says of policies
+// may be of a moment ago, when a plugin was away or another test's link was there.
+func (e *env) healthy(what string) {
+	e.Helper()
+	e.eventually(what+" is healthy", func(context.Context) (bool, error) {
+		report, err := e.doctor()
+		return err == nil && strings.Contains(report, "this node is healthy: 0 wrong, 0 risky"), fmt.Errorf("%w\n%s", err, report)
+	})
 }
 
 // doctor runs netdra doctor on the node, with the administrator's kubeconfig.
