@@ -140,7 +140,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 			return err
 		}
 	}
-	box.attachment = s.newAttachment(box.id, box.pod, records)
+	box.begin(s.newAttachment(box.id, box.pod, records))
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
 	}

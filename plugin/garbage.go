@@ -165,7 +165,7 @@ func (d *Driver) removeMetadata(ctx context.Context, one *garbage) error {
 
 // hasPin says whether a pin is of a sandbox.
 func (s *sandboxes) hasPin(name string) bool {
-	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return isPin(name, box.pin) })
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }
 
 // unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins in between;
@@ -174,7 +174,7 @@ func (s *sandboxes) unpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, box := range s.byID {
-		if isPin(filepath.Base(path), box.pin) {
+		if box.hasPin(filepath.Base(path)) {
 			return nil
 		}
 	}

@@ -23,9 +23,10 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	pin := filepath.Join("netns", filepath.Base(f.boxes.newPin("a-0", f.clock.Now())))
 	for _, name := range []string{
 		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
-		"netns/dra-a-0", "netns/dra-a-0.standin", "netns/dra-gone", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
+		pin, pin + ".standin", "netns/dra-gone", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
 	} {
 		path := filepath.Join(f.dir, name)
 		f.must(os.MkdirAll(filepath.Dir(path), 0o755))
@@ -80,7 +81,7 @@ func TestGarbageIsRemoved(t *testing.T) {
 			t.Errorf("%s is gone", kept)
 		}
 	}
-	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) || !f.node.Exists(filepath.Join(f.dir, "netns/dra-a-0")) {
+	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) || !f.node.Exists(f.boxes.newPin("a-0", f.clock.Now())) {
 		t.Errorf("pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
@@ -96,8 +97,11 @@ func TestGarbageThatGetsAnOwner(t *testing.T) {
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
 	f.boxes.mu.Lock()
-	f.boxes.byID["gone"].pin = filepath.Join(f.dir, "netns/dra-gone")
+	box := f.boxes.byID["gone"]
 	f.boxes.mu.Unlock()
+	box.mu.Lock()
+	box.pin = filepath.Join(f.dir, "netns/dra-gone")
+	box.mu.Unlock()
 	for i := range found {
 		f.must(d.discard(context.Background(), &found[i]))
 	}

@@ -15,14 +15,14 @@ import (
 type sandbox struct {
 	id    string
 	pod   cnichain.Pod
-	pin   string    // of the network namespace; every attempt has the same
 	since time.Time // of the first attempt to attach
 
 	// turn is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	turn       chan struct{}
 	attachment *cnichain.Attachment
 
-	mu sync.Mutex // guards the rest; never held over I/O
+	mu  sync.Mutex // guards the rest; never held over I/O
+	pin string     // of the network namespace: that of the attachment
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims     map[string]bool
 	attached   []cnichain.StepRecord // a copy of the steps, while ready
@@ -41,7 +41,7 @@ var errStopped = errors.New("the sandbox is being stopped")
 
 func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, pin: attachment.Pin, since: attachment.CreatedAt, attachment: attachment, turn: make(chan struct{}, 1),
+		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, attachment: attachment, turn: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
@@ -82,6 +82,21 @@ func (b *sandbox) take(ctx context.Context) error {
 }
 
 func (b *sandbox) give() { <-b.turn }
+
+// begin takes the record of a new attempt. The caller has the turn.
+func (b *sandbox) begin(attachment *cnichain.Attachment) {
+	b.attachment = attachment
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pin = attachment.Pin
+}
+
+// hasPin says whether a file is the pin of the attempt that is the last.
+func (b *sandbox) hasPin(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return isPin(name, b.pin)
+}
 
 // uses says whether something of a claim may be attached.
 func (b *sandbox) uses(claimUID string) bool {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -229,8 +230,14 @@ func (s *sandboxes) newAttachment(id string, pod cnichain.Pod, records []ClaimRe
 	}
 	attachment := cnichain.NewAttachment(id, pod, plans)
 	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
-	attachment.Pin = filepath.Join(s.pinDir, pinPrefix+id[:min(len(id), 32)])
+	attachment.Pin = s.newPin(id, attachment.CreatedAt)
 	return attachment
+}
+
+// newPin names the pin of one attempt to attach. The next one has another: what a plugin keeps by the path of a namespace, as
+// sriov does of functions (pkg/utils/pci_allocator.go), and was not told to let go of, is then of a namespace that is gone.
+func (s *sandboxes) newPin(id string, at time.Time) string {
+	return filepath.Join(s.pinDir, pinPrefix+id[:min(len(id), 32)]+"."+strconv.FormatInt(at.UnixNano(), 36))
 }
 
 func exclusive(record *ClaimRecord) bool {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,38 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.step(attachRetry)
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
+}
+
+// A plugin that notes which namespace has a device, and is not told to let go of it, does not refuse the next attempt: nothing has
+// the path of an attempt that was undone.
+func TestEveryAttemptHasItsOwnPath(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	release := f.slow(record)
+	paths := []string{f.boxes.find("a-0").state().Pin}
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	release()
+	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
+	f.node.Fail("tuning ADD", nil)
+	f.step(attachRetry)
+	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
+	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	f.crash()
+	f.clock.Step(time.Second)
+	f.start("boot-2") // undoes what it finds
+	f.eventually("nothing is left", func() bool { return f.boxes.find("a-0") == nil })
+	f.boxes.expectMissed(map[string]bool{"a-0": true})
+	f.must(f.boxes.attachMissed("a-0", podNamed("a-0"), "/proc/1/ns/net", []ClaimRecord{record}))
+	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
+	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	for i, path := range paths {
+		if !strings.HasPrefix(path, "/run/netns/dra-a-0.") || slices.Contains(paths[:i], path) {
+			t.Errorf("the paths of the attempts are %q", paths)
+		}
+		if used := f.node.Exists(path); used != (i == 2) {
+			t.Errorf("there is a pin at %s: %v", path, used)
+		}
+	}
 }
 
 // While chains are late the runtime is not kept waiting for more, but chains that wait for their next try don't count.

@@ -110,44 +110,28 @@ func (c *cluster) givesFunctionsToApplications() {
 	c.must(os.RemoveAll(pluginState)) // which namespaces the plugin thinks have functions; it lets go of those that are gone
 }
 
-// The driver is killed as soon as a function has lost its own driver, and when it has it again.
+// The driver is killed as soon as a function has lost its own driver, when it has it again, and when the plugin has noted in whose
+// namespace the function is. Of this mode the plugin's DEL leaves the note, and it must not be in the way of the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
-	c.createWith(opener, "bound", "pod")
 	functions := []string{c.vf(pf0, 0), c.vf(pf0, 1)}
 	own := func(address string) bool { return driverOf(address) == "igbvf" }
+	c.createWith(opener, "bound", "unbound")
 	c.soon("a function without its driver", func() bool { return !own(functions[0]) || !own(functions[1]) })
 	c.killDriver()
-	c.until("pod that is Ready, where the plugin's note is not in its way", func(ctx context.Context) error {
-		err := c.isReady(ctx, "pod")
-		if err != nil {
-			c.removeOldNotes()
-		}
-		return err
-	})
-	c.delete("pod")
+	c.ready("unbound")
+	c.delete("unbound")
 	c.soon("functions with their driver", func() bool { return own(functions[0]) && own(functions[1]) })
 	c.killDriver()
-	c.gone("pod")
+	c.gone("unbound")
+	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one
+	c.createWith(opener, "bound", "noted")
+	c.soon("a note of the plugin", func() bool { return len(c.glob(filepath.Join(pluginState, "*-net1"))) > 0 })
+	c.killDriver()
+	c.ready("noted")
 	c.removeAll()
 	c.until("functions as they were", func(ctx context.Context) error { return errors.Join(c.different(c.before), c.forgotten(ctx)) })
-	c.must(os.RemoveAll(pluginState)) // as above
-}
-
-// removeOldNotes does what docs/limits.md says where the kill has come after the plugin's ADD, as it does on a busy machine: the plugin's
-// DEL leaves the note which namespace has a function with vfio-pci, and that of the pod is the same as before.
-func (c *cluster) removeOldNotes() {
-	c.Helper()
-	notes, err := filepath.Glob(filepath.Join(pluginState, "pci", "*"))
-	c.must(err)
-	for _, note := range notes {
-		if info, err := os.Stat(note); err == nil && time.Since(info.ModTime()) > 5*time.Second {
-			c.Logf("the plugin's note %s is removed", note)
-			if err := os.Remove(note); !errors.Is(err, os.ErrNotExist) {
-				c.must(err)
-			}
-		}
-	}
+	c.must(os.RemoveAll(pluginState))
 }
 
 // soon looks without a pause, so as to see what lasts only for a moment.
