@@ -74,9 +74,9 @@ func (c *compiler) standsOn(name, root string) bool {
 
 // obeyed says whether a plugin has done what the claim wants: some ignore it, and a pod with another address than it was promised
 // must not run.
-func obeyed(step *PlanStep, link *Link, result *types100.Result) error {
-	if step.MAC != "" && link.MAC != step.MAC {
-		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know the capability mac; remove it from claimParameters of the step", step.Type, link.MAC, step.MAC)
+func obeyed(step *PlanStep, mac string, result *types100.Result) error {
+	if step.MAC != "" && mac != step.MAC {
+		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
 	}
 	for _, wanted := range step.IPs {
 		prefix, err := netip.ParsePrefix(wanted)

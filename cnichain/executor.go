@@ -353,7 +353,11 @@ func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *
 func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *types100.Result) error {
 	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
 	if record.Step.binds() {
-		return nil
+		mac, err := e.keptAddress(&record.Step)
+		if err != nil {
+			return err
+		}
+		return obeyed(&record.Step, mac, result)
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
@@ -366,5 +370,23 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 	if record.Step.Makes {
 		record.Link = link
 	}
-	return obeyed(&record.Step, link, result)
+	return obeyed(&record.Step, link.MAC, result)
+}
+
+// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:
+// there is no interface to look at.
+func (e *Executor) keptAddress(step *PlanStep) (string, error) {
+	if step.MAC == "" {
+		return "", nil
+	}
+	device := *step.Device
+	device.IfName = ""
+	now, err := e.Host.Snapshot(device)
+	if err != nil {
+		return "", err
+	}
+	if now.VF == nil {
+		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
+	}
+	return now.VF.MAC, nil
 }

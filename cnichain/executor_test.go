@@ -424,6 +424,28 @@ func TestDriverOfApplications(t *testing.T) {
 			w.expect(cleanNode)
 		})
 	}
+	for name, test := range map[string]struct {
+		kept, want string
+	}{
+		"address as the claim wants it": {kept: "02:00:00:00:00:05"},
+		"another address":               {kept: "02:00:00:00:00:06", want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
+		"address that nobody says":      {want: "no physical function"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, made := make(t)
+			made.Steps[0].Step.MAC = "02:00:00:00:00:05"
+			if test.kept != "" {
+				w.node.Keep("0000:01:00.0", cnichain.VFConfig{MAC: test.kept})
+			}
+			err := w.add(made)
+			if test.want == "" {
+				w.must(err)
+				return
+			}
+			wantError(t, err, test.want)
+			w.expect(cleanNode)
+		})
+	}
 	t.Run("plugin's DEL fails", func(t *testing.T) {
 		w, made := make(t)
 		w.must(w.add(made))

@@ -1,25 +1,14 @@
 package cnitest
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-
-	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
-
-// PluginDir is where the node's plugins seem to be. Every plugin is there.
-const PluginDir = "/opt/cni/bin"
 
 // Node is a kernel with CNI plugins on it. Every plugin that is none of host-device, host-local and tuning makes an
 // interface. It is safe for concurrent use.
@@ -39,13 +28,15 @@ type Node struct {
 	removed map[string]bool
 	// bound are the links, by name, of devices that have another driver.
 	bound map[string]cnichain.Link
+	// functions are what physical functions keep, by PCI address of the virtual one.
+	functions map[string]cnichain.VFConfig
 }
 
 // NewNode makes a node with links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, leases: map[string]bool{},
-		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{}, bound: map[string]cnichain.Link{},
+		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{}, bound: map[string]cnichain.Link{}, functions: map[string]cnichain.VFConfig{},
 	}
 	for _, name := range links {
 		node.AddHostLink(name)
@@ -179,99 +170,11 @@ func (n *Node) rename(pin, name, wanted string) {
 	delete(n.pods[pin], name)
 }
 
-// Rename implements cnichain.Host.
-func (n *Node) Rename(pin string, index int, wanted string) error {
+// Keep says what a physical function keeps of the virtual one at a PCI address.
+func (n *Node) Keep(address string, config cnichain.VFConfig) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name, link := range n.pods[pin] {
-		if link.Index == index {
-			n.rename(pin, name, wanted)
-			return nil
-		}
-	}
-	return fmt.Errorf("no link %d in %s", index, pin)
-}
-
-// Remove implements cnichain.Host.
-func (n *Node) Remove(pin string, index int) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for name, link := range n.pods[pin] {
-		if link.Index == index {
-			delete(n.pods[pin], name)
-		}
-	}
-	return nil
-}
-
-// SendHome implements cnichain.Host.
-func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.lost {
-		return fmt.Errorf("device %s is stuck", device.Name)
-	}
-	for name, link := range n.pods[pin] {
-		if link.Index == index {
-			delete(n.pods[pin], name)
-			link.Name = device.IfName
-			n.host[device.IfName] = link
-			return nil
-		}
-	}
-	return fmt.Errorf("no link %d in %s", index, pin)
-}
-
-// Undress implements cnichain.Host.
-func (n *Node) Undress(string, cnichain.Link, cnichain.Device) error { return nil }
-
-// Home implements cnichain.Host.
-func (n *Node) Home(device cnichain.Device) (bool, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	_, home := n.host[device.IfName]
-	return home, nil
-}
-
-// Gone implements cnichain.Host: what RemoveHardware has removed.
-func (n *Node) Gone(device cnichain.Device) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.removed[device.PCIAddress]
-}
-
-// StandIn implements cnichain.Host.
-func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.pods[path] = map[string]cnichain.Link{name: {Name: name, Index: n.next()}}
-	return nil
-}
-
-// Bind implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
-func (n *Node) Bind(device cnichain.Device) ([]string, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := n.fail["bind"]; err != nil {
-		return nil, err
-	}
-	if device.IfName != "" {
-		n.bound[device.IfName] = n.host[device.IfName]
-		delete(n.host, device.IfName)
-	}
-	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
-}
-
-// Snapshot implements cnichain.Host.
-func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	link, home := n.host[device.IfName]
-	if !home {
-		return device, fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
-	}
-	device.Index, device.MAC, device.MTU = link.Index, link.MAC, link.MTU
-	return device, nil
+	n.functions[address] = config
 }
 
 // Reboot ends every namespace. Leases stay, as files do.
@@ -282,228 +185,3 @@ func (n *Node) Reboot() {
 }
 
 func (n *Node) next() int { n.index++; return n.index }
-
-// Pin makes the pod, with eth0.
-func (n *Node) Pin(_, pin string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.pods[pin] == nil {
-		n.pods[pin] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
-	}
-	return nil
-}
-
-// Unpin forgets the pod.
-func (n *Node) Unpin(pin string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.kept || strings.HasSuffix(pin, ".standin") {
-		delete(n.pods, pin)
-	}
-	return nil
-}
-
-// Exists says whether the pod is there.
-func (n *Node) Exists(pin string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.pods[pin] != nil
-}
-
-// Links lists the links of a pod.
-func (n *Node) Links(pin string) ([]cnichain.Link, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	links, there := n.pods[pin]
-	if !there {
-		return nil, fmt.Errorf("cannot open network namespace %s: %w", pin, os.ErrNotExist)
-	}
-	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int { return strings.Compare(a.Name, b.Name) }), nil
-}
-
-// Restore looks for the device on the host.
-func (n *Node) Restore(device cnichain.Device) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if link, bound := n.bound[device.IfName]; bound && device.BindTo != "" {
-		n.host[device.IfName] = link
-		delete(n.bound, device.IfName)
-	}
-	if _, home := n.host[device.IfName]; !home && device.IfName != "" {
-		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
-	}
-	return nil
-}
-
-// FindInPath finds every plugin.
-func (n *Node) FindInPath(plugin string, _ []string) (string, error) {
-	return filepath.Join(PluginDir, plugin), nil
-}
-
-// Decode reads what a plugin answers to VERSION.
-func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
-	return (&version.PluginDecoder{}).Decode(data)
-}
-
-// ExecPlugin is Call without stderr.
-func (n *Node) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	output, err := n.Call(ctx, path, stdin, environ)
-	return output.Stdout, err
-}
-
-// call is one call of a plugin.
-type call struct {
-	plugin, command, ifName, netns, container string
-	config                                    config
-}
-
-type config struct {
-	Device     string          `json:"device"`
-	PCIBusID   string          `json:"pciBusID"`
-	CNIVersion string          `json:"cniVersion"`
-	PrevResult json.RawMessage `json:"prevResult"`
-	IPAM       json.RawMessage `json:"ipam"`
-}
-
-// Call runs a plugin.
-func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
-	env := map[string]string{}
-	for _, entry := range environ {
-		key, value, _ := strings.Cut(entry, "=")
-		env[key] = value
-	}
-	c := call{plugin: filepath.Base(path), command: env["CNI_COMMAND"], ifName: env["CNI_IFNAME"], netns: env["CNI_NETNS"], container: env["CNI_CONTAINERID"]}
-	if err := json.Unmarshal(stdin, &c.config); err != nil {
-		return failed(c, err)
-	}
-	if err := n.enter(ctx, c); err != nil {
-		return failed(c, err)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := n.run(c); err != nil {
-		return failed(c, err)
-	}
-	return c.answer()
-}
-
-func failed(c call, err error) (cnichain.CallOutput, error) {
-	return cnichain.CallOutput{ExitCode: 1}, &cnichain.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
-}
-
-// enter records the call and waits while it is held.
-func (n *Node) enter(ctx context.Context, c call) error {
-	n.mu.Lock()
-	n.calls = append(n.calls, c.plugin+" "+c.command+" "+c.ifName)
-	held := n.hold[c.plugin+" "+c.command]
-	n.mu.Unlock()
-	if held == nil {
-		return nil
-	}
-	select {
-	case <-held:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (n *Node) run(c call) error {
-	if err := n.fail[c.plugin+" "+c.command]; err != nil {
-		return err
-	}
-	if !n.lies[c.plugin+" "+c.command] {
-		if err := n.effect(c); err != nil {
-			return err
-		}
-	}
-	return n.fail[c.plugin+" "+c.command+" after"]
-}
-
-// effect is what a plugin does to the node.
-func (n *Node) effect(c call) error {
-	switch {
-	case c.plugin == "tuning":
-		if c.command == "ADD" && c.config.PrevResult == nil {
-			return errors.New("required prevResult missing")
-		}
-		return nil
-	case c.plugin == "host-local":
-		delete(n.leases, c.lease())
-		return nil
-	case c.command == "ADD":
-		return n.add(c)
-	case c.command == "DEL":
-		return n.del(c)
-	}
-	return nil
-}
-
-func (c call) lease() string { return c.container + "/" + c.ifName }
-
-// device finds a device by name, or by the one PCI address that there is, up0's.
-func (c call) device() string {
-	if c.config.PCIBusID != "" {
-		return "up0"
-	}
-	return c.config.Device
-}
-
-func (n *Node) add(c call) error {
-	pod, there := n.pods[c.netns]
-	if !there {
-		return fmt.Errorf("no namespace %s", c.netns)
-	}
-	if _, taken := pod[c.ifName]; taken {
-		return fmt.Errorf("interface %s: file exists", c.ifName)
-	}
-	link := cnichain.Link{Name: c.ifName, Index: n.next()}
-	if _, bound := n.bound[c.device()]; bound {
-		return nil // a function without a link is left where it is
-	}
-	if c.plugin == "host-device" {
-		if _, there := n.host[c.device()]; !there {
-			return fmt.Errorf("no device %s", c.device())
-		}
-		link.Index = n.host[c.device()].Index
-		delete(n.host, c.device())
-	}
-	pod[c.ifName] = link
-	if c.config.IPAM != nil {
-		n.leases[c.lease()] = true
-	}
-	return nil
-}
-
-// del behaves like the real plugins: host-device fails at a second DEL, and keeps its lease without a namespace.
-func (n *Node) del(c call) error {
-	link, there := n.pods[c.netns][c.ifName]
-	if c.plugin == "host-device" {
-		if c.netns == "" {
-			return nil
-		}
-		if !there {
-			return errors.New("link not found")
-		}
-		if !n.lost {
-			n.host[c.device()] = cnichain.Link{Name: c.device(), Index: link.Index}
-		}
-	}
-	delete(n.leases, c.lease())
-	delete(n.pods[c.netns], c.ifName)
-	return nil
-}
-
-func (c call) answer() (cnichain.CallOutput, error) {
-	switch {
-	case c.command == "VERSION":
-		return cnichain.CallOutput{Stdout: []byte(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)}, nil
-	case c.command != "ADD":
-		return cnichain.CallOutput{}, nil
-	case c.plugin == "tuning":
-		return cnichain.CallOutput{Stdout: c.config.PrevResult}, nil
-	}
-	return cnichain.CallOutput{Stdout: fmt.Appendf(nil,
-		`{"cniVersion":%q,"interfaces":[{"name":%q,"mac":"02:00:00:00:00:01","sandbox":%q}],"ips":[{"interface":0,"address":"10.0.0.2/24"}]}`,
-		c.config.CNIVersion, c.ifName, c.netns)}, nil
-}

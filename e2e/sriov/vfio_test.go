@@ -75,9 +75,25 @@ func (c *cluster) givesFunctionsToApplications() {
   type: sriov
   selector: {cel: 'device.attributes["dra.networking"].pciAddress == "%s"'}
   driver: vfio-pci
+  claimParameters: [mac]
   config: {vlan: 56}`, prepared), "nic")
+	const wanted = "02:00:00:00:56:03"
+	c.apply(fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: addressed}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: prepared-nic}}]
+      config:
+      - requests: [nic]
+        opaque:
+          driver: dra.networking
+          parameters: {apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: %q}
+`, wanted))
 	c.createWith(opener, "bound", "one", "two")
-	c.createWith(opener, "prepared", "three")
+	c.createWith(opener, "addressed", "three")
 	c.ready("one", "two", "three")
 	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
 		c.attached(pod)
@@ -97,6 +113,9 @@ func (c *cluster) givesFunctionsToApplications() {
 	}
 	if have, want := c.settings(pf1, 0), "vlan 56 qos 0 spoofchk true trust false rate 0"; have != want {
 		c.Errorf("the function of pod three has %q, want %q", have, want)
+	}
+	if have := c.info(pf1, 0).Mac.String(); have != wanted {
+		c.Errorf("the function of pod three has the address %s, and its claim wants %s", have, wanted)
 	}
 	c.removeAll()
 	c.until("functions as they were, the prepared one too", func(ctx context.Context) error {

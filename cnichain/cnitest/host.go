@@ -1,0 +1,165 @@
+package cnitest
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Rename implements cnichain.Host.
+func (n *Node) Rename(pin string, index int, wanted string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			n.rename(pin, name, wanted)
+			return nil
+		}
+	}
+	return fmt.Errorf("no link %d in %s", index, pin)
+}
+
+// Remove implements cnichain.Host.
+func (n *Node) Remove(pin string, index int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			delete(n.pods[pin], name)
+		}
+	}
+	return nil
+}
+
+// SendHome implements cnichain.Host.
+func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost {
+		return fmt.Errorf("device %s is stuck", device.Name)
+	}
+	for name, link := range n.pods[pin] {
+		if link.Index == index {
+			delete(n.pods[pin], name)
+			link.Name = device.IfName
+			n.host[device.IfName] = link
+			return nil
+		}
+	}
+	return fmt.Errorf("no link %d in %s", index, pin)
+}
+
+// Undress implements cnichain.Host.
+func (n *Node) Undress(string, cnichain.Link, cnichain.Device) error { return nil }
+
+// Home implements cnichain.Host.
+func (n *Node) Home(device cnichain.Device) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, home := n.host[device.IfName]
+	return home, nil
+}
+
+// Gone implements cnichain.Host: what RemoveHardware has removed.
+func (n *Node) Gone(device cnichain.Device) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.removed[device.PCIAddress]
+}
+
+// StandIn implements cnichain.Host.
+func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods[path] = map[string]cnichain.Link{name: {Name: name, Index: n.next()}}
+	return nil
+}
+
+// Bind implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
+func (n *Node) Bind(device cnichain.Device) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.fail["bind"]; err != nil {
+		return nil, err
+	}
+	if device.IfName != "" {
+		n.bound[device.IfName] = n.host[device.IfName]
+		delete(n.host, device.IfName)
+	}
+	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
+}
+
+// Snapshot implements cnichain.Host.
+func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if function, kept := n.functions[device.PCIAddress]; kept {
+		device.VF = &function
+	}
+	link, home := n.host[device.IfName]
+	if device.IfName == "" {
+		return device, nil
+	}
+	if !home {
+		return device, fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
+	}
+	device.Index, device.MAC, device.MTU = link.Index, link.MAC, link.MTU
+	return device, nil
+}
+
+// Pin makes the pod, with eth0.
+func (n *Node) Pin(_, pin string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods[pin] == nil {
+		n.pods[pin] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
+	}
+	return nil
+}
+
+// Unpin forgets the pod.
+func (n *Node) Unpin(pin string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.kept || strings.HasSuffix(pin, ".standin") {
+		delete(n.pods, pin)
+	}
+	return nil
+}
+
+// Exists says whether the pod is there.
+func (n *Node) Exists(pin string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[pin] != nil
+}
+
+// Links lists the links of a pod.
+func (n *Node) Links(pin string) ([]cnichain.Link, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, there := n.pods[pin]
+	if !there {
+		return nil, fmt.Errorf("cannot open network namespace %s: %w", pin, os.ErrNotExist)
+	}
+	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int { return strings.Compare(a.Name, b.Name) }), nil
+}
+
+// Restore looks for the device on the host.
+func (n *Node) Restore(device cnichain.Device) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if link, bound := n.bound[device.IfName]; bound && device.BindTo != "" {
+		n.host[device.IfName] = link
+		delete(n.bound, device.IfName)
+	}
+	if _, home := n.host[device.IfName]; !home && device.IfName != "" {
+		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
+	}
+	return nil
+}

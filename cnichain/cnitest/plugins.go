@@ -1,0 +1,190 @@
+package cnitest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// PluginDir is where the node's plugins seem to be. Every plugin is there.
+const PluginDir = "/opt/cni/bin"
+
+// FindInPath finds every plugin.
+func (n *Node) FindInPath(plugin string, _ []string) (string, error) {
+	return filepath.Join(PluginDir, plugin), nil
+}
+
+// Decode reads what a plugin answers to VERSION.
+func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
+	return (&version.PluginDecoder{}).Decode(data)
+}
+
+// ExecPlugin is Call without stderr.
+func (n *Node) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	output, err := n.Call(ctx, path, stdin, environ)
+	return output.Stdout, err
+}
+
+// call is one call of a plugin.
+type call struct {
+	plugin, command, ifName, netns, container string
+	config                                    config
+}
+
+type config struct {
+	Device     string          `json:"device"`
+	PCIBusID   string          `json:"pciBusID"`
+	CNIVersion string          `json:"cniVersion"`
+	PrevResult json.RawMessage `json:"prevResult"`
+	IPAM       json.RawMessage `json:"ipam"`
+}
+
+// Call runs a plugin.
+func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
+	env := map[string]string{}
+	for _, entry := range environ {
+		key, value, _ := strings.Cut(entry, "=")
+		env[key] = value
+	}
+	c := call{plugin: filepath.Base(path), command: env["CNI_COMMAND"], ifName: env["CNI_IFNAME"], netns: env["CNI_NETNS"], container: env["CNI_CONTAINERID"]}
+	if err := json.Unmarshal(stdin, &c.config); err != nil {
+		return failed(c, err)
+	}
+	if err := n.enter(ctx, c); err != nil {
+		return failed(c, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.run(c); err != nil {
+		return failed(c, err)
+	}
+	return c.answer()
+}
+
+func failed(c call, err error) (cnichain.CallOutput, error) {
+	return cnichain.CallOutput{ExitCode: 1}, &cnichain.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
+}
+
+// enter records the call and waits while it is held.
+func (n *Node) enter(ctx context.Context, c call) error {
+	n.mu.Lock()
+	n.calls = append(n.calls, c.plugin+" "+c.command+" "+c.ifName)
+	held := n.hold[c.plugin+" "+c.command]
+	n.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *Node) run(c call) error {
+	if err := n.fail[c.plugin+" "+c.command]; err != nil {
+		return err
+	}
+	if !n.lies[c.plugin+" "+c.command] {
+		if err := n.effect(c); err != nil {
+			return err
+		}
+	}
+	return n.fail[c.plugin+" "+c.command+" after"]
+}
+
+// effect is what a plugin does to the node.
+func (n *Node) effect(c call) error {
+	switch {
+	case c.plugin == "tuning":
+		if c.command == "ADD" && c.config.PrevResult == nil {
+			return errors.New("required prevResult missing")
+		}
+		return nil
+	case c.plugin == "host-local":
+		delete(n.leases, c.lease())
+		return nil
+	case c.command == "ADD":
+		return n.add(c)
+	case c.command == "DEL":
+		return n.del(c)
+	}
+	return nil
+}
+
+func (c call) lease() string { return c.container + "/" + c.ifName }
+
+// device finds a device by name, or by the one PCI address that there is, up0's.
+func (c call) device() string {
+	if c.config.PCIBusID != "" {
+		return "up0"
+	}
+	return c.config.Device
+}
+
+func (n *Node) add(c call) error {
+	pod, there := n.pods[c.netns]
+	if !there {
+		return fmt.Errorf("no namespace %s", c.netns)
+	}
+	if _, taken := pod[c.ifName]; taken {
+		return fmt.Errorf("interface %s: file exists", c.ifName)
+	}
+	link := cnichain.Link{Name: c.ifName, Index: n.next()}
+	if _, bound := n.bound[c.device()]; bound {
+		return nil // a function without a link is left where it is
+	}
+	if c.plugin == "host-device" {
+		if _, there := n.host[c.device()]; !there {
+			return fmt.Errorf("no device %s", c.device())
+		}
+		link.Index = n.host[c.device()].Index
+		delete(n.host, c.device())
+	}
+	pod[c.ifName] = link
+	if c.config.IPAM != nil {
+		n.leases[c.lease()] = true
+	}
+	return nil
+}
+
+// del behaves like the real plugins: host-device fails at a second DEL, and keeps its lease without a namespace.
+func (n *Node) del(c call) error {
+	link, there := n.pods[c.netns][c.ifName]
+	if c.plugin == "host-device" {
+		if c.netns == "" {
+			return nil
+		}
+		if !there {
+			return errors.New("link not found")
+		}
+		if !n.lost {
+			n.host[c.device()] = cnichain.Link{Name: c.device(), Index: link.Index}
+		}
+	}
+	delete(n.leases, c.lease())
+	delete(n.pods[c.netns], c.ifName)
+	return nil
+}
+
+func (c call) answer() (cnichain.CallOutput, error) {
+	switch {
+	case c.command == "VERSION":
+		return cnichain.CallOutput{Stdout: []byte(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)}, nil
+	case c.command != "ADD":
+		return cnichain.CallOutput{}, nil
+	case c.plugin == "tuning":
+		return cnichain.CallOutput{Stdout: c.config.PrevResult}, nil
+	}
+	return cnichain.CallOutput{Stdout: fmt.Appendf(nil,
+		`{"cniVersion":%q,"interfaces":[{"name":%q,"mac":"02:00:00:00:00:01","sandbox":%q}],"ips":[{"interface":0,"address":"10.0.0.2/24"}]}`,
+		c.config.CNIVersion, c.ifName, c.netns)}, nil
+}
