@@ -124,6 +124,10 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 			}
 			continue
 		}
+		if parent == step.Name {
+			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("step %q depends on itself: remove its name from its dependOn", step.Name)))
+			continue
+		}
 		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
 			v.add(field.Invalid(path.Index(i), parent,
 				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name, parent)))
