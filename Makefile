@@ -15,15 +15,19 @@ ALONE     := ^(TestAPIServerDown|TestLifecycle|TestSoak)$$
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
+# All that has no race detector is built with the same flags, so that Go compiles what it stands on once.
+export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLAGS)) -trimpath -tags=$(TAGS))
+export CGO_ENABLED := 0
+RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-unit test-kernel e2e e2e-node e2e-planes soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-older e2e-schedulers soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the driver and the controller (static) and the lab command into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
+	$(GO) build -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
 
 image: build ## Pack driver and controller into OCI image archives in bin/images/
 	$(LAB) pack --bin $(BIN) --out $(BIN)/images
@@ -33,35 +37,44 @@ demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leave
 
 test: build ## Run every test that this machine can run
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
-	$(MAKE) test-unit test-kernel e2e
+	$(MAKE) test-unit
+	$(MAKE) -j 2 --output-sync=target test-kernel test-allocator
+	$(MAKE) e2e
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector
-	$(GO) test -race $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
+	$(RACE) $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
+
+test-allocator: ## Hold what is published against the real allocator, with thousands of random sequences of claims
 	$(GO) test -count=1 -v -run TestSchedulerAgreesWithPolicies ./slices
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
-	$(GO) test -race -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
+	$(RACE) -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
 
 e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
-	@if [ "$$(id -u)" = 0 ]; then $(LAB) build && $(LAB) build --kubernetes 1.36; fi
-	$(GO) test -race -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
-	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
+	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi
+	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
+	$(MAKE) -j 3 --output-sync=target e2e-node e2e-schedulers
 
-# A node's tests wait most of the time, so others run beside them: those that need a control plane only, and then those that take
-# a cluster of their own for long, or apart.
+# A node's tests wait most of the time. So others run beside them, those that need a control plane only, or take a cluster of their own
+# for long, or apart; and in what is left of the processors an older Kubernetes is built, which is needed last.
 e2e-node:
 	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
-	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
 	$(GO) test -count=1 -timeout 20m -v $(E2E_FLAGS) ./e2e/tutorial/...
 	$(GO) test -count=1 -timeout 20m -v -run '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m
 
+e2e-older:
+	@if [ "$$(id -u)" = 0 ]; then nice -n 19 $(LAB) build --kubernetes 1.36; fi
+
+e2e-schedulers: e2e-older e2e-planes
+	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
+
 sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
-	$(GO) test -race -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
+	$(RACE) -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
 	$(LAB) build
 	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -34,8 +33,7 @@ func Command(t *testing.T, root *cobra.Command) {
 // Page holds a page against the text that it should have.
 func Page(t *testing.T, name string, text []byte) {
 	t.Helper()
-	_, self, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(self), name)
+	path := filepath.Join(module(t), "docs", "reference", name)
 	if os.Getenv(updating) != "" {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -47,6 +45,24 @@ func Page(t *testing.T, name string, text []byte) {
 	}
 	if diff := cmp.Diff(string(written), string(text)); diff != "" {
 		t.Errorf("docs/reference/%s is out of date, run `make generate` (-is +should be):\n%s", name, diff)
+	}
+}
+
+// module is the folder of the module, in which every test runs somewhere.
+func module(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("the test runs outside of the module")
+		}
+		dir = filepath.Dir(dir)
 	}
 }
 
