@@ -67,6 +67,20 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
+// The driver says which CNI plugins it sees: in its pod they may be others than on the node.
+func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	d.config.CNIDirs = []string{t.TempDir(), filepath.Join(f.dir, "nowhere")}
+	for name, mode := range map[string]os.FileMode{"mine": 0o755, "notes": 0o644} {
+		f.must(os.WriteFile(filepath.Join(d.config.CNIDirs[0], name), nil, mode))
+	}
+	f.must(os.Symlink("/nowhere", filepath.Join(d.config.CNIDirs[0], "dangling")))
+	if _, body := ask(d, http.MethodGet, "/state"); !strings.Contains(body, `"cniPlugins":["mine"]`) {
+		t.Errorf("the state is %s", body)
+	}
+}
+
 // Only root may ask, a socket that a killed driver has left is no hindrance, and the socket goes with the driver.
 func TestDebugSocket(t *testing.T) {
 	f := newFixture(t)

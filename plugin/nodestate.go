@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -26,7 +27,9 @@ type nodeState struct {
 	// SetAside is where a journal is that could not be read when the driver started.
 	SetAside string `json:"setAside,omitempty"`
 	// NRITimeout is what the container runtime gives a plugin for a request; zero if it was not connected yet.
-	NRITimeout time.Duration   `json:"nriTimeout"`
+	NRITimeout time.Duration `json:"nriTimeout"`
+	// CNIPlugins are those that the driver sees, which in its pod may be others than those of the node.
+	CNIPlugins []string        `json:"cniPlugins"`
 	Topologies []topologyState `json:"topologies"`
 }
 
@@ -74,6 +77,9 @@ func (d *Driver) state() nodeState {
 		Settings: settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir, CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
 		},
+	}
+	if plugins, err := binaries(c.CNIDirs); err == nil { // else the publisher says why not
+		state.CNIPlugins = sets.List(plugins)
 	}
 	if node, err := d.cluster.thisNode(); err == nil {
 		info := &node.Status.NodeInfo

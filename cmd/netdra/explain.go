@@ -95,7 +95,7 @@ func (f *preview) look(ctx context.Context, on machine, to console, socket strin
 	if err != nil {
 		return nil, fmt.Errorf("--node: %w", err)
 	}
-	return &seen{decision: decision, result: result}, nil
+	return &seen{features: f.features, decision: decision, result: result}, nil
 }
 
 // live asks the driver of this node what it knows, and reads the devices that are on the node itself. Those in pods are as they
@@ -105,7 +105,8 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	var believes driver.Beliefs
 	var published []draslices.Entry
 	var claims []driver.Claim
-	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims} {
+	var state driver.State
+	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims, "/state": &state} {
 		if err := client.read(ctx, path, into); err != nil {
 			return nil, err
 		}
@@ -116,6 +117,9 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	facts = withPublished(facts, published)
 	f.node, f.labels = believes.Node, believes.Labels
+	if f.plugins == nil {
+		f.plugins = state.CNIPlugins
+	}
 	if err := f.complete(on, believes.Policies); err != nil {
 		return nil, err
 	}
@@ -188,7 +192,8 @@ func (s *seen) explain(name string) (*explanation, error) {
 		e.Policies = append(e.Policies, explainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
 	}
 	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
-		if problem.Device == e.Device {
+		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return entry.Policy == problem.Policy })
+		if problem.Device == e.Device || ofPolicy {
 			e.Problems = append(e.Problems, problem.String())
 		}
 	}
@@ -215,13 +220,18 @@ func (s *seen) noDevice(name string) error {
 
 func (s *seen) entry(entry *draslices.Entry, published upcoming.Node) explainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
-	e := explainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: entry.Persona.Plugins, Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
+	e := explainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installed(entry), Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
 	for i := range s.claims {
 		if s.claims[i].Holds(entry.Pool, entry.Name) {
 			e.HeldBy = append(e.HeldBy, s.claims[i].Claim.String())
 		}
 	}
 	return e
+}
+
+// installed are the CNI plugins of an entry that the node has: classes know it by those only.
+func (s *seen) installed(entry *draslices.Entry) []string {
+	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins), func(plugin string) bool { return !s.features.CNIBinaries.Has(plugin) })
 }
 
 // publishedAs is an entry as it is published.
@@ -242,10 +252,16 @@ func (e *explanation) print(out *printer) error {
 	if e.PCIAddress != "" {
 		called += " (" + e.PCIAddress + ")"
 	}
-	if len(e.Entries) == 0 {
+	usable := func(entry explainedEntry) bool { return len(entry.Plugins) > 0 }
+	switch {
+	case len(e.Entries) == 0:
 		out.bad("%s is not offered: %s", called, e.hiddenBy())
-	} else {
+	case !slices.ContainsFunc(e.Entries, usable):
+		out.bad("%s is published, and no class picks it: none of its CNI plugins is installed on the node", called)
+	default:
 		out.good("%s is offered as %s", called, plural(len(e.Entries), "device"))
+	}
+	if len(e.Entries) > 0 {
 		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY", "HELD BY"}}
 		for i := range e.Entries {
 			entry := &e.Entries[i]
@@ -253,7 +269,7 @@ func (e *explanation) print(out *printer) error {
 			if e.Live {
 				heldBy = orDefault(strings.Join(entry.HeldBy, ", "), "-")
 			}
-			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use, strings.Join(entry.Plugins, ", "), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
+			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use, orDefault(strings.Join(entry.Plugins, ", "), "none"), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
 		}
 		out.say("")
 		out.table(rows)

@@ -108,6 +108,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 			"nodeSelector": {"matchLabels": {"zone": "a"}}, "selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
 		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
 		"/claims":    `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
+		"/state":     `{"cniPlugins": ["host-device"]}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
@@ -124,6 +125,11 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		if code != exitOK || !strings.Contains(out.String(), want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, out.String(), errs.String())
 		}
+	}
+	answers["/state"] = `{"cniPlugins": ["bridge"]}`
+	var out bytes.Buffer
+	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitOK || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
+		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exitRefused || !strings.Contains(stderr, "does not answer") {
 		t.Errorf("exit status %d: %s", code, stderr)

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -156,21 +154,13 @@ func (f *policiesTest) before(ctx context.Context, on machine, to console) (*see
 	return (&seen{facts: facts}).with(f, on, policies)
 }
 
-// findPlugins looks for CNI plugins where the driver does, unless they were given: devices are offered for those only.
+// findPlugins asks the driver which CNI plugins it sees, unless they were given: devices are offered for those only.
 func (f *policiesTest) findPlugins(ctx context.Context) error {
 	var state driver.State
 	if err := newDriverClient(f.socket).read(ctx, "/state", &state); err != nil || len(f.plugins) > 0 {
 		return err
 	}
-	for _, dir := range state.Settings.CNIDirs {
-		files, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
-		}
-		for _, file := range files {
-			f.plugins = append(f.plugins, file.Name())
-		}
-	}
+	f.plugins = state.CNIPlugins
 	return nil
 }
 
@@ -204,7 +194,7 @@ func (s *seen) offers() []change.Offer {
 	for i := range s.result.Entries {
 		entry := &s.result.Entries[i]
 		row := sliceRow(entry, publishedAs(published, entry))
-		installed := slices.DeleteFunc(slices.Clone(entry.Persona.Plugins), func(plugin string) bool { return !s.features.CNIBinaries.Has(plugin) })
+		installed := s.installed(entry)
 		offers = append(offers, change.Offer{
 			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3], Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
 		})

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,15 +75,11 @@ func TestPoliciesTestGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
 
-// On a node the driver says what is there now, who has what, and where CNI plugins are.
+// On a node the driver says what is there now, who has what, and which CNI plugins it sees.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
-	plugins := t.TempDir()
-	if err := os.WriteFile(filepath.Join(plugins, "host-device"), nil, 0o755); err != nil { //nolint:gosec // a plugin can be run
-		t.Fatal(err)
-	}
 	raw := func(text string) any { return json.RawMessage(text) }
 	socket := answering(t, map[string]any{
-		"/state": map[string]any{"settings": map[string]any{"cniDirs": []string{plugins, "/nowhere"}}},
+		"/state": map[string]any{"cniPlugins": []string{"host-device"}},
 		"/policies": raw(`{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose", "selector": {"cel": "true"},
 			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
 		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),

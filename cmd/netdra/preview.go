@@ -88,7 +88,7 @@ func (f *preview) complete(on machine, policies []policyapi.DeviceExposurePolicy
 	}
 	f.features.CNIBinaries = sets.New(f.plugins...)
 	for i := range policies {
-		if e := policies[i].Spec.Exposure; e != nil && len(f.plugins) == 0 {
+		if e := policies[i].Spec.Exposure; e != nil && f.plugins == nil {
 			for _, plugin := range e.SupportedCNIPlugins {
 				f.features.CNIBinaries.Insert(plugin.Name)
 			}

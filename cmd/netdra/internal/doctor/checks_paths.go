@@ -80,15 +80,22 @@ func checkPlugins(in *Input) []Finding {
 	dirs := strings.Join(in.Settings.CNIDirs, ", ")
 	for _, name := range sortedKeys(in.Plugins) {
 		plugin := in.Plugins[name]
+		seen := in.Driver.State.CNIPlugins // nil of a driver that does not say
+		if slices.Contains(seen, name) {
+			continue
+		}
 		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " + strings.Join(topologiesWith(in, name), ", ") + " are refused on this node"}
 		switch {
 		case plugin.Path == "" && plugin.Elsewhere != "":
 			finding.What = fmt.Sprintf("CNI plugin %s is in %s, where the driver does not look", name, plugin.Elsewhere)
 			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory", strings.Join(append(slices.Clone(in.Settings.CNIDirs), plugin.Elsewhere), ","))
 		case plugin.Path == "":
-			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed", name), "install it there"
+			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed", name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
 		case !plugin.Executable:
 			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run", name), plugin.Path, "chmod 755 "+plugin.Path
+		case seen != nil:
+			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it", name), plugin.Path
+			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image that has the plugin (cniPlugins.image of the chart)"
 		default:
 			continue
 		}

@@ -24,6 +24,14 @@ func bad(findings []Finding) []Finding {
 }
 
 func TestHealthyNode(t *testing.T) {
+	t.Run("plugins in the driver's pod only", func(t *testing.T) {
+		n := healthy(t)
+		n.remove("opt/cni/bin/macvlan")
+		n.answers.State.CNIPlugins = []string{"macvlan", "sriov"}
+		if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+			t.Error(diff)
+		}
+	})
 	if diff := cmp.Diff([]Finding{}, bad(healthy(t).examine())); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
@@ -85,6 +93,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"no CDI directory":      {func(n *testNode) { n.disks["/run/cdi"] = unix.Statfs_t{} }, Fail, "directories", []string{"does not exist"}},
 		"plugin missing":        {func(n *testNode) { n.remove("opt/cni/bin/macvlan") }, Fail, "cni-plugins", []string{"macvlan is not installed", "topology fast"}},
 		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins", []string{"chmod 755 /opt/cni/bin/macvlan"}},
+		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail, "cni-plugins", []string{"CNI plugin sriov is on the node, and the driver does not see it", "/opt/cni/bin/sriov", "cniPlugins.image"}},
 		"plugin elsewhere":      {func(n *testNode) { n.remove("opt/cni/bin/macvlan"); n.plugin("usr/lib/cni/macvlan", 0o755) }, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
 		"SR-IOV device plugin":  {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners", []string{"process sriovdp"}},
 		"another DRA driver":    {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") }, Warn, "other-owners", []string{"DRANET"}},

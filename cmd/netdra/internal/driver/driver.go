@@ -35,6 +35,7 @@ type State struct {
 	Problems   []Problem     `json:"problems"`
 	SetAside   string        `json:"setAside,omitempty"` // a journal that could not be read
 	NRITimeout time.Duration `json:"nriTimeout"`
+	CNIPlugins []string      `json:"cniPlugins"` // that the driver sees; nil if it can't list them
 	Topologies []Topology    `json:"topologies"`
 }
 
