@@ -20,6 +20,8 @@ import (
 const (
 	// maxOutput bounds what is kept of each of a plugin's streams.
 	maxOutput = 1 << 20
+	// maxMessage bounds what a plugin says of its failure, in bytes.
+	maxMessage = 4096
 	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
 	// output open.
 	killGrace = 2 * time.Second
@@ -40,6 +42,7 @@ func (e *ExecError) Error() string {
 	if errors.As(e.Err, &plugin) {
 		text = fmt.Sprintf("%s: %s (CNI code %d)", e.Plugin, plugin.Error(), plugin.Code)
 	}
+	text = shorten(text, maxMessage)
 	if e.Stderr != "" {
 		text += "; stderr: " + shorten(e.Stderr, 512)
 	}

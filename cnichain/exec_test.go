@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -31,6 +32,19 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
 		t.Errorf("output is %+v", output)
+	}
+}
+
+// What a plugin says of its failure goes to people and over connections that take UTF-8 only, whatever it prints.
+func TestFailuresAreUTF8(t *testing.T) {
+	for name, failure := range map[string]*ExecError{
+		"cut":     {Plugin: "p", Stderr: strings.Repeat("x", 511) + "…", Err: errors.New("exit status 1")},
+		"bytes":   {Plugin: "p", Stderr: "\xff", Err: errors.New("\xfe")},
+		"its own": {Plugin: "p", Err: &types.Error{Code: 7, Msg: "\xff" + strings.Repeat("é", 1<<19)}},
+	} {
+		if text := failure.Error(); !utf8.ValidString(text) || len(text) > 8<<10 {
+			t.Errorf("%s: %d bytes, valid %v", name, len(text), utf8.ValidString(text))
+		}
 	}
 }
 
@@ -88,6 +102,16 @@ func TestParseResult(t *testing.T) {
 		`null`:                             "no CNI result",
 		`hello`:                            "no CNI result",
 		`{"cniVersion":"9.9.9"}`:           "9.9.9",
+		`{"cniVersion":"1.1.0","interfaces":[{"name":"a"},null]}`:           "interfaces[1] is null",
+		`{"cniVersion":"1.1.0","ips":[null]}`:                               "ips[0] is null",
+		`{"cniVersion":"1.1.0","ips":[{}]}`:                                 "ips[0] has no address",
+		`{"cniVersion":"1.1.0","routes":[null]}`:                            "routes[0] is null",
+		`{"cniVersion":"1.1.0","dns":{"search":[null]}}`:                    "dns.search[0] is null",
+		`{"cniVersion":"0.4.0","interfaces":[null]}`:                        "interfaces[0] is null",
+		`{"cniVersion":"0.3.1","Ips":[null]}`:                               "ips[0] is null",
+		`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24","routes":[null]}}`: "ip4.routes[0] is null",
+		`{"cniVersion":"1.1.0","interfaces":{}}`:                            "no CNI result",
+		`{"cniVersion":"1.1.0","ips":[` + strings.Repeat(`{"address":"10.0.0.1/24"},`, mostEntries) + `{"address":"10.0.0.1/24"}]}`: "1025 entries in ips",
 	} {
 		_, err := parseResult([]byte(text), "1.0.0")
 		if (err == nil) != (want == "") || err != nil && !contains(err.Error(), want) {

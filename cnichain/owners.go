@@ -57,6 +57,19 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	return nil
 }
 
+// hold makes the step the owner of its device again, until done is called: nobody gets the device while it is undone once more. A
+// device that has an owner keeps that.
+func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	identity, owned := ownedDevice(record)
+	if _, held := o.devices[identity]; held || !owned {
+		return func() {}
+	}
+	o.devices[identity] = owner{sandboxID: attachment.SandboxID, pod: attachment.Pod, epoch: record.Epoch}
+	return func() { o.release(record) }
+}
+
 // release frees the step's device, unless it has a newer owner.
 func (o *owners) release(record *StepRecord) {
 	o.mu.Lock()

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
@@ -32,6 +35,9 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	if header.CNIVersion == "" {
 		header.CNIVersion = cniVersion
 	}
+	if err := checkLists(document); err != nil {
+		return nil, err
+	}
 	result, err := create.Create(header.CNIVersion, document)
 	if err != nil {
 		return nil, fmt.Errorf("printed no CNI result of version %s: %w", header.CNIVersion, err)
@@ -40,7 +46,43 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot convert the CNI result: %w", err)
 	}
+	for i, ip := range converted.IPs {
+		if ip.Address.IP == nil {
+			return nil, fmt.Errorf("printed a CNI result whose ips[%d] has no address", i)
+		}
+	}
 	return converted, nil
+}
+
+// mostEntries of each kind are taken from a plugin: they go into the journal, the claim's status and later plugins' input.
+const mostEntries = 1024
+
+// checkLists refuses what the types of the CNI library can't hold: they take null for an entry, and end in a nil pointer.
+func checkLists(document json.RawMessage) error {
+	type lists struct {
+		Interfaces, IPs, Routes []any
+		DNS, IP4, IP6           map[string]any
+	}
+	var given lists
+	if err := json.Unmarshal(document, &given); err != nil {
+		return fmt.Errorf("printed no CNI result: %w", err)
+	}
+	named := map[string]any{"interfaces": given.Interfaces, "ips": given.IPs, "routes": given.Routes}
+	for name, object := range map[string]map[string]any{"dns": given.DNS, "ip4": given.IP4, "ip6": given.IP6} {
+		for key, value := range object {
+			named[name+"."+key] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		list, _ := named[name].([]any)
+		if len(list) > mostEntries {
+			return fmt.Errorf("printed a CNI result with %d entries in %s: more than %d are not taken", len(list), name, mostEntries)
+		}
+		if i := slices.Index(list, nil); i >= 0 {
+			return fmt.Errorf("printed a CNI result whose %s[%d] is null", name, i)
+		}
+	}
+	return nil
 }
 
 // mergeResults puts results over each other: interfaces by sandbox and name, later ones winning; addresses with their
@@ -126,9 +168,11 @@ func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, erro
 	return json.Marshal(converted)
 }
 
+// shorten bounds a text, and replaces what is not UTF-8, which is refused wherever errors go: plugins print what they like.
 func shorten(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {
 		return text
 	}
-	return text[:limit] + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

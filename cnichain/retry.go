@@ -54,6 +54,7 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}
+	defer e.owners.hold(&leftover.Attachment, leftover.Step())()
 	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
 		return errors.Join(stepError(leftover.Step(), commandDel, err), e.endQuarantine(leftover))
 	}

@@ -419,6 +419,40 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	}
 }
 
+// While what is left is undone once more, nobody gets the device: its DEL and what follows would take it away again.
+func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Fail("host-device DEL", errors.New("its cache is gone"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	left := w.executor.Leftovers()
+	if len(left) != 1 || left[0].Quarantines() != nil {
+		t.Fatalf("leftovers are %+v", left)
+	}
+	release, ended := w.node.Hold("host-device DEL"), make(chan error, 1)
+	w.node.ForgetCalls()
+	go func() { ended <- w.executor.Retry(context.Background(), left[0].Key) }()
+	for len(w.node.Calls()) == 0 {
+		runtime.Gosched()
+	}
+	other := w.onOtherSandbox(plan)
+	wantError(t, w.add(other), "is still attached to pod")
+	release()
+	wantError(t, <-ended, "its cache is gone")
+	w.must(w.add(w.onOtherSandbox(plan)))
+	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device is not its own any more
+	if home, err := w.node.Home(hardware.Device); home || err != nil {
+		t.Errorf("the device was taken from its new owner: %v, %v", home, err)
+	}
+}
+
 // An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to bring home,
 // and no DEL can help.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
