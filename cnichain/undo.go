@@ -220,7 +220,7 @@ func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, recor
 
 // standIn is where the namespace of a stand-in is: one for a sandbox, since its steps are undone one after the other. A
 // crash may leave it; the next stand-in replaces it, and it goes with the pin.
-func standIn(attachment *Attachment) string { return attachment.Pin + ".standin" }
+func standIn(attachment *Attachment) string { return attachment.Pin + standInSuffix }
 
 // releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
 // "Delegated plugin execution procedure").

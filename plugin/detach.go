@@ -51,7 +51,7 @@ func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 // detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
 func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	for _, other := range s.list() {
-		if other.id != box.id && other.pod.UID == box.pod.UID {
+		if other.born < box.born && other.pod.UID == box.pod.UID {
 			if err := s.detach(ctx, other.id); err != nil {
 				return fmt.Errorf("cannot undo the older sandbox %s of the pod: %w", other.id, err)
 			}
@@ -87,6 +87,9 @@ func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 }
 
 func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
+	if s.find(box.id) != box {
+		return true // undone by another, and the name may be another sandbox's by now
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
 	defer cancel()
 	start := s.clock.Now()

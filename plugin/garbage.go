@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -57,7 +58,7 @@ func (d *Driver) garbage() ([]garbage, error) {
 	}
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if strings.HasPrefix(entry.Name(), pinPrefix) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) {
+		if cnichain.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) {
 			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
@@ -108,16 +109,11 @@ func (d *Driver) isAmnesic() bool {
 // keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.dra.executor.Leftovers() {
-		if isPin(name, leftover.Attachment.Pin) {
+		if cnichain.IsPinOf(name, leftover.Attachment.Pin) {
 			return true
 		}
 	}
 	return false
-}
-
-// isPin says whether a file is the pin at a path, or stands in for it while something is undone.
-func isPin(name, path string) bool {
-	return strings.TrimSuffix(name, ".standin") == filepath.Base(path)
 }
 
 // removeGarbage removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with

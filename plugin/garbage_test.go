@@ -23,17 +23,17 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	pin := filepath.Join("netns", filepath.Base(f.boxes.newPin("a-0", f.clock.Now())))
+	pin := filepath.Join("netns", cnichain.PinName("a-0", f.clock.Now()))
 	for _, name := range []string{
 		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
-		pin, pin + ".standin", "netns/dra-gone", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
+		pin, pin + ".standin", "netns/dra-gone.cre66i9s", "netns/dra-lab", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
 	} {
 		path := filepath.Join(f.dir, name)
 		f.must(os.MkdirAll(filepath.Dir(path), 0o755))
 		f.must(os.WriteFile(path, nil, 0o600))
 		f.must(os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0)))
 	}
-	f.must(f.node.Pin("", filepath.Join(f.dir, "netns/dra-gone")))
+	f.must(f.node.Pin("", filepath.Join(f.dir, "netns/dra-gone.cre66i9s")))
 	return f, d
 }
 
@@ -60,7 +60,7 @@ func (f *fixture) exists(name string) bool {
 // What nobody has is found and removed, and nothing else is touched.
 func TestGarbageIsRemoved(t *testing.T) {
 	f, d := littered(t)
-	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone", "netns/dra-gone"}
+	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
 	found, err := d.garbage()
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(found)); diff != "" {
@@ -76,12 +76,12 @@ func TestGarbageIsRemoved(t *testing.T) {
 			t.Errorf("%s is there", gone)
 		}
 	}
-	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f"} {
+	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f", "netns/dra-lab"} {
 		if !f.exists(kept) {
 			t.Errorf("%s is gone", kept)
 		}
 	}
-	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) || !f.node.Exists(f.boxes.newPin("a-0", f.clock.Now())) {
+	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) || !f.node.Exists(filepath.Join(f.dir, "netns", cnichain.PinName("a-0", f.clock.Now()))) {
 		t.Errorf("pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
@@ -100,7 +100,7 @@ func TestGarbageThatGetsAnOwner(t *testing.T) {
 	box := f.boxes.byID["gone"]
 	f.boxes.mu.Unlock()
 	box.mu.Lock()
-	box.pin = filepath.Join(f.dir, "netns/dra-gone")
+	box.pin = filepath.Join(f.dir, "netns/dra-gone.cre66i9s")
 	box.mu.Unlock()
 	for i := range found {
 		f.must(d.discard(context.Background(), &found[i]))
@@ -110,7 +110,7 @@ func TestGarbageThatGetsAnOwner(t *testing.T) {
 			t.Errorf("%s is gone", kept)
 		}
 	}
-	if !f.node.Exists(filepath.Join(f.dir, "netns/dra-gone")) {
+	if !f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) {
 		t.Errorf("the pin is gone: %s", f.node)
 	}
 }
@@ -139,7 +139,7 @@ func TestGarbageAfterALostJournal(t *testing.T) {
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
 	found, err := d.garbage()
 	f.must(err)
-	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone"}, f.paths(found)); diff != "" {
+	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}, f.paths(found)); diff != "" {
 		t.Errorf("garbage (-want +got):\n%s", diff)
 	}
 }
@@ -147,10 +147,10 @@ func TestGarbageAfterALostJournal(t *testing.T) {
 // Pins of what could not be undone are needed for the next attempt.
 func TestGarbageKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
-	f.dra.executor.Load(nil, map[string]cnichain.Leftover{"k": {Key: "k", Attachment: cnichain.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone"), Steps: []cnichain.StepRecord{{}}}}})
+	f.dra.executor.Load(nil, map[string]cnichain.Leftover{"k": {Key: "k", Attachment: cnichain.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"), Steps: []cnichain.StepRecord{{}}}}})
 	found, err := d.garbage()
 	f.must(err)
-	if slices.Contains(f.paths(found), "netns/dra-gone") {
+	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {
 		t.Errorf("garbage is %v", found)
 	}
 }
@@ -164,7 +164,7 @@ func TestGarbageOnTheSocket(t *testing.T) {
 			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
 		}
 	}
-	if _, body := ask(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone")+"\"}]\n" {
+	if _, body := ask(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
 		t.Errorf("there is left %s", body) // the fake unpins, and leaves the file that stands for it
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
@@ -179,7 +179,7 @@ func TestGarbageThatGoesByItself(t *testing.T) {
 	found, err := d.garbage()
 	f.must(err)
 	f.must(os.Remove(filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json")))
-	want := []string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone"}
+	want := []string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
 	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
 		t.Errorf("garbage (-want +got):\n%s", diff)
 	}

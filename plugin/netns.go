@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // namespaces finds the network namespaces of sandboxes.
@@ -62,7 +64,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	}
 	for _, entry := range entries {
 		path := filepath.Join(n.dir, entry.Name())
-		if named, err := os.Stat(path); err == nil && os.SameFile(named, namespace) && !strings.HasPrefix(entry.Name(), pinPrefix) {
+		if named, err := os.Stat(path); err == nil && os.SameFile(named, namespace) && !cnichain.IsPinName(entry.Name()) {
 			return path, nil
 		}
 	}

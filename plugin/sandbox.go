@@ -16,6 +16,7 @@ type sandbox struct {
 	id    string
 	pod   cnichain.Pod
 	since time.Time // of the first attempt to attach
+	born  uint64    // orders sandboxes; those of an earlier driver are the oldest
 
 	// turn is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	turn       chan struct{}
@@ -95,7 +96,7 @@ func (b *sandbox) begin(attachment *cnichain.Attachment) {
 func (b *sandbox) hasPin(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return isPin(name, b.pin)
+	return cnichain.IsPinOf(name, b.pin)
 }
 
 // uses says whether something of a claim may be attached.

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +46,7 @@ type sandboxes struct {
 	releasing map[string]int  // claims that are being unprepared
 	missed    map[string]bool // sandboxes that started while we were away, and are still there
 	closing   bool
+	born      uint64 // of the last sandbox
 	wait      sync.WaitGroup
 }
 
@@ -96,15 +95,12 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 	}
 	problems := []error{err}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), pinPrefix) && !known[entry.Name()] {
+		if cnichain.IsPinName(entry.Name()) && !known[entry.Name()] {
 			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
 		}
 	}
 	return errors.Join(problems...)
 }
-
-// pinPrefix tells our pins from other namespaces in the directory.
-const pinPrefix = "dra-"
 
 // syncGate opens the gate of a claim that is attached somewhere, and closes that of one that is not. It is called after
 // every change of what is attached; whichever call is the last is right.
@@ -219,6 +215,8 @@ func (s *sandboxes) mayBegin(pod cnichain.Pod, records []ClaimRecord) error {
 
 func (s *sandboxes) register(id string, pod cnichain.Pod, records []ClaimRecord) *sandbox {
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
+	s.born++
+	box.born = s.born
 	s.byID[id] = box
 	return box
 }
@@ -230,14 +228,8 @@ func (s *sandboxes) newAttachment(id string, pod cnichain.Pod, records []ClaimRe
 	}
 	attachment := cnichain.NewAttachment(id, pod, plans)
 	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
-	attachment.Pin = s.newPin(id, attachment.CreatedAt)
+	attachment.Pin = filepath.Join(s.pinDir, cnichain.PinName(id, attachment.CreatedAt))
 	return attachment
-}
-
-// newPin names the pin of one attempt to attach. The next one has another: what a plugin keeps by the path of a namespace, as
-// sriov does of functions (pkg/utils/pci_allocator.go), and was not told to let go of, is then of a namespace that is gone.
-func (s *sandboxes) newPin(id string, at time.Time) string {
-	return filepath.Join(s.pinDir, pinPrefix+id[:min(len(id), 32)]+"."+strconv.FormatInt(at.UnixNano(), 36))
 }
 
 func exclusive(record *ClaimRecord) bool {

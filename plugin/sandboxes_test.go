@@ -119,6 +119,26 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	}
 }
 
+// An older sandbox of which the stop event was lost, and whose chain waits for its turn, does not undo the newer one of its pod.
+func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for range maxChains {
+		f.boxes.chains <- struct{}{} // other chains, which are slow
+	}
+	for _, id := range []string{"a-0", "a-1"} {
+		answer := make(chan error, 1)
+		go func() { answer <- f.attach(id, record) }()
+		f.step(attachBudget)
+		f.must(<-answer)
+	}
+	for range maxChains {
+		<-f.boxes.chains
+	}
+	f.eventually("the newer sandbox is ready, and the older one undone", func() bool { return f.ready("a-1") && f.boxes.find("a-0") == nil })
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
 // While chains are late the runtime is not kept waiting for more, but chains that wait for their next try don't count.
 func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// pinPrefix is that of the driver's pins of network namespaces.
-	pinPrefix = "dra-"
 	// metadataPrefix is that of the CDI specs by which containers are told of their devices.
 	metadataPrefix = "dra.networking_metadata_"
 )
@@ -44,11 +42,7 @@ func ofAny(file string, claims []driver.Claim) bool {
 
 // pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
 func pinned(path string, sandboxes []driver.Sandbox) bool {
-	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return isPin(path, s.Pin) })
-}
-
-func isPin(path, pin string) bool {
-	return strings.TrimSuffix(filepath.Base(path), ".standin") == filepath.Base(pin)
+	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
 }
 
 func checkCDIFiles(in *Input) []Finding {
@@ -73,7 +67,7 @@ func checkCDIFiles(in *Input) []Finding {
 func checkPins(in *Input) []Finding {
 	var found []Finding
 	for _, pin := range in.Pins {
-		isLeftovers := func(l cnichain.Leftover) bool { return isPin(pin, l.Attachment.Pin) }
+		isLeftovers := func(l cnichain.Leftover) bool { return cnichain.IsPinOf(pin, l.Attachment.Pin) }
 		if !pinned(pin, in.Driver.Sandboxes) && !slices.ContainsFunc(in.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,

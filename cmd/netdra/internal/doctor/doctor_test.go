@@ -106,7 +106,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"no vfio-pci":               {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu", []string{"modprobe vfio-pci"}},
 		"CDI spec left":             {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
 		"CDI spec of metadata left": {func(n *testNode) { n.write("run/cdi/dra.networking_metadata_"+goneClaim+"_r.json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
-		"pin left":                  {func(n *testNode) { n.write("run/netns/dra-bbbb", "") }, Warn, "namespaces", []string{"/var/run/netns/dra-bbbb"}},
+		"pin left":                  {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces", []string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod":       {func(n *testNode) { n.answers.Claims[0].Forsaken = true }, Warn, "claims", []string{"claim ns/net"}},
 		"link on its way home":      {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn, "links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
@@ -119,8 +119,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Fail, "quarantine", []string{"device eth1v0"}},
 		"pin of a leftover": {func(n *testNode) {
 			n.answers.Leftovers = []cnichain.Leftover{left(true)}
-			n.answers.Leftovers[0].Attachment.Pin = "/var/run/netns/dra-bbbb"
-			n.write("run/netns/dra-bbbb", "")
+			n.answers.Leftovers[0].Attachment.Pin = "/var/run/netns/dra-bbbb.cre66i9s"
+			n.write("run/netns/dra-bbbb.cre66i9s", "")
 		}, Fail, "quarantine", []string{"device eth1v0"}},
 		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
@@ -304,10 +304,10 @@ func TestPodsComeAndGoMeanwhile(t *testing.T) {
 	later := n.answers
 	later.Claims = append(slices.Clone(n.answers.Claims), driver.Claim{Claim: cnichain.Claim{Namespace: "ns", Name: "new", UID: goneClaim}})
 	later.Claims[0].Forsaken = false
-	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), driver.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb"})
+	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), driver.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
 	n.later = &later
 	n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}")
-	n.write("run/netns/dra-bbbb", "")
+	n.write("run/netns/dra-bbbb.cre66i9s", "")
 	if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // Sources are where things are read.
@@ -183,7 +184,7 @@ func (s *Sources) files(in *Input) {
 		}
 	}
 	for _, name := range s.names(in.Settings.NetNSDir) {
-		if strings.HasPrefix(name, pinPrefix) {
+		if cnichain.IsPinName(name) {
 			in.Pins = append(in.Pins, filepath.Join(in.Settings.NetNSDir, name))
 		}
 	}

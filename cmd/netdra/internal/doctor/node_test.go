@@ -69,7 +69,7 @@ func healthy(t *testing.T) *testNode {
 		"run/cdi/dra.networking-" + heldClaim + ".json":              "{}",
 		"run/cdi/dra.networking_metadata_" + heldClaim + "_net.json": "{}",
 		"run/cdi/vendor.com-gpu.json":                                "{}",
-		"run/netns/dra-aaaa":                                         "",
+		"run/netns/dra-aaaa.cre66i9s":                                "",
 		"run/netns/cni-5f":                                           "",
 	} {
 		n.write(file, content)
@@ -91,7 +91,7 @@ func healthy(t *testing.T) *testNode {
 			{Name: "eth1v0", Pool: "worker-1/eth1", Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF, PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
 		},
 		Claims:    []driver.Claim{{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}},
-		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: cnichain.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa"}},
+		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: cnichain.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
 	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}, KnowsFeatures: true}
 	return n
