@@ -94,13 +94,24 @@ func (d *Driver) debugHandler() http.Handler {
 	return mux
 }
 
+// retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the middle.
+func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachLimit)
+	defer cancel()
+	result := make(chan error, 1)
+	if !d.sandboxes.goTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
+		return errors.New("the driver is stopping: the next one tries again")
+	}
+	return <-result
+}
+
 // retryLeftover tries once more to undo what could not be undone.
 func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 	for _, leftover := range d.dra.executor.Leftovers() {
 		if leftover.Key != key {
 			continue
 		}
-		if err := d.dra.executor.Retry(ctx, key); err != nil {
+		if err := d.retryToTheEnd(ctx, key); err != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("Undone at last", "leftover", key)

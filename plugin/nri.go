@@ -247,7 +247,10 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 // RunPodSandbox attaches the pod's claims. An error makes the runtime end the sandbox; kubelet then makes a new one.
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.clock.Now()
-	defer func() { observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox") }()
+	defer func() {
+		observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
+		err = sayable(err)
+	}()
 	records, err := n.claimsOf(pod)
 	if err != nil || len(records) == 0 {
 		return err
@@ -288,28 +291,33 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 // CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of a
 // shared claim.
 func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	return nil, nil, sayable(n.mayStart(pod, container))
+}
+
+// mayStart says why a container may not start yet.
+func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.sandboxes.state(pod.GetId())
 	switch {
 	case ready:
-		return nil, nil, nil
+		return nil
 	case known && failure != nil:
-		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(), podOf(pod), failure)
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(), podOf(pod), failure)
 	case known:
-		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone", container.GetName(), podOf(pod))
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone", container.GetName(), podOf(pod))
 	}
 	records, err := n.claimsOf(pod)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if len(records) > 0 {
-		return nil, nil, fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached", container.GetName(), podOf(pod), records[0].Claim)
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached", container.GetName(), podOf(pod), records[0].Claim)
 	}
 	for _, device := range container.GetCDIDevices() {
 		if strings.HasPrefix(device.GetName(), gateKind+"=") { // another pod of the claim has opened the gate
-			return nil, nil, fmt.Errorf("container %s names a claim of which nothing is attached to pod %s", container.GetName(), podOf(pod))
+			return fmt.Errorf("container %s names a claim of which nothing is attached to pod %s", container.GetName(), podOf(pod))
 		}
 	}
-	return nil, nil, nil
+	return nil
 }
 
 // claimsOf returns the prepared claims of a pod, in the order of its resourceClaims, without asking the API server. A pod

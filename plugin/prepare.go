@@ -65,7 +65,7 @@ func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourc
 			logger.Error(err, "Cannot prepare claim")
 			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
-		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: sayable(err)}
 	}
 	return results, nil
 }
@@ -347,15 +347,25 @@ func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubele
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
 		start := time.Now()
-		err := d.unprepare(ctx, string(claim.UID))
+		err := d.unprepareToTheEnd(ctx, string(claim.UID))
 		observe(d.metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.cluster.nodeName, claim, err)
 			klog.FromContext(ctx).Error(err, "Cannot release claim")
 		}
-		results[claim.UID] = err
+		results[claim.UID] = sayable(err)
 	}
 	return results, nil
+}
+
+// unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for answers, and a
+// plugin would be killed with the driver.
+func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
+	result := make(chan error, 1)
+	if !d.sandboxes.goTracked(func() { result <- d.unprepare(ctx, uid) }) {
+		return errors.New("the driver is stopping: the next one releases the claim")
+	}
+	return <-result
 }
 
 func (d *draPlugin) unprepare(ctx context.Context, uid string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -306,4 +307,17 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	}
 	f.busyLinks = nil
 	f.must(f.claims.hold(record, f.baselines))
+}
+
+// A driver that is being stopped begins no release: kubelet asks the next one.
+func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.boxes.finishWork()
+	results, err := f.dra.UnprepareResourceClaims(context.Background(), []kubeletplugin.NamespacedObject{{UID: "claim-a"}})
+	f.must(err)
+	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is stopping") {
+		t.Errorf("the release ended with %v", err)
+	}
+	f.expect(attachedA, "claim-a")
 }

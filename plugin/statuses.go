@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -189,8 +188,12 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(wanted) == 0 {
+		delete(s.released, uid)
+		delete(s.written, uid) // also what was being written when the claim was released
+		return nil
+	}
 	s.written[uid] = wanted
-	delete(s.released, uid)
 	return nil
 }
 
@@ -304,11 +307,4 @@ func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []de
 	return err
 }
 
-// shorten also replaces what is not UTF-8, which the API server refuses: plugins print what they like.
-func shorten(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
-}
+func shorten(text string) string { return bounded(text, maxMessage) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -93,6 +94,44 @@ func TestStatusIsWritten(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
 		t.Error("an unchanged status was written again")
+	}
+}
+
+// What is being written when a claim is released is cleared after that, and written again for the next pod.
+func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("claim-a", "up0", "a")
+	client := fake.NewClientset(claim)
+	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
+	s.sandboxes = f.boxes
+	prepared := f.prepared("claim-a", "a", "up0")
+	prepared.Shareable = true
+	f.must(f.attach("a-0", prepared))
+	release := sync.OnceFunc(func() {
+		f.must(f.boxes.detach(context.Background(), "a-0"))
+		f.must(f.claims.release("claim-a"))
+		s.clear(&prepared)
+	})
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		release()
+		return false, nil, nil
+	})
+	entries := func() int {
+		t.Helper()
+		f.must(s.write(context.Background(), "claim-a"))
+		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+		f.must(err)
+		return len(got.Status.Devices)
+	}
+	if n := entries(); n != 1 {
+		t.Fatalf("%d entries are written", n)
+	}
+	if n := entries(); n != 0 {
+		t.Errorf("%d entries are left of a claim that was released", n)
+	}
+	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
+	if n := entries(); n != 1 {
+		t.Errorf("%d entries are written of the next pod", n)
 	}
 }
 
