@@ -41,7 +41,7 @@ func policiesTestCommand(on machine, to console) *cobra.Command {
 	flags := &policiesTest{}
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
-		Short: "Say what policies would expose and hide, and what would be another than now",
+		Short: "Say what policies would expose and hide, and what would change",
 		Long: `test says of every DeviceExposurePolicy in the files what is wrong with it or remarkable, which devices of the machine it would
 expose and hide, and of which another policy decides. Then it lists which devices would be offered that are not offered now,
 no more, or otherwise, and which claims have them.

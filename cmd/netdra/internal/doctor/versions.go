@@ -46,7 +46,7 @@ func faults() []fault {
 		{
 			component: compServer, from: "0.1.0", before: "1.36.2", level: Warn,
 			what: "goes with a scheduler that forgets what shared devices exclude", why: "devices that exclude others are not published",
-			do: "upgrade the control plane to 1.36.2 or newer", source: "docs/limits.md",
+			do: "upgrade the control plane to 1.36.2 or newer", source: "docs/compatibility.md",
 		},
 		{
 			component: compServer, from: "1.36.3", before: "1.36.4", level: Warn,
