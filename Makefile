@@ -120,7 +120,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy funct
 			--show-only "templates/$$name" >$(BIN)/rendered.yaml 2>$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }; \
 		{ echo "# Made from chart/templates/$$name by \`make generate\`."; sed -e '/^# Source: /d' -e '/^$$/d' $(BIN)/rendered.yaml; } >"deploy/$$name"; \
 	done
-	UPDATE_REFERENCE=1 $(GO) test -count=1 -run '^(TestReference|TestAPI)$$' ./cmd/... ./docs/reference >$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }
+	UPDATE_REFERENCE=1 $(GO) test -count=1 -run '^(TestReference|TestAPI|TestAttributes)$$' ./cmd/... ./docs/reference >$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }
 
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 	$(TOOLS)/golangci-lint run ./...

@@ -129,10 +129,11 @@ func vocabulary(d *discovery.Device) []attribute {
 	}
 }
 
-// Attributes returns the whole vocabulary for a device, as selectors of policies see it. Every name has a value on every
-// device: an absent string is "", an absent boolean false, vfIndex, numaNode and vlanID are -1 and other numbers 0.
+// Attributes returns the whole vocabulary for a device, as selectors of policies see it; names without a domain are in that of the
+// driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex, numaNode and vlanID are -1
+// and other numbers 0.
 //
-// All devices, in the domain of the driver:
+// All devices:
 //
 //	type           pf, vf, nic, bridge, vlan, bond, or else the kernel's link kind
 //	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
@@ -156,11 +157,11 @@ func vocabulary(d *discovery.Device) []attribute {
 //
 // Hardware:
 //
-//	pciAddress     0000:03:00.2; also resource.kubernetes.io/pciBusID
-//	numaNode       also resource.kubernetes.io/numaNode
+//	pciAddress     its address on the bus: 0000:03:00.2
+//	numaNode       the NUMA node that it is next to
 //	vendor         PCI id, 15b3
 //	product        PCI id, 101e
-//	driver         mlx5_core, vfio-pci...
+//	driver         of the kernel: mlx5_core, vfio-pci...
 //	rdma           whether it has RDMA devices
 //	rdmaDevices    their names, as those of altNames: ",mlx5_0,"
 //	rdmaNetns      shared or exclusive, of devices with RDMA
@@ -168,9 +169,7 @@ func vocabulary(d *discovery.Device) []attribute {
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
 //
-// The PCI root complex is only in resource.kubernetes.io/pcieRoot and device.k8s.io/pcieRoot.
-//
-// Physical and virtual functions; vfMAC and on are what was set through the physical function, and as if absent where its
+// Physical and virtual functions; vfMAC and those below it are what was set through the physical function, and as if absent where its
 // driver does not say:
 //
 //	sriovCapable   whether it can have virtual functions
@@ -188,6 +187,13 @@ func vocabulary(d *discovery.Device) []attribute {
 //	vfLinkState    auto, enable or disable
 //	vfMinTxRate    in Mbit/s
 //	vfMaxTxRate    in Mbit/s
+//
+// In other domains; drivers of other devices have them, too, so that a claim can match by them:
+//
+//	resource.kubernetes.io/pciBusID  the same as pciAddress
+//	resource.kubernetes.io/numaNode  the same as numaNode
+//	resource.kubernetes.io/pcieRoot  the PCI root complex
+//	device.k8s.io/pcieRoot           the same, under its old name
 func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for _, a := range vocabulary(&d) {

@@ -43,6 +43,8 @@ func TestAPI(t *testing.T) {
 			}
 		}
 	}
+	claimParameters(t, &text)
+	templates(t, &text)
 	reference.Page(t, "api.md", text.Bytes())
 }
 
@@ -108,8 +110,12 @@ func rules(field apiextensions.JSONSchemaProps) string {
 			all = append(all, fmt.Sprintf(limit.text, *limit.value))
 		}
 	}
-	for _, rule := range field.XValidations {
-		all = append(all, "Else: "+oneLine(rule.Message)+".")
+	refusals := field.XValidations
+	if field.Items != nil && field.Items.Schema != nil {
+		refusals = slices.Concat(refusals, field.Items.Schema.XValidations)
+	}
+	for _, rule := range refusals {
+		all = append(all, `Refused with: "`+oneLine(rule.Message)+`".`)
 	}
 	if len(all) == 0 {
 		return ""
