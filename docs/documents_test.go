@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
@@ -27,7 +28,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{chainapi.AddToScheme, policyapi.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{chainapi.AddToScheme, policyapi.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,11 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	var claims []resourceapi.DeviceClaim
 	checked := 0
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") {
+		if strings.Contains(block[1], "kind: Kustomization") {
+			checkOverlay(t, block[1])
+			continue
+		}
+		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") && !strings.Contains(block[1], "kind: Pod") {
 			var claim resourceapi.DeviceClaim
 			if err := yaml.UnmarshalStrict([]byte(block[1]), &claim); err != nil {
 				t.Errorf("%v:\n%s", err, block[1])
@@ -73,6 +78,12 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 						}
 					}
 				}
+			case *corev1.Pod:
+				for _, container := range o.Spec.Containers {
+					if len(container.Resources.Claims) != len(o.Spec.ResourceClaims) {
+						t.Errorf("pod %s: container %s does not name the claims", o.Name, container.Name)
+					}
+				}
 			case *chainapi.CNIPluginSchema:
 				for _, problem := range cnichain.ValidateSchema(&o.Spec) {
 					t.Errorf("schema %s: %v", o.Name, problem)
@@ -94,6 +105,42 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	}
 	if checked < 10 || len(claims) < 4 {
 		t.Errorf("only %d objects and %d claims were found", checked, len(claims))
+	}
+}
+
+// checkOverlay: the images that an overlay names anew are those of the manifests, and so are the objects that it patches.
+func checkOverlay(t *testing.T, text string) {
+	t.Helper()
+	var overlay struct {
+		Images  []struct{ Name string }
+		Patches []struct {
+			Target struct{ Kind, Name string }
+			Patch  string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &overlay); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	var manifests strings.Builder
+	for _, file := range []string{"node.yaml", "controller.yaml", "policies.yaml"} {
+		manifest, err := os.ReadFile("../deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests.Write(manifest)
+	}
+	for _, image := range overlay.Images {
+		if !strings.Contains(manifests.String(), "image: "+image.Name+":") {
+			t.Errorf("no manifest has the image %s", image.Name)
+		}
+	}
+	for _, patch := range overlay.Patches {
+		if object := "kind: " + patch.Target.Kind + "\nmetadata:\n  name: " + patch.Target.Name + "\n"; !strings.Contains(manifests.String(), object) {
+			t.Errorf("no manifest has %s %s", patch.Target.Kind, patch.Target.Name)
+		}
+	}
+	if len(overlay.Images) != 2 || len(overlay.Patches) != 1 {
+		t.Errorf("an overlay of %d images and %d patches", len(overlay.Images), len(overlay.Patches))
 	}
 }
 
