@@ -108,6 +108,35 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	}
 }
 
+// TestReasonsAreDescribed: observing.md says what every reason of a condition means.
+func TestReasonsAreDescribed(t *testing.T) {
+	page, err := os.ReadFile("observing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for file, pattern := range map[string]string{
+		"cmd/dra-network-controller/internal/verdict/verdict.go": `Reason\w+ = "(\w+)"`,
+		"cmd/dra-network-controller/internal/topology/status.go": `Reason\w+ = "(\w+)"`,
+		"plugin/prepare.go":  `statuses\.failed\(.*"(\w+)"`,
+		"plugin/statuses.go": `(?:reason :?=|\.reason, .* = true,) "(\w+)"`,
+	} {
+		source, err := os.ReadFile("../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reason := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(source), -1) {
+			found++
+			if !strings.Contains(string(page), "| `"+reason[1]+"` |") {
+				t.Errorf("observing.md does not have the reason %s of %s", reason[1], file)
+			}
+		}
+	}
+	if found != 11 {
+		t.Errorf("found %d reasons in the code, the page has 11", found)
+	}
+}
+
 // checkOverlay: the images that an overlay names anew are those of the manifests, and so are the objects that it patches.
 func checkOverlay(t *testing.T, text string) {
 	t.Helper()
