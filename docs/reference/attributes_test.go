@@ -18,34 +18,36 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
+// introduction has ~ for the backquote.
+const introduction = `# Attributes of devices
+
+What the selectors of policies and topologies may read of a device. Made of ~SOURCE~ by ~make generate~.
+
+In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a domain in its name below is
+~device.attributes["resource.kubernetes.io"].pcieRoot~. "In policies" and "in topologies" say where it may be read:
+
+- **yes**: as it is. In policies that goes for all of them.
+  ABSENT
+- **guarded**: a selector of a topology is evaluated by the scheduler on what is published, and not every device has this. Write
+  ~device.attributes["DOMAIN"].?numaNode.orValue(-1)~, or ~has(…) &&~ before it.
+- **no**: it is not published, since it changes too often or only the administrator needs it.
+
+Published entries have more, which topologies read with a guard: ~PLUGIN~ is true where the policy supports ~host-device~,
+and so on (the DeviceClass of a step asks for its plugin by itself), and there are the policy's ~additionalAttributes~.
+~SUPPORTED~ is for people.
+`
+
 // TestAttributes holds the page of attributes against the vocabulary. What they mean is said once, above policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
-	var text bytes.Buffer
-	text.WriteString(`# Attributes of devices
-
-What the selectors of policies and topologies may read of a device. Made of ` + "`" + source + "`" + ` by ` + "`make generate`" + `.
-
-In CEL an attribute is ` + "`device.attributes[\"" + v1alpha1.AttributeDomain + "\"].ifName`" + `, and one with a domain in its name below is
-` + "`device.attributes[\"resource.kubernetes.io\"].pcieRoot`" + `. "In policies" and "in topologies" say where it may be read:
-
-- **yes**: as it is. In policies that goes for all of them.
-  `)
 	blocks := documentation(t, "../../"+source, "Attributes")
-	first := prose(blocks[0].(*comment.Paragraph))
-	_, absent, found := strings.Cut(first, "in that of the driver. ")
+	_, absent, found := strings.Cut(prose(blocks[0].(*comment.Paragraph)), "in that of the driver. ")
 	if !found {
-		t.Fatalf("the comment begins with %q", first)
+		t.Fatalf("%s does not say what absent attributes are", source)
 	}
-	text.WriteString(absent + `
-- **guarded**: a selector of a topology is evaluated by the scheduler on what is published, and not every device has this. Write
-  ` + "`device.attributes[\"" + v1alpha1.AttributeDomain + "\"].?numaNode.orValue(-1)`" + `, or ` + "`has(…) &&`" + ` before it.
-- **no**: it is not published, since it changes too often or only the administrator needs it.
-
-Published entries have two more, which topologies read with a guard: ` + "`" + v1alpha1.CNIDomain + "/<plugin>`" + `, true for each CNI plugin that the
-policy supports (the DeviceClass asks for it by itself), and the policy's ` + "`additionalAttributes`" + `. ` + "`" + string(policy.SupportedCNIs) + "`" + ` is
-for people.
-`)
+	var text bytes.Buffer
+	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain, "ABSENT", absent,
+		"PLUGIN", v1alpha1.CNIDomain+"/"+v1alpha1.CNIAttribute("host-device"), "SUPPORTED", string(policy.SupportedCNIs)).Replace(introduction))
 	all := policy.Attributes(discovery.Device{})
 	described := map[resourceapi.QualifiedName]bool{}
 	for _, block := range blocks[1:] {
