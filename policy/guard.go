@@ -20,17 +20,17 @@ type access struct {
 	computed bool
 }
 
-// unguardedAccesses returns what an expression reads without having made sure that it is there, in the order of first
-// reading, each once. Reading a name that a device does not have is an error in CEL. It is no error where the operators
-// absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
-func unguardedAccesses(result dracel.CompilationResult) ([]access, error) {
+// walk returns what an expression reads without having made sure that it is there, in the order of first reading, each once,
+// and what it compares with what it can't be. Reading a name that a device does not have is an error in CEL. It is no error
+// where the operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
+func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
 		return nil, fmt.Errorf("cannot compile the expression: %w", issues.Err())
 	}
-	w := walker{found: map[access]bool{}}
+	w := &walker{found: map[access]bool{}}
 	w.walk(compiled.NativeRep().Expr(), present{}, scope{})
-	return w.list, nil
+	return w, nil
 }
 
 // present is a set of things that are known to be there.
@@ -40,8 +40,9 @@ type present map[access]bool
 type scope map[string]ast.Expr
 
 type walker struct {
-	list  []access
-	found map[access]bool
+	list       []access // unguarded
+	found      map[access]bool
+	mismatches []error // see CheckTypes
 }
 
 // walk collects the unguarded accesses in e, where known is there.
@@ -73,6 +74,7 @@ func (w *walker) walk(e ast.Expr, known present, in scope) {
 // when another is true, whatever their order.
 func (w *walker) walkCall(call ast.CallExpr, known present, in scope) {
 	args := call.Args()
+	w.compare(call, in)
 	switch call.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr:
 		want := call.FunctionName() == operators.LogicalAnd

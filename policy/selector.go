@@ -42,8 +42,8 @@ func (s selector) matches(device variables) (bool, error) {
 	return result == types.True, nil
 }
 
-// CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, and read
-// only attributes that the driver knows.
+// CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, read only
+// attributes that the driver knows, and compare them with what they can be.
 func CheckSelector(expression string) error {
 	accesses, err := check(expression)
 	if err != nil {
@@ -56,7 +56,7 @@ func CheckSelector(expression string) error {
 			errs = append(errs, a.unknown())
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, CheckTypes(expression))...)
 }
 
 // CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
@@ -88,7 +88,11 @@ func check(expression string) ([]access, error) {
 		return nil, fmt.Errorf("the expression may cost %d, the limit is %d: compare whole values with == or in, and guard with has() "+
 			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
 	}
-	return unguardedAccesses(s.result)
+	w, err := walk(s.result)
+	if err != nil {
+		return nil, err
+	}
+	return w.list, nil
 }
 
 // qualifiedName returns the name of what is read.

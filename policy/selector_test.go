@@ -87,3 +87,45 @@ func TestCheckClassSelector(t *testing.T) {
 		}
 	}
 }
+
+// A literal of another type is refused where it is certain that it is wrong, and only there.
+func TestCheckTypes(t *testing.T) {
+	for expression, want := range map[string]string{
+		`@mtu > "9000"`:                                    `mtu is a number, compared with the string "9000": write mtu > 9000, without quotes`,
+		`"1500" == @mtu`:                                   `write 1500 == mtu, without quotes`,
+		`@mtu == "big"`:                                    `write a number there, without quotes`,
+		`@rdma == "true"`:                                  `rdma is true or false, compared with the string "true": write rdma == true, without quotes`,
+		`@rdma != 1`:                                       `rdma is true or false, compared with the number 1: write true or false there`,
+		`@vendor == 8086`:                                  `vendor is a string, compared with the number 8086: write vendor == "8086", in quotes`,
+		`@mtu in ["1500", "9000"]`:                         `write mtu in [9000], without quotes`,
+		`@?numaNode.orValue(-1) == "0"`:                    `numaNode is a number, compared with the string "0"`,
+		`has(@numaNode) && !(@numaNode == "0")`:            `numaNode is a number`,
+		`device.attributes[device.driver].mtu > "1"`:       `mtu is a number`,
+		`device.attributes["dra.networking"]["mtu"] > "1"`: `mtu is a number`,
+		`cel.bind(a, device.attributes["dra.networking"], a.mtu == "1")`:         `mtu is a number`,
+		`cel.bind(m, @mtu, m == "1")`:                                            `mtu is a number`,
+		`device.attributes["cni.dra.networking"].?sriov.orValue(false) == "yes"`: `sriov is true or false`,
+		`device.attributes["resource.kubernetes.io"].pcieRoot == 1`:              `pcieRoot is a string`,
+
+		`@mtu > 9000 && @mtu >= 9000u && @mtu < 9000.5 && @vfIndex != -1`: "",
+		`string(@mtu) == "9000" && int(@vendor) == 8086`:                  "",
+		`@rdma == true && @type == "vf" && @ifName in ["a", "b"]`:         "",
+		`@physicalNetworkName == "a" || @physicalNetworkName == 1`:        "",
+		`device.attributes["example.com"].mtu == "1"`:                     "",
+		`device.capacity["dra.networking"].mtu == "1"`:                    "",
+		`@mtu == @type`:     "",
+		`@mtu ==`:           "",
+		`has(@mtu) == true`: "",
+		`"sriov" in device.attributes["dra.networking"].supportedCNIs`:     "",
+		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:    "",
+		`device.attributes["dra.networking"].?mtu.optMap(m, m) == "1500" `: "",
+	} {
+		err := policy.CheckTypes(of(expression))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", expression, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want ... %s ...", expression, err, want)
+		}
+	}
+}

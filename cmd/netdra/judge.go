@@ -90,7 +90,7 @@ func judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.E
 		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
 			continue // what is missing was said with the steps
 		}
-		if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
+		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL), policy.CheckTypes(step.Selector.CEL)); err != nil {
 			problems = append(problems, field.Invalid(field.NewPath("spec", "steps").Index(i).Child("selector", "cel"), step.Selector.CEL, err.Error()))
 		}
 	}

@@ -10,11 +10,13 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // Judge reports every problem of a topology: its structure and the expressions of its root steps, which checkSelector
-// compiles; and, apart from them, where it breaks the contracts of its plugins. The classes of a topology without problems are
+// compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes with what they can't be,
+// which may have been accepted before. The classes of a topology without problems are
 // ones that the API server takes and the scheduler can evaluate on any device.
 func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error) (problems, breaches field.ErrorList) {
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
@@ -29,7 +31,23 @@ func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSe
 	for i := range topology.Spec.Steps {
 		problems = append(problems, judgeRoot(field.NewPath("spec", "steps").Index(i), &topology.Spec.Steps[i], checkSelector)...)
 	}
-	return problems, cnichain.CheckContracts(topology, schemas)
+	return problems, append(cnichain.CheckContracts(topology, schemas), mismatches(topology)...)
+}
+
+// mismatches are the comparisons of root steps with literals of a type that the attribute doesn't have.
+func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
+	var problems field.ErrorList
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		if !isRoot(step) || step.Selector == nil {
+			continue
+		}
+		if err := policy.CheckTypes(step.Selector.CEL); err != nil {
+			path := field.NewPath("spec", "steps").Index(i).Child("selector", "cel")
+			problems = append(problems, field.Invalid(path, step.Selector.CEL, err.Error()))
+		}
+	}
+	return problems
 }
 
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {

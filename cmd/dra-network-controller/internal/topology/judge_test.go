@@ -51,6 +51,15 @@ spec:
 `,
 			want: []string{`spec.steps[0].selector.cel: Invalid value`, `spec.steps[0].config.mut: Invalid value: macvlan has no parameter`},
 		},
+		"a number in quotes": {
+			topology: `
+metadata: {name: a}
+spec:
+  steps:
+  - {name: a, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].mtu > "9000"'}}
+`,
+			want: []string{"spec.steps[0].selector.cel: Invalid value: \"device.attributes[\\\"dra.networking\\\"].mtu > \\\"9000\\\"\": mtu is a number, compared with"},
+		},
 		"derived steps have no selector to compile": {
 			topology: `
 metadata: {name: a}

@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// CheckTypes says where an expression compares an attribute with a literal of another type, as in mtu > "9000". The compiler
+// takes that, since it doesn't know the attributes. On a device < and > are errors then, and == is never true. Of an expression
+// that does not compile it says nothing.
+func CheckTypes(expression string) error {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err == nil {
+		var w *walker
+		if w, err = walk(s.result); err == nil {
+			return errors.Join(w.mismatches...)
+		}
+	}
+	return nil
+}
+
+// kind is a type of attributes; unknownKind is for what can't be known.
+type kind string
+
+const (
+	unknownKind kind = ""
+	aString     kind = "a string"
+	aNumber     kind = "a number"
+	aBoolean    kind = "true or false"
+)
+
+// compare notes where a call compares an attribute with a literal of another type.
+func (w *walker) compare(call ast.CallExpr, in scope) {
+	switch call.FunctionName() {
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		left, right := call.Args()[0], call.Args()[1]
+		operator, _ := operators.FindReverse(call.FunctionName())
+		w.compareWith(left, right, in, func(name, literal string) string { return name + " " + operator + " " + literal })
+		w.compareWith(right, left, in, func(name, literal string) string { return literal + " " + operator + " " + name })
+	case operators.In:
+		if list := resolve(call.Args()[1], in); list.Kind() == ast.ListKind {
+			for _, element := range list.AsList().Elements() {
+				w.compareWith(call.Args()[0], element, in, func(name, literal string) string { return name + " in [" + literal + "]" })
+			}
+		}
+	}
+}
+
+// compareWith compares one side with the other; corrected writes the comparison with another literal.
+func (w *walker) compareWith(attribute, literal ast.Expr, in scope, corrected func(name, literal string) string) {
+	a, ok := valueOf(attribute, in)
+	is, with := a.kind(), kindOf(resolve(literal, in))
+	if !ok || is == unknownKind || with == unknownKind || is == with {
+		return
+	}
+	text := fmt.Sprint(resolve(literal, in).AsLiteral().Value())
+	shown := map[kind]string{aString: fmt.Sprintf("the string %q", text), aNumber: "the number " + text, aBoolean: text}[with]
+	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, is, shown, fix(is, text, a.id, corrected)))
+}
+
+// fix says what to write in place of a literal of the wrong type.
+func fix(is kind, text, name string, corrected func(name, literal string) string) string {
+	_, notNumber := strconv.ParseInt(text, 10, 64)
+	switch {
+	case is == aString:
+		return corrected(name, strconv.Quote(text)) + ", in quotes"
+	case is == aNumber && notNumber == nil, is == aBoolean && (text == "true" || text == "false"):
+		return corrected(name, text) + ", without quotes"
+	case is == aNumber:
+		return "a number there, without quotes"
+	}
+	return "true or false there, without quotes"
+}
+
+// valueOf returns the attribute or capacity whose value e is: a.x, a["x"] and a.?x.orValue(other).
+func valueOf(e ast.Expr, in scope) (access, bool) {
+	e = resolve(e, in)
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {
+		return accessOf(e, in)
+	}
+	optional := resolve(e.AsCall().Target(), in)
+	if optional.Kind() != ast.CallKind || optional.AsCall().FunctionName() != operators.OptSelect {
+		return access{}, false
+	}
+	id, literal := stringLiteral(optional.AsCall().Args()[1])
+	of, ok := domainOf(optional.AsCall().Args()[0], in)
+	of.id = id
+	return of, ok && literal
+}
+
+// kind is the type that an attribute of the driver has on every device. What policies add has any.
+func (a access) kind() kind {
+	if a.capacity || a.computed {
+		return unknownKind
+	}
+	if a.domain == v1alpha1.CNIDomain {
+		return aBoolean
+	}
+	value, known := Attributes(discovery.Device{})[a.qualifiedName()]
+	switch {
+	case !known:
+		return unknownKind
+	case value.IntValue != nil:
+		return aNumber
+	case value.BoolValue != nil:
+		return aBoolean
+	}
+	return aString
+}
+
+// kindOf is the type of a literal.
+func kindOf(e ast.Expr) kind {
+	if e.Kind() != ast.LiteralKind {
+		return unknownKind
+	}
+	switch e.AsLiteral().(type) {
+	case types.String:
+		return aString
+	case types.Int, types.Uint, types.Double:
+		return aNumber
+	case types.Bool:
+		return aBoolean
+	}
+	return unknownKind
+}
