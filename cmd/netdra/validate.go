@@ -68,6 +68,9 @@ func validateFile(to console, out *printer, file, name string, schemas cnichain.
 		bad += len(problems)
 		if len(problems) == 0 {
 			out.good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.where(), topology.Name, strings.Join(classes(topology), " and "))
+			for _, remark := range cnichain.Remarks(topology, schemas) {
+				out.warn("%s: %s", found.where(), remark)
+			}
 		}
 	}
 	return bad

@@ -19,6 +19,14 @@ func TestValidate(t *testing.T) {
 ✓ DIR/t.yaml:22: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b
 `,
 		},
+		"misspelt plugins": {
+			content: strings.NewReplacer("host-device", "host-devise", "host-local", "host-lokal").Replace(linkThenTune),
+			want: `
+✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+! DIR/t.yaml:2: no schema for plugin host-devise, so its configuration is not checked; did you mean host-device?
+! DIR/t.yaml:2: no schema for plugin host-lokal, so its configuration is not checked; did you mean host-local?
+`,
+		},
 		"one of several": {
 			content: linkThenTune + "---" + twoRoots, arguments: []string{"--name", "pair"},
 			want: "✓ DIR/t.yaml:16: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b\n",

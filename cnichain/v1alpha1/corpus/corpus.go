@@ -36,6 +36,8 @@ type Case struct {
 	// Field and Reason are the field of the only error of Go, and a part of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Remarks are parts of the remarks on a valid topology, in order.
+	Remarks []string `json:"remarks,omitempty"`
 	// Written says that the topology is refused when it is written, and only then: nodes run it if it is stored.
 	Written bool `json:"written,omitempty"`
 	// Undecodable says that Go can't even read the object. No API server with the definition stores it.

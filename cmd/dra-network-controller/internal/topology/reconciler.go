@@ -133,12 +133,12 @@ func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopolo
 	}
 	problems, breaches := Judge(topology, schemas, r.CheckSelector)
 	if !wasAccepted(topology) {
-		return append(problems, breaches...), nil, nil
+		return append(problems, breaches...), cnichain.Remarks(topology, schemas), nil
 	}
 	for _, breach := range breaches {
 		remarks = append(remarks, breach.Error()+" (it was accepted before this was known)")
 	}
-	return problems, remarks, nil
+	return problems, append(remarks, cnichain.Remarks(topology, schemas)...), nil
 }
 
 // wasAccepted says whether the topology was accepted as it is now.

@@ -306,7 +306,10 @@ func TestContractsComeLater(t *testing.T) {
 metadata: {name: net, generation: 1}
 spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: red}}]}
 `))
-	c.look()
+	const remark = "no schema for plugin mine, so its configuration is not checked"
+	if got := c.look(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+remark+"\n") {
+		t.Errorf("without a schema:\n%s", got)
+	}
 	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"}, Spec: v1alpha1.CNIPluginSchemaSpec{
 		CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"color": {Type: v1alpha1.TypeString}}},
 	}}

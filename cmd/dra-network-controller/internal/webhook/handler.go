@@ -95,7 +95,7 @@ func (h *Handler) judgeTopology(ctx context.Context, raw []byte) opinion {
 		return opinion{err: err}
 	}
 	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
-	return opinion{problems: append(problems, breaches...)}
+	return opinion{problems: append(problems, breaches...), remarks: cnichain.Remarks(&t, schemas)}
 }
 
 func judgeSchema(_ context.Context, raw []byte) opinion {

@@ -78,15 +78,20 @@ func TestEveryRuleIsEnforced(t *testing.T) {
 func TestValidPoliciesPassWithWarnings(t *testing.T) {
 	h := NewHandler(newReader(t, false))
 	for _, c := range corpus.Valid(t) {
-		response := h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil))
-		if !response.Allowed || len(response.Warnings) != len(c.Remarks) {
-			t.Errorf("%s: %s, want the warnings %q", c.Name, answer(response), c.Remarks)
-			continue
-		}
-		for i, want := range c.Remarks {
-			if !strings.Contains(response.Warnings[i], want) {
-				t.Errorf("%s: got warning %q, want ... %s ...", c.Name, response.Warnings[i], want)
-			}
+		expectAllowed(t, h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil)), c.Name, c.Remarks)
+	}
+}
+
+// expectAllowed wants an object to be taken with warnings, of which remarks are parts.
+func expectAllowed(t *testing.T, response admission.Response, name string, remarks []string) {
+	t.Helper()
+	if !response.Allowed || len(response.Warnings) != len(remarks) {
+		t.Errorf("%s: %s, want the warnings %q", name, answer(response), remarks)
+		return
+	}
+	for i, want := range remarks {
+		if !strings.Contains(response.Warnings[i], want) {
+			t.Errorf("%s: got warning %q, want ... %s ...", name, response.Warnings[i], want)
 		}
 	}
 }
@@ -94,9 +99,7 @@ func TestValidPoliciesPassWithWarnings(t *testing.T) {
 func TestTopologiesAndSchemasAreChecked(t *testing.T) {
 	h := NewHandler(newReader(t, false))
 	for _, c := range topologycorpus.Valid(t) {
-		if got := answer(h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil))); got != "allowed" {
-			t.Errorf("%s: %s", c.Name, got)
-		}
+		expectAllowed(t, h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil)), c.Name, c.Remarks)
 	}
 	for kind, cases := range map[string][]topologycorpus.Case{"NetworkTopology": topologycorpus.Invalid(t), "CNIPluginSchema": topologycorpus.InvalidSchemas(t)} {
 		for _, c := range cases {
@@ -151,6 +154,7 @@ func TestHandle(t *testing.T) {
 		"valid topology":                     {request("NetworkTopology", admissionv1.Create, topology("host-device", ""), nil), false, "allowed"},
 		"topology against a built-in schema": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), false, "refused: spec.steps[0].dependOn"},
 		"topology against the cluster's":     {request("NetworkTopology", admissionv1.Create, topology("needy", ""), nil), false, "refused: spec.steps[0].dependOn"},
+		"topology with a misspelt plugin":    {request("NetworkTopology", admissionv1.Create, topology("mcvlan", ""), nil), false, "allowed: no schema for plugin mcvlan"},
 		"topology that can't be read":        {request("NetworkTopology", admissionv1.Create, []byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be read"},
 		"topology while schemas can't be":    {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
 		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,

@@ -1,0 +1,34 @@
+package cnichain
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Remarks says of a valid topology what its author should know all the same: which plugins have no schema, so that nobody has
+// looked at their configuration. Each is said once.
+func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
+	ipams := schemas.ipams()
+	others := slices.DeleteFunc(sortedKeys(schemas.byType), func(cniType string) bool { return slices.Contains(ipams, cniType) })
+	var remarks []string
+	add := func(cniType string, alike []string) {
+		if _, known := schemas.Lookup(cniType); known || cniType == "" {
+			return
+		}
+		remark := fmt.Sprintf("no schema for plugin %s, so its configuration is not checked", cniType)
+		if near := nearest(cniType, alike); near != "" {
+			remark += fmt.Sprintf("; did you mean %s?", near)
+		}
+		if !slices.Contains(remarks, remark) {
+			remarks = append(remarks, remark)
+		}
+	}
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		add(step.Type, others)
+		add(ipamType(rawConfig(step)), ipams)
+	}
+	return remarks
+}
