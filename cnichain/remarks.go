@@ -18,7 +18,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 			return
 		}
 		remark := fmt.Sprintf("no schema for plugin %s, so its configuration is not checked", cniType)
-		if near := nearest(cniType, alike); near != "" {
+		if near := Nearest(cniType, alike); near != "" {
 			remark += fmt.Sprintf("; did you mean %s?", near)
 		}
 		if !slices.Contains(remarks, remark) {

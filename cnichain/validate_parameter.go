@@ -43,7 +43,7 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 
 func unknownParameter(of, name string, accepted *v1alpha1.Parameter) string {
 	known := sortedKeys(accepted.Properties)
-	if near := nearest(name, known); near != "" {
+	if near := Nearest(name, known); near != "" {
 		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", of, near)
 	}
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", of, strings.Join(known, ", "))
@@ -190,9 +190,9 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 	}
 }
 
-// nearest returns the known word that somebody probably meant: one that differs in case only, else in up to two characters,
+// Nearest returns the known word that somebody probably meant: one that differs in case only, else in up to two characters,
 // but in fewer than half of them; "" if there is none.
-func nearest(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	best, least := "", min(2, (len(word)-1)/2)+1
 	for _, candidate := range known {
 		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < least {

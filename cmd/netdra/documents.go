@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -114,7 +115,20 @@ func identify(file string, part part) (*document, error) {
 		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: %s\" and \"kind: %s\"",
 			found.where(), v1alpha1.GroupVersion(), kindTopology)
 	}
-	return found, nil
+	return found, checkKind(found, header.APIVersion)
+}
+
+// checkKind refuses kinds that the driver's group doesn't have. Those of other groups are for others.
+func checkKind(found *document, apiVersion string) error {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	kinds := []string{kindTopology, kindSchema, kindPolicy}
+	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, found.kind) {
+		return nil
+	}
+	if near := cnichain.Nearest(found.kind, kinds); near != "" {
+		return fmt.Errorf("%s: there is no kind %s in %s; did you mean %s?", found.where(), found.kind, group, near)
+	}
+	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.where(), found.kind, group, strings.Join(kinds, ", "))
 }
 
 // blankLines is how many lines of a document stand before its first key: empty ones, comments, the separator.

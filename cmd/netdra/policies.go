@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -42,7 +43,10 @@ func readPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 			policies = append(policies, *p)
 		}
 	}
-	if len(policies) == 0 {
+	switch {
+	case len(policies) == 0 && len(files) > 0:
+		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one", kindPolicy, strings.Join(files, ", "))
+	case len(policies) == 0:
 		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", kindPolicy)
 	}
 	return policies, nil

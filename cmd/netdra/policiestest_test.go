@@ -75,6 +75,20 @@ func TestPoliciesTestGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
 
+// Files without policies are named, misspelt kinds too.
+func TestPoliciesTestWithoutPolicies(t *testing.T) {
+	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
+	for file, want := range map[string]string{
+		pods:     "there is no DeviceExposurePolicy in " + pods + ", so nothing would be published: give a file that has one",
+		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
+	} {
+		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exitRefused || !strings.Contains(stderr, want) {
+			t.Errorf("exit status %d, want %q:\n%s", code, want, stderr)
+		}
+	}
+}
+
 // On a node the driver says what is there now, who has what, and which CNI plugins it sees.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
 	raw := func(text string) any { return json.RawMessage(text) }

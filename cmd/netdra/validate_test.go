@@ -56,6 +56,8 @@ func TestValidate(t *testing.T) {
 		"no object":       {code: exitRefused, content: "\nspec: {}\n", want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
 		"empty":           {code: exitRefused, content: "# nothing\n", want: "✗ DIR/t.yaml is empty: it must have a NetworkTopology\n"},
 		"another kind":    {code: exitRefused, content: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", want: "✗ DIR/t.yaml has no NetworkTopology, only Pod p\n"},
+		"misspelt kind":   {code: exitRefused, content: linkThenTune + "---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolcy\n", want: "✗ DIR/t.yaml:16: there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
+		"no such kind":    {code: exitRefused, content: "apiVersion: networking.dra.io/v1alpha1\nkind: Plan\n", want: "✗ DIR/t.yaml:1: there is no kind Plan in networking.dra.io; it has NetworkTopology, CNIPluginSchema, DeviceExposurePolicy\n"},
 		"another name":    {code: exitRefused, content: linkThenTune, arguments: []string{"--name", "x"}, want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
