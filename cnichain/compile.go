@@ -65,19 +65,29 @@ func (c *compiler) distribute() (byStep map[string][]RootDevice, instances int) 
 		}
 		path := c.path.Index(i)
 		devices := byStep[step.Name]
-		switch {
-		case len(devices) == 0:
-			c.add(field.Required(path, fmt.Sprintf(
-				"claim %s has no device for root step %q: add a request with deviceClassName %s", c.binding.Claim, step.Name, ClassName(c.topology.Name, step.Name))))
-		case len(devices) != instances:
-			c.add(field.Invalid(path, len(devices), fmt.Sprintf(
-				"claim %s has %d devices for root step %q but %d for another: ask for the same count from every class of topology %s",
-				c.binding.Claim, len(devices), step.Name, instances, c.topology.Name)))
+		switch problem := RootProblem(c.binding.Claim, c.topology.Name, step.Name, len(devices), instances); {
+		case problem != "" && len(devices) == 0:
+			c.add(field.Required(path, problem))
+		case problem != "":
+			c.add(field.Invalid(path, len(devices), problem))
 		}
 		c.checkAllowed(path, step, devices)
 	}
 	c.refuseUnknown(byStep)
 	return byStep, instances
+}
+
+// RootProblem says what is wrong with the number of devices that a claim has for a root step, where it has at most so many
+// instances of any; "" if nothing is.
+func RootProblem(claim Claim, topology, step string, devices, instances int) string {
+	switch {
+	case devices == 0:
+		return fmt.Sprintf("claim %s has no device for root step %q: add a request with deviceClassName %s", claim, step, ClassName(topology, step))
+	case devices == instances:
+		return ""
+	}
+	return fmt.Sprintf("claim %s has %d devices for root step %q but %d for another: ask for the same count from every class of topology %s",
+		claim, devices, step, instances, topology)
 }
 
 // defaultNetwork is the CNI network of a step that names none. Instances share one, and with it addresses; but plugins that

@@ -38,6 +38,7 @@ Files may hold
                                                     tried with them. A ResourceClaim with an allocation in its status holds that from
                                                     the beginning.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
+  CNIPluginSchema, Namespace                        what topologies are judged by, and the labels that their allowedNamespaces want
   DeviceClass, ResourceSlice                        those of other drivers, for example
 Other kinds are left out.
 
@@ -98,9 +99,18 @@ func (f *simulateFlags) run(ctx context.Context, on machine, to console) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", trial.title, err)
 		}
-		simulator.Take(trial.claims, verdict.Results)
-		fits = fits && len(verdict.Nodes) > 0
-		tried = append(tried, triedOf(&trial, &verdict))
+		result := triedOf(&trial, &verdict)
+		for i, claim := range trial.claims {
+			result.Remarks = append(result.Remarks, wanted.namespaceRemarks(claim)...)
+			if result.Fits {
+				result.Refused = append(result.Refused, refusals(claim, &verdict.Results[i], cluster.Classes)...)
+			}
+		}
+		if result.Fits = result.Fits && len(result.Refused) == 0; result.Fits {
+			simulator.Take(trial.claims, verdict.Results)
+		}
+		fits = fits && result.Fits
+		tried = append(tried, result)
 	}
 	if f.output != formText {
 		err = printResult(to.out, f.output, tried)
@@ -166,6 +176,9 @@ type triedClaims struct {
 	Nodes    []string        `json:"nodes,omitempty"`
 	Devices  []givenDevice   `json:"devices,omitempty"`
 	Refusals []triedAndNoUse `json:"refusals,omitempty"`
+	// Refused is why the driver would refuse the claims with these devices.
+	Refused []string `json:"refused,omitempty"`
+	Remarks []string `json:"remarks,omitempty"`
 }
 
 type givenDevice struct {
@@ -214,9 +227,19 @@ func (t *triedClaims) print(out *printer) {
 			rows = append(rows, []string{"  " + d.Claim, d.Request, d.Device, d.Pool, orDefault(d.Consumes, "-")})
 		}
 		out.table(rows)
+		t.printRemarks(out)
+		return
+	}
+	if len(t.Refused) > 0 {
+		out.bad("%s gets devices on %s, and the driver refuses to attach them", t.What, strings.Join(t.Nodes, ", "))
+		for _, reason := range t.Refused {
+			out.say("  %s", reason)
+		}
+		t.printRemarks(out)
 		return
 	}
 	out.bad("%s does not fit", t.What)
+	t.printRemarks(out)
 	for _, r := range t.Refusals {
 		out.say("  %s: %s", r.Node, r.Reason)
 		for _, short := range r.Short {
@@ -225,6 +248,12 @@ func (t *triedClaims) print(out *printer) {
 		if len(r.Release) > 0 {
 			out.say("    It fits when %s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
 		}
+	}
+}
+
+func (t *triedClaims) printRemarks(out *printer) {
+	for _, remark := range t.Remarks {
+		out.warn("%s", remark)
 	}
 }
 

@@ -50,9 +50,20 @@ func TestSimulateGolden(t *testing.T) {
 	}
 }
 
+// What the driver refuses does not fit, and takes nothing from those that come after it.
+func TestSimulateRootsGolden(t *testing.T) {
+	dir, policies := recordedExample(t, "example6")
+	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f", filepath.Join("testdata", "simulate", "roots.yaml"), "--machines", dir)
+	if code != exitFailed {
+		t.Errorf("exit status %d:\n%s", code, stderr)
+	}
+	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
+}
+
 func TestSimulateRefuses(t *testing.T) {
 	dir, policies := recordedExample(t, "example1")
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}"
+	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\nspec: {steps: [{name: a, type: macvlan, config: {mut: 1}, selector: {cel: 'true'}}]}"
 	pod := func(use string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " + use + "}]}"
 	}
@@ -60,16 +71,17 @@ func TestSimulateRefuses(t *testing.T) {
 		stdin     string
 		arguments []string
 	}{
-		"there is nothing to try":                    {"", []string{"-f", policies, "--machines", dir}},
-		"there is no DeviceClass x":                  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
-		"no node publishes a device":                 {claim, []string{"-f", "-"}},
-		"names the ResourceClaimTemplate t, which":   {pod("resourceClaimTemplateName: t"), []string{"-f", "-"}},
-		"names the ResourceClaim t, which":           {pod("resourceClaimName: t"), []string{"-f", "-"}},
-		`unknown field "spec.device"`:                {strings.Replace(claim, "devices", "device", 1), []string{"-f", "-"}},
-		"netdra reads apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
-		"the claim asks for nothing":                 {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
-		"cannot find the cluster":                    {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
-		"if any flags in the group":                  {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
+		"there is nothing to try":                                  {"", []string{"-f", policies, "--machines", dir}},
+		"there is no DeviceClass x":                                {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
+		"no node publishes a device":                               {claim, []string{"-f", "-"}},
+		"names the ResourceClaimTemplate t, which":                 {pod("resourceClaimTemplateName: t"), []string{"-f", "-"}},
+		"names the ResourceClaim t, which":                         {pod("resourceClaimName: t"), []string{"-f", "-"}},
+		`unknown field "spec.device"`:                              {strings.Replace(claim, "devices", "device", 1), []string{"-f", "-"}},
+		"netdra reads apiVersion resource.k8s.io/v1":               {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
+		"the claim asks for nothing":                               {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
+		"get no DeviceClass:\n  stdin:1: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
+		"cannot find the cluster":                                  {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
+		"if any flags in the group":                                {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {
 		if code, stdout, stderr := runNetdra(t, test.stdin, append([]string{"simulate"}, test.arguments...)...); code != exitRefused || !strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)

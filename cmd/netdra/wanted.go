@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -26,6 +28,9 @@ import (
 type wanted struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
+	written    []document // where those are
+	schemas    cnichain.Schemas
+	namespaces []*corev1.Namespace
 	made       []*resourceapi.DeviceClass
 	slices     []*resourceapi.ResourceSlice
 	holding    []*resourceapi.ResourceClaim
@@ -43,7 +48,7 @@ type trial struct {
 }
 
 func readWanted(files []string, stdin io.Reader) (*wanted, error) {
-	w := &wanted{}
+	w := &wanted{schemas: cnichain.DefaultSchemas()}
 	for _, file := range files {
 		documents, err := readDocuments(file, stdin)
 		if err != nil {
@@ -55,7 +60,22 @@ func readWanted(files []string, stdin io.Reader) (*wanted, error) {
 			}
 		}
 	}
+	if err := w.judge(); err != nil {
+		return nil, err
+	}
 	return w, w.arrange()
+}
+
+// judge refuses topologies of which the controller would make no classes.
+func (w *wanted) judge() error {
+	for i := range w.written {
+		topology, problems := readTopology(&w.written[i], w.schemas)
+		if len(problems) > 0 {
+			return fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s", strings.Join(problems, "\n  "))
+		}
+		w.topologies = append(w.topologies, topology)
+	}
+	return nil
 }
 
 // add reads one document, strictly.
@@ -68,13 +88,16 @@ func (w *wanted) add(found *document) error {
 		}
 		return err
 	case kindTopology:
-		topology, problems := decode[*v1alpha1.NetworkTopology](found, kindTopology)
+		w.written = append(w.written, *found) // they are judged when all schemas are known
+		return nil
+	case kindSchema:
+		schema, problems := decode[*v1alpha1.CNIPluginSchema](found, kindSchema)
 		if len(problems) > 0 {
 			return fmt.Errorf("%s: %w", found.where(), errors.Join(problems...))
 		}
-		w.topologies = append(w.topologies, topology)
+		w.schemas = w.schemas.With(*schema)
 		return nil
-	case "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "Pod":
+	case "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "Pod":
 		return w.addKubernetes(found)
 	}
 	return nil
@@ -108,6 +131,8 @@ func (w *wanted) addKubernetes(found *document) error {
 		w.claims, w.order = append(w.claims, o), append(w.order, o)
 	case *resourceapi.ResourceClaimTemplate:
 		w.templates, w.order = append(w.templates, o), append(w.order, o)
+	case *corev1.Namespace:
+		w.namespaces = append(w.namespaces, o)
 	case *corev1.Pod:
 		w.pods, w.order = append(w.pods, o), append(w.order, o)
 	}
