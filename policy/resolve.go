@@ -179,14 +179,23 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 		p := rules[i].policy
 		if winner := winners[p.Spec.Exposure.DeviceNameSuffix]; winner != i {
 			w := rules[winner].policy
-			decision.Reasons[i] = rules[i].reason(Lost, "policy %s has the same suffix %q and priority %d against %d",
-				w.Name, w.Spec.Exposure.DeviceNameSuffix, w.Spec.Priority, p.Spec.Priority)
+			decision.Reasons[i] = rules[i].reason(Lost, "%s", outrankedBy(w, p))
 			continue
 		}
 		decision.Personas = append(decision.Personas, personas(p)...)
 	}
 	slices.SortStableFunc(decision.Personas, func(a, b Persona) int { return cmp.Compare(a.Suffix, b.Suffix) })
 	return decision
+}
+
+// outrankedBy says why of two policies with one suffix another wins, and what to do if this one should.
+func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
+	if winner.Spec.Priority > p.Spec.Priority {
+		return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q, and priority %d against %d; give this one a higher priority or another suffix",
+			winner.Name, p.Spec.Exposure.DeviceNameSuffix, winner.Spec.Priority, p.Spec.Priority)
+	}
+	return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q and priority %d, and its name sorts first; give this one a higher priority or another suffix",
+		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
 // judge says whether the policy matches a device, and why. A match of an expose policy is no victory yet.

@@ -114,9 +114,9 @@ br0
 eth1
   entry "" of d: exclusive host-device
   entry "-x" of b: exclusive host-device
-  policy a: lost: policy b has the same suffix "-x" and priority 200 against 100
+  policy a: lost: policy b wins: same deviceNameSuffix "-x", and priority 200 against 100; give this one a higher priority or another suffix
   policy b: exposes: the expression is true
-  policy c: lost: policy b has the same suffix "-x" and priority 200 against 200
+  policy c: lost: policy b wins: same deviceNameSuffix "-x" and priority 200, and its name sorts first; give this one a higher priority or another suffix
   policy d: exposes: the expression is true`},
 		"a failing expression exposes nothing and hides": {map[string]string{
 			"all": expose(`@type == "bridge" || @type == "nic"`, "", 1), "x": expose("@nothing == 1", "-x", 1),
