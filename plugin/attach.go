@@ -122,7 +122,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	case s.chains <- struct{}{}:
 		defer func() { <-s.chains }()
 	case <-ctx.Done():
-		return fmt.Errorf("%d other chains take too long: %w", maxChains, ctx.Err())
+		return fmt.Errorf("%d other chains take too long: %w; %s", maxChains, ctx.Err(), whatIsSlow)
 	}
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err

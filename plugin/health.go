@@ -29,7 +29,7 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.HTTPAddress)
 	if err != nil {
-		return fmt.Errorf("cannot serve health: %w", err)
+		return fmt.Errorf("cannot serve health: %w; set --http-address (node.httpAddress of the chart) to a free port of the node", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

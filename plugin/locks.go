@@ -6,6 +6,9 @@ import (
 	"sync"
 )
 
+// whatIsSlow says what to do about calls that wait for others.
+const whatIsSlow = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
+
 // keyedLocks are locks by name that wait no longer than a context.
 type keyedLocks struct {
 	mu   sync.Mutex
@@ -41,6 +44,6 @@ func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err e
 		return func() { <-one.turn; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, fmt.Errorf("another call for %s takes too long: %w", key, ctx.Err())
+		return nil, fmt.Errorf("another call for claim %s takes too long: %w; %s", key, ctx.Err(), whatIsSlow)
 	}
 }
