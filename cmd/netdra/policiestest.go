@@ -96,6 +96,8 @@ type testedPolicy struct {
 	Loses []string `json:"loses,omitempty"`
 	// OtherNodes says that it is not for this node.
 	OtherNodes bool `json:"otherNodes,omitempty"`
+	// NotEvaluated says that it is so wrong that nodes would not ask it about devices.
+	NotEvaluated bool `json:"notEvaluated,omitempty"`
 }
 
 func (f *policiesTest) run(ctx context.Context, on machine, to console, files []string) error {
@@ -221,7 +223,8 @@ func (s *seen) testPolicy(p *policyapi.DeviceExposurePolicy) testedPolicy {
 		tested.Invalid = append(tested.Invalid, problem.Error())
 	}
 	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
-		if problem.Policy == p.Name && len(invalid) == 0 { // else it is the same in other words
+		known := len(invalid) > 0 || slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
+		if problem.Policy == p.Name && !known {
 			tested.Problems = append(tested.Problems, problem.String())
 		}
 	}
@@ -243,7 +246,9 @@ func (s *seen) testPolicy(p *policyapi.DeviceExposurePolicy) testedPolicy {
 				tested.Loses = append(tested.Loses, name+" ("+reason.Message+")")
 			case policy.OtherNodes:
 				tested.OtherNodes = true
-			case policy.NoMatch, policy.Invalid:
+			case policy.Invalid:
+				tested.NotEvaluated = true
+			case policy.NoMatch:
 			}
 		}
 	}
@@ -275,6 +280,10 @@ func (t *testedPolicy) print(out *printer) {
 	}
 	if t.OtherNodes {
 		out.say("  is not for this node")
+		return
+	}
+	if t.NotEvaluated {
+		out.say("  is not evaluated for devices until that is corrected")
 		return
 	}
 	for _, row := range []struct {

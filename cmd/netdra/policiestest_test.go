@@ -75,6 +75,35 @@ func TestPoliciesTestGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
 
+// A remark is said once, and of a policy that is not evaluated not that it matches nothing.
+func TestPoliciesTestSaysWhatIsTrueOnce(t *testing.T) {
+	file := policyFile(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: remarkable}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: false}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: invalid}
+spec:
+  selector: {cel: 'true'}
+  exposure: {supportedCNIPlugins: []}
+`)
+	_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+	if n := strings.Count(stdout, "plugin sriov is not exclusive"); n != 1 {
+		t.Errorf("the remark is said %d times", n)
+	}
+	if strings.Contains(stdout, "matches no device") || !strings.Contains(stdout, "is not evaluated for devices until that is corrected") {
+		t.Errorf("wrong words for the invalid policy")
+	}
+	if t.Failed() {
+		t.Log(stdout, stderr)
+	}
+}
+
 // Files without policies are named, misspelt kinds too.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
