@@ -155,7 +155,8 @@ func (d driverClient) call(ctx context.Context, method, path string) ([]byte, er
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while the driver runs: %w", d.socket, err)
+		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while the driver runs; "+
+			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w", d.socket, err)
 	}
 	defer func() { _ = response.Body.Close() }() // only read
 	body, err := io.ReadAll(response.Body)
