@@ -1,6 +1,7 @@
 package cnichain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -80,10 +81,10 @@ func (c *compiler) distribute() (byStep map[string][]RootDevice, instances int) 
 // RootProblem says what is wrong with the number of devices that a claim has for a root step, where it has at most so many
 // instances of any; "" if nothing is.
 func RootProblem(claim Claim, topology, step string, devices, instances int) string {
-	switch {
-	case devices == 0:
+	switch devices {
+	case 0:
 		return fmt.Sprintf("claim %s has no device for root step %q: add a request with deviceClassName %s", claim, step, ClassName(topology, step))
-	case devices == instances:
+	case instances:
 		return ""
 	}
 	return fmt.Sprintf("claim %s has %d devices for root step %q but %d for another: ask for the same count from every class of topology %s",
@@ -138,7 +139,9 @@ func (c *compiler) checkPlugins() {
 			}
 			plugin, found := c.binding.Plugins[cniType]
 			if !found {
-				c.add(field.NotFound(c.path.Index(i).Child("type"), fmt.Sprintf("%s (no such CNI plugin on node %s: install it in the CNI directory)", cniType, c.binding.Node)))
+				c.add(field.NotFound(c.path.Index(i).Child("type"), fmt.Sprintf(
+					"%s (no such CNI plugin on node %s: install it in %s, or set cniPlugins.image or paths.cniBin of the chart)",
+					cniType, c.binding.Node, cmp.Or(strings.Join(c.binding.Dirs, " or "), "the CNI directory"))))
 				continue
 			}
 			if chooseVersion(plugin.Versions) == "" {

@@ -118,6 +118,8 @@ type Binding struct {
 	Schemas Schemas
 	// Plugins are the binaries, by CNI type; a type that is not there has none on this node.
 	Plugins map[string]Plugin
+	// Dirs are where plugins were looked for, for messages.
+	Dirs []string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
 }

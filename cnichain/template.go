@@ -134,7 +134,7 @@ func (t templates) renderText(text, path string, resolve lookup) (any, error) {
 func (t templates) resolve(name string, resolve lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {
-		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name or node.name")
+		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name, claim.namespace, claim.uid or node.name")
 	}
 	parsed := token{root: match[1], field: match[2], index: -1, part: match[4]}
 	if match[3] != "" {

@@ -128,6 +128,11 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("step %q depends on itself: remove its name from its dependOn", step.Name)))
 			continue
 		}
+		if cycle := v.way(parent, step.Name, nil); cycle != nil {
+			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("steps %s → %s depend on each other: remove one from dependOn",
+				step.Name, strings.Join(cycle, " → "))))
+			continue
+		}
 		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
 			v.add(field.Invalid(path.Index(i), parent,
 				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name, parent)))
@@ -135,6 +140,28 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 		}
 		v.add(field.NotFound(path.Index(i), parent))
 	}
+}
+
+// way returns the steps by which one depends on another, with both; nil if it doesn't. It goes to none of those in passed.
+func (v *validator) way(from, to string, passed map[string]bool) []string {
+	if from == to {
+		return []string{to}
+	}
+	if passed == nil {
+		passed = map[string]bool{}
+	}
+	passed[from] = true
+	for i := range v.steps {
+		for _, parent := range v.steps[i].DependOn {
+			if v.steps[i].Name != from || passed[parent] {
+				continue
+			}
+			if rest := v.way(parent, to, passed); rest != nil {
+				return append([]string{from}, rest...)
+			}
+		}
+	}
+	return nil
 }
 
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {

@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -139,7 +140,12 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 // number checks a number as plugins read it: into an integer goes no fraction and no exponent.
 func (p *parameters) number(path *field.Path, number json.Number, parameter *v1alpha1.Parameter) {
 	if parameter.Type == v1alpha1.TypeInteger {
-		if _, err := strconv.ParseInt(number.String(), 10, 64); err != nil {
+		_, err := strconv.ParseInt(number.String(), 10, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			p.add(field.Invalid(path, number, "is too large: it must fit into 64 bits"))
+			return
+		}
+		if err != nil {
 			p.add(field.Invalid(path, number, "is not a whole number"))
 			return
 		}
