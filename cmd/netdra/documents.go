@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -161,13 +162,13 @@ func decode[T runtime.Object](found *document, kind string) (object T, problems 
 	}
 	decoded, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, nil)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		return object, strict.Errors()
+		return object, allReadable(strict.Errors(), found.data, reflect.TypeFor[T]())
 	}
 	if runtime.IsNotRegisteredError(err) {
 		err = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s", v1alpha1.GroupVersion(), kindTopology, kindSchema)
 	}
 	if err != nil {
-		return object, []error{err}
+		return object, []error{readable(err, found.data, reflect.TypeFor[T]())}
 	}
 	object, is := decoded.(T)
 	if !is {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,10 +63,11 @@ func decodePolicy(found *document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority, Action: policyapi.ActionExpose}}
 	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, p)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(strict.Errors()...)
+		err = errors.Join(allReadable(strict.Errors(), found.data, reflect.TypeOf(p))...)
 	}
 	switch {
 	case err != nil:
+		err = readable(err, found.data, reflect.TypeOf(p))
 		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.where(), found.name, err)
 	case p.Name == "":
 		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.where())

@@ -47,10 +47,16 @@ func TestValidate(t *testing.T) {
 			want: `
 ✗ DIR/t.yaml:2: yaml: unmarshal errors:
   line 13: key "type" already set in map
-✗ DIR/t.yaml:2: unknown field "spec.steps[1].ifname"
+✗ DIR/t.yaml:2: unknown field "spec.steps[1].ifname"; did you mean ifName?
 `,
 		},
-		"another type":    {code: exitRefused, content: strings.Replace(linkThenTune, "[link]", "link", 1), want: "✗ DIR/t.yaml:2: json: cannot unmarshal string into Go struct field Step.spec.steps.dependOn of type []string\n"},
+		"another type":           {code: exitRefused, content: strings.Replace(linkThenTune, "[link]", "link", 1), want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn: is a string, must be a list\n"},
+		"a string for an object": {code: exitRefused, content: strings.Replace(linkThenTune, `{cel: "true"}`, `"true"`, 1), want: "✗ DIR/t.yaml:2: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
+		"a number for a string":  {code: exitRefused, content: strings.Replace(linkThenTune, "[link]", "[link, 7]", 1), want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
+		"misspelt fields": {code: exitRefused, content: strings.NewReplacer("dependOn", "dependsOn", "metadata: {", "metadata: {namo: x, ").Replace(linkThenTune), want: `
+✗ DIR/t.yaml:2: unknown field "metadata.namo"; did you mean name?
+✗ DIR/t.yaml:2: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
+`},
 		"another version": {code: exitRefused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1), want: "✗ DIR/t.yaml:2: netdra reads apiVersion networking.dra.io/v1alpha1 only, in which there are NetworkTopology and CNIPluginSchema\n"},
 		"no YAML":         {code: exitRefused, content: linkThenTune + "---\na: [\n", want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did not find expected node content\n"},
 		"no object":       {code: exitRefused, content: "\nspec: {}\n", want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -110,13 +111,13 @@ func (w *wanted) addKubernetes(found *document) error {
 	}
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, nil)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(strict.Errors()...)
+		err = errors.Join(allReadable(strict.Errors(), found.data, reflect.TypeOf(object))...)
 	}
 	if runtime.IsNotRegisteredError(err) {
 		err = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s %s can't be read: %w", found.where(), found.kind, found.name, err)
+		return fmt.Errorf("%s: %s %s can't be read: %w", found.where(), found.kind, found.name, readable(err, found.data, reflect.TypeOf(object)))
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:
