@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -141,6 +142,7 @@ func (f *simulateFlags) clusterOf(ctx context.Context, on machine, warn *printer
 	if len(machines) == 0 && len(wanted.policies) > 0 {
 		machines = []string{""}
 	}
+	var idle []string
 	for _, dir := range machines {
 		of := preview{from: dir, features: f.features}
 		facts, err := of.facts(ctx)
@@ -160,12 +162,36 @@ func (f *simulateFlags) clusterOf(ctx context.Context, on machine, warn *printer
 			warn.warn("%s: %s", of.node, problem)
 		}
 		cluster.Slices = append(cluster.Slices, resourceSlices(of.node, &result)...)
+		if len(result.Entries) == 0 {
+			idle = append(idle, exposesNothing(&of, wanted.policies))
+		}
 	}
 	cluster.Nodes = simulate.NodesOf(cluster.Slices)
+	if len(cluster.Nodes) == 0 && len(wanted.policies) > 0 {
+		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
+	}
 	if len(cluster.Nodes) == 0 {
 		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, or use --cluster")
 	}
 	return cluster, nil
+}
+
+// exposesNothing says of a machine that policies expose none of its devices, and how to find out why.
+func exposesNothing(of *preview, policies []policyapi.DeviceExposurePolicy) string {
+	var names []string
+	for i := range policies {
+		if policies[i].Spec.Action != policyapi.ActionExclude {
+			names = append(names, policies[i].Name)
+		}
+	}
+	command := "netdra slices -f FILE"
+	if of.from != "" {
+		command += " --from " + of.from
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf("no policy exposes devices of %s, they only exclude", of.node)
+	}
+	return fmt.Sprintf("of the devices of %s none is exposed by policy %s: %s says why", of.node, strings.Join(names, ", "), command)
 }
 
 // triedClaims is what became of a pod or a claim.

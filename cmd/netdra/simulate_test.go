@@ -71,9 +71,12 @@ func TestSimulateRefuses(t *testing.T) {
 		stdin     string
 		arguments []string
 	}{
-		"there is nothing to try":                                  {"", []string{"-f", policies, "--machines", dir}},
-		"there is no DeviceClass x":                                {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
-		"no node publishes a device":                               {claim, []string{"-f", "-"}},
+		"there is nothing to try":    {"", []string{"-f", policies, "--machines", dir}},
+		"there is no DeviceClass x":  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
+		"no node publishes a device": {claim, []string{"-f", "-"}},
+		"none is exposed by policy vfs: netdra slices -f FILE --from " + dir + " says why": {
+			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}",
+			[]string{"-f", "-", "--machines", dir}},
 		"names the ResourceClaimTemplate t, which":                 {pod("resourceClaimTemplateName: t"), []string{"-f", "-"}},
 		"names the ResourceClaim t, which":                         {pod("resourceClaimName: t"), []string{"-f", "-"}},
 		`spec.devices.requests: is a string, must be a list`:       {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},

@@ -7,6 +7,7 @@ package deviceclasses
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -84,6 +85,20 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 		conditions = append(conditions, "("+closable(step.Selector.CEL)+")")
 	}
 	return strings.Join(conditions, " && ")
+}
+
+// Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for host-device);
+// with listAttributes as it is. It is "" for other classes.
+func Plugin(class *resourceapi.DeviceClass) string {
+	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") + `(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)
+	if len(class.Spec.Selectors) == 0 || class.Spec.Selectors[0].CEL == nil {
+		return ""
+	}
+	match := wants.FindStringSubmatch(class.Spec.Selectors[0].CEL.Expression)
+	if match == nil {
+		return ""
+	}
+	return match[1] + match[2]
 }
 
 // closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its own.

@@ -159,3 +159,18 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	}
 	return matches
 }
+
+func TestPlugin(t *testing.T) {
+	for listAttributes, want := range map[bool][]string{false: {"host_device", "ovn_k8s_cni"}, true: {"host-device", "ovn.k8s-cni"}} {
+		var got []string
+		for _, class := range Of(parse(t, bonded), listAttributes) {
+			got = append(got, Plugin(&class))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("with list attributes %t (-want +got):\n%s", listAttributes, diff)
+		}
+	}
+	if got := Plugin(&resourceapi.DeviceClass{}); got != "" {
+		t.Errorf("a class of others wants %s", got)
+	}
+}

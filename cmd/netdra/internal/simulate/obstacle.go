@@ -12,7 +12,10 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // tooFew says which request finds too few devices on a node even if nobody holds any; empty if none does, or if that can't be said
@@ -54,7 +57,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	case len(here) == 0:
 		return "the node publishes no devices", nil
 	case len(ofClass) == 0:
-		return fmt.Sprintf("%s, and of the node's %s none is of that class", wants, plural(len(here), "device")), nil
+		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, plural(len(here), "device"), whyNone(class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants, plural(len(ofClass), "device")), nil
 	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
@@ -63,6 +66,44 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		return fmt.Sprintf("%s, and only %d of the node's devices match", wants, len(usable)), nil
 	}
 	return "", nil
+}
+
+// whyNone says why no device is of a class of a topology; "" for other classes.
+func whyNone(class *resourceapi.DeviceClass, devices []device) string {
+	plugin := deviceclasses.Plugin(class)
+	if plugin == "" {
+		return ""
+	}
+	with, others := 0, []string{}
+	for _, d := range devices {
+		plugins := d.plugins()
+		if slices.Contains(plugins, plugin) {
+			with++
+		}
+		others = append(others, plugins...)
+	}
+	slices.Sort(others)
+	switch {
+	case with > 0:
+		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", plural(with, "device"), plugin)
+	case len(others) == 0:
+		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
+	}
+	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin, strings.Join(slices.Compact(others), ", "))
+}
+
+// plugins are the CNI plugins of a device, each as the attribute of it is named or, where they are in a list, as it is.
+func (d device) plugins() []string {
+	if d.driver != v1alpha1.DriverName {
+		return nil
+	}
+	names := slices.Clone(d.Attributes[policy.SupportedCNIs].StringValues)
+	for attribute, value := range d.Attributes {
+		if name, ok := strings.CutPrefix(string(attribute), policyapi.CNIDomain+"/"); ok && ptr.Deref(value.BoolValue, false) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // device is a published device.
