@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -73,4 +74,16 @@ func decodePolicy(found *document) (*policyapi.DeviceExposurePolicy, error) {
 		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.where())
 	}
 	return p, nil
+}
+
+// mismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by which a device
+// is never selected.
+func mismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
+	var problems []policy.Problem
+	for i := range policies {
+		if err := policy.CheckTypes(policies[i].Spec.Selector.CEL); err != nil {
+			problems = append(problems, policy.Problem{Policy: policies[i].Name, Message: err.Error()})
+		}
+	}
+	return problems
 }

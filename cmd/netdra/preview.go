@@ -50,7 +50,9 @@ func (f *preview) decide(ctx context.Context, on machine, stdin io.Reader) (poli
 	if err := f.complete(on, policies); err != nil {
 		return policy.Decision{}, err
 	}
-	return policy.Resolve(facts, policies, policy.Node{Name: f.node, Labels: f.labels}), nil
+	decision := policy.Resolve(facts, policies, policy.Node{Name: f.node, Labels: f.labels})
+	decision.Problems = append(mismatches(policies), decision.Problems...)
+	return decision, nil
 }
 
 // facts are those of this machine or of the recording.

@@ -142,6 +142,9 @@ func (f *simulateFlags) clusterOf(ctx context.Context, on machine, warn *printer
 	if len(machines) == 0 && len(wanted.policies) > 0 {
 		machines = []string{""}
 	}
+	for _, problem := range mismatches(wanted.policies) {
+		warn.warn("%s", problem)
+	}
 	var idle []string
 	for _, dir := range machines {
 		of := preview{from: dir, features: f.features}

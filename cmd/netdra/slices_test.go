@@ -282,3 +282,24 @@ spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 		t.Errorf("the API server has other defaults (%v)", err)
 	}
 }
+
+// A policy that silently selects nothing, since it compares with what no device can have.
+func TestSlicesSayWhatNeverMatches(t *testing.T) {
+	file := policyFile(t, strings.ReplaceAll(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: quoted}
+spec:
+  selector: {cel: '@mtu == "1500"'}
+  exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}
+`, "@", `device.attributes["dra.networking"].`))
+	const want = `policy quoted: mtu is a number, compared with the string "1500": write mtu == 1500, without quotes`
+	dir := recordedFunctions(t)
+	if _, stdout, stderr := runNetdra(t, "", "slices", "-f", file, "--from", dir); !strings.Contains(stderr, want) {
+		t.Errorf("slices:\n%s%s", stdout, stderr)
+	}
+	claim := policyFile(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}")
+	if _, stdout, stderr := runNetdra(t, "", "simulate", "-f", file, "-f", claim, "--machines", dir); !strings.Contains(stderr, want) {
+		t.Errorf("simulate:\n%s%s", stdout, stderr)
+	}
+}
