@@ -81,7 +81,8 @@ func fix(is kind, text, name string, corrected func(name, literal string) string
 	return "true or false there, without quotes"
 }
 
-// valueOf returns the attribute or capacity whose value e is: a.x, a["x"] and a.?x.orValue(other).
+// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if the other is a literal of the
+// attribute's type. One of another type may stand for "absent", and what is compared with it is not the attribute alone.
 func valueOf(e ast.Expr, in scope) (access, bool) {
 	e = resolve(e, in)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {
@@ -94,7 +95,7 @@ func valueOf(e ast.Expr, in scope) (access, bool) {
 	id, literal := stringLiteral(optional.AsCall().Args()[1])
 	of, ok := domainOf(optional.AsCall().Args()[0], in)
 	of.id = id
-	return of, ok && literal
+	return of, ok && literal && kindOf(e.AsCall().Args()[0]) == of.kind()
 }
 
 // kind is the type that an attribute of the driver has on every device. What policies add has any.
