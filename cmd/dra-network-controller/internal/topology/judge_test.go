@@ -89,3 +89,14 @@ spec:
 		})
 	}
 }
+
+// What was accepted before types were compared must go on: it is a breach, no problem.
+func TestMismatchesAreBreaches(t *testing.T) {
+	const quoted = `
+metadata: {name: a}
+spec: {steps: [{name: a, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].mtu > "9000"'}}]}
+`
+	if problems, breaches := Judge(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 || len(breaches) != 1 {
+		t.Errorf("problems are %v, breaches %v", problems, breaches)
+	}
+}
