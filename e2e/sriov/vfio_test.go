@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 )
 
 // opener is a container's command that opens each group of devices that it is given, as an application does that drives them.
@@ -124,6 +126,8 @@ spec:
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that was prepared has the driver %q", driver)
 	}
+	// What an administrator would do with this card, as limits.md says: or the next owner of the function could not change its address.
+	c.must(netlink.LinkSetVfHardwareAddr(c.link(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
 	c.before = c.card()               // the kernel has given that one another name and address
 	c.must(os.RemoveAll(pluginState)) // which namespaces the plugin thinks have functions; it lets go of those that are gone
