@@ -23,6 +23,8 @@ type Host interface {
 	Unpin(pin string) error
 	// Exists says whether there is a network namespace at pin.
 	Exists(pin string) bool
+	// Same says whether there is one network namespace at both paths.
+	Same(netns, pin string) bool
 	// Links returns the links in the namespace at the path.
 	Links(netns string) ([]Link, error)
 	// Rename gives a link of the namespace at the path another name.
@@ -96,6 +98,19 @@ func (LinuxHost) Unpin(pin string) error {
 
 // Exists checks for a namespace file system at the path.
 func (LinuxHost) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
+
+// Same compares what the kernel knows namespaces by. While there is a pin its namespace lives, and no other has its inode.
+func (h LinuxHost) Same(netns, pin string) bool {
+	if !h.Exists(netns) || !h.Exists(pin) {
+		return false
+	}
+	one, err := os.Stat(netns)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(pin)
+	return err == nil && os.SameFile(one, other)
+}
 
 // Links lists the links of a namespace.
 func (LinuxHost) Links(path string) ([]Link, error) {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
@@ -15,9 +18,13 @@ const (
 	attachBudget = 300 * time.Millisecond
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
-	// maxChains is how many chains run at once.
+	// maxChains is how many chains run at once, of those that have just begun.
 	maxChains = 8
-	// attachLimit bounds one attempt to attach.
+	// maxTopology is how many chains of one topology run at once: a plugin that hangs must not take the places of others.
+	maxTopology = 4
+	// chainTurn is how long a chain counts as one that has just begun.
+	chainTurn = 5 * time.Second
+	// attachLimit bounds one attempt to attach, from when its chain may run.
 	attachLimit = 90 * time.Second
 	// A chain that fails in the background is tried again after attachRetry, doubled up to attachRetryMax.
 	attachRetry    = 10 * time.Second
@@ -28,8 +35,11 @@ const (
 // long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins the first.
 func (s *sandboxes) attach(ctx context.Context, id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
 	budget := s.budget(ctx)
-	box, isNew, err := s.begin(id, pod, records)
+	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
+		return err
+	}
+	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
 		return err
 	}
 	if isNew && !s.goTracked(func() { s.attachLoop(box, netns, records) }) {
@@ -65,7 +75,7 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 
 // attachMissed attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the start.
 func (s *sandboxes) attachMissed(id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
-	box, err := s.beginMissed(id, pod, records)
+	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
 		return err
 	}
@@ -114,19 +124,16 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 }
 
 func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []ClaimRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, attachLimit)
-	defer cancel()
-	box.setRunning(true)
-	defer box.setRunning(false)
-	select {
-	case s.chains <- struct{}{}:
-		defer func() { <-s.chains }()
-	case <-ctx.Done():
-		return fmt.Errorf("%d other chains take too long: %w; %s", maxChains, ctx.Err(), whatIsSlow)
-	}
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
+	leave, err := s.enter(ctx, box, records)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, attachLimit)
+	defer cancel()
 	if err := box.take(ctx); err != nil {
 		return err
 	}
@@ -144,23 +151,71 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
 	}
-	return s.becomeReady(ctx, box, records)
+	return s.becomeReady(box, records)
 }
 
-// becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
-func (s *sandboxes) becomeReady(ctx context.Context, box *sandbox, records []ClaimRecord) error {
+// enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
+// as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains of
+// its own topology waiting, and no others.
+func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimRecord) (leave func(), err error) {
+	var left []func()
+	leave = func() {
+		for _, one := range left {
+			one()
+		}
+	}
+	for _, topology := range topologies(records) { // sorted, so that two never wait for each other
+		done, err := s.byTopology.lock(ctx, topology)
+		if err != nil {
+			leave()
+			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology, maxTopology, err, whatIsSlow)
+		}
+		left = append(left, done)
+	}
+	select {
+	case s.chains <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("cannot run the chain: %d others have just begun: %w", maxChains, ctx.Err())
+	}
+	box.setRunning(true)
+	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
+	timer := s.clock.AfterFunc(chainTurn, release)
+	left = append(left, func() { timer.Stop(); release() })
+	return leave, nil
+}
+
+// topologies are those of claims, sorted.
+func topologies(records []ClaimRecord) []string {
+	names := sets.New[string]()
+	for i := range records {
+		for j := range records[i].Plans {
+			names.Insert(records[i].Plans[j].Topology)
+		}
+	}
+	return sets.List(names)
+}
+
+func claimUIDs(records []ClaimRecord) []string {
 	uids := make([]string, len(records))
 	for i := range records {
 		uids[i] = records[i].Claim.UID
 	}
+	return uids
+}
+
+// becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
+func (s *sandboxes) becomeReady(box *sandbox, records []ClaimRecord) error {
+	uids := claimUIDs(records)
 	if !box.setReady(box.attachment) {
 		return errStopped
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
+	defer cancel()
 	s.describe(ctx, records)
-	if err := s.syncGates(ctx, uids); err != nil {
+	if err := s.syncGates(uids); err != nil {
 		box.notReady()
-		return errors.Join(err, s.syncGates(ctx, uids), s.executor.Del(ctx, box.attachment))
+		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}
 	box.finish()
 	for _, uid := range uids {

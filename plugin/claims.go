@@ -71,6 +71,10 @@ type claims struct {
 	byUID map[string]ClaimRecord
 	// reserved are records that are not complete and on disk yet; only reserve looks at them.
 	reserved map[string]ClaimRecord
+	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced, when
+	// one of them may go on.
+	waiting []ClaimRecord
+	freed   chan struct{}
 }
 
 // loadClaims reads the journal. Records that can't be read are returned.
@@ -83,7 +87,7 @@ func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}}, damaged, nil
+	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}, freed: make(chan struct{})}, damaged, nil
 }
 
 // get returns a record by claim UID.
@@ -110,6 +114,8 @@ func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) err
 	delete(c.reserved, record.Claim.UID)
 	if err == nil {
 		c.byUID[record.Claim.UID] = record
+	} else {
+		c.releasedLocked()
 	}
 	return err
 }
@@ -120,13 +126,14 @@ func (c *claims) reserve(record ClaimRecord) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, others := range []map[string]ClaimRecord{c.byUID, c.reserved} {
-		if err := excluded(&record, others); err != nil {
-			return err
+	ahead := c.aheadLocked(record.Claim.UID)
+	for _, others := range []map[string]ClaimRecord{c.byUID, c.reserved, ahead} {
+		if holder, err := excluded(&record, others); err != nil {
+			return &conflictError{holders: []ClaimRecord{holder}, reason: err}
 		}
 	}
-	if err := overdrawn(&record, c.byUID, c.reserved); err != nil {
-		return err
+	if err := overdrawn(&record, c.byUID, c.reserved, ahead); err != nil {
+		return &conflictError{holders: sharing(&record, c.byUID, ahead), reason: err}
 	}
 	c.reserved[record.Claim.UID] = record
 	return nil
@@ -150,6 +157,7 @@ func (c *claims) forget(uid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byUID, uid)
+	c.releasedLocked()
 }
 
 // ofPod returns the records that name a pod as consumer, in the order of its resourceClaims.
@@ -212,17 +220,23 @@ func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
 	return devices
 }
 
+// claimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
+type claimedDevice struct {
+	HeldDevice
+	claimUID string
+}
+
 // devices returns every published device that claims hold, each once, sorted.
-func (c *claims) devices() []HeldDevice {
+func (c *claims) devices() []claimedDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	byName := map[entryKey]HeldDevice{}
-	for _, record := range c.byUID {
-		for _, device := range record.Devices {
-			byName[entryKey{pool: device.Pool, device: device.Name}] = device
+	byName := map[entryKey]claimedDevice{}
+	for _, uid := range sortedKeys(c.byUID) {
+		for _, device := range c.byUID[uid].Devices {
+			byName[entryKey{pool: device.Pool, device: device.Name}] = claimedDevice{device, uid}
 		}
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b HeldDevice) int {
+	return slices.SortedFunc(maps.Values(byName), func(a, b claimedDevice) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
 	})
 }

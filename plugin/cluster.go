@@ -258,6 +258,16 @@ func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	return uids, c.pods.HasSynced()
 }
 
+// podIsLeaving says whether a pod is gone from the API server as far as is known, is being deleted, or has ended.
+func (c *cluster) podIsLeaving(uid string) bool {
+	for _, item := range c.pods.GetStore().List() {
+		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
+			return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		}
+	}
+	return c.pods.HasSynced()
+}
+
 // podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is gone.
 func (c *cluster) podIsGone(pod cnichain.Pod) bool {
 	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil

@@ -13,31 +13,31 @@ import (
 // The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget (before
 // Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
-// excluded says why a claim may not be prepared beside others.
-func excluded(record *ClaimRecord, others map[string]ClaimRecord) error {
+// excluded says beside which other claim one may not be prepared, and why.
+func excluded(record *ClaimRecord, others map[string]ClaimRecord) (holder ClaimRecord, reason error) {
 	for _, uid := range sortedKeys(others) {
 		other := others[uid]
 		if uid == record.Claim.UID {
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			return fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
+			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
 		}
 		for i := range record.Devices {
 			for j := range other.Devices {
 				wanted, held := &record.Devices[i], &other.Devices[j]
 				if reason := apart(wanted, held); reason != "" {
-					return fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait until that claim is released",
+					return other, fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait until that claim is released",
 						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
 				}
 			}
 		}
 		if one, two := clash(record.Plans, other.Plans); one != nil {
-			return fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say that they can't share one; wait until that claim is released",
+			return other, fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say that they can't share one; wait until that claim is released",
 				one.Name, one.Type, one.Device.Name, other.Claim, two.Type)
 		}
 	}
-	return nil
+	return ClaimRecord{}, nil
 }
 
 // clash finds steps of two claims whose plugins can't work on the device that both are given; nil if there are none.

@@ -22,7 +22,7 @@ func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return nil
 	}
 	leaving := box.leave(claimUIDs)
-	if err := s.syncGates(ctx, leaving); err != nil {
+	if err := s.syncGates(leaving); err != nil {
 		return err
 	}
 	if err := box.take(ctx); err != nil {
@@ -50,6 +50,8 @@ func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 
 // detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
 func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, attachLimit)
+	defer cancel()
 	for _, other := range s.list() {
 		if other.born < box.born && other.pod.UID == box.pod.UID {
 			if err := s.detach(ctx, other.id); err != nil {
@@ -131,7 +133,7 @@ func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), 
 			delete(s.releasing, uid)
 		}
 	}
-	var problems []error
+	problems := []error{s.releaseOrphan(uid)}
 	for _, box := range s.list() {
 		if box.uses(uid) {
 			if err := s.detach(ctx, box.id, uid); err != nil {
@@ -139,6 +141,13 @@ func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), 
 			}
 		}
 	}
-	problems = append(problems, s.syncGate(ctx, uid))
+	problems = append(problems, s.syncGate(uid))
 	return done, errors.Join(problems...)
+}
+
+// isReleasing says whether a claim is being released.
+func (s *sandboxes) isReleasing(uid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.releasing[uid] > 0
 }

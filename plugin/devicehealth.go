@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 // healthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
@@ -20,8 +19,8 @@ const healthPeriod = 10 * time.Second
 // created only at kubelet's next try, 10 to 15 s later.
 type deviceHealth struct {
 	claims *claims
-	// unhealthy says what is wrong with a device; empty if nothing.
-	unhealthy func(discovery.Device) string
+	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
+	unhealthy func(claimUID string, held *HeldDevice) string
 	clock     clock.WithTicker
 
 	mu sync.Mutex
@@ -31,7 +30,7 @@ type deviceHealth struct {
 	told chan struct{}
 }
 
-func newDeviceHealth(claims *claims, unhealthy func(discovery.Device) string, clock clock.WithTicker) *deviceHealth {
+func newDeviceHealth(claims *claims, unhealthy func(string, *HeldDevice) string, clock clock.WithTicker) *deviceHealth {
 	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{}, told: make(chan struct{})}
 }
 
@@ -102,7 +101,7 @@ func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct
 			PoolName: held.Pool, DeviceName: held.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now,
 			Message: h.news[entryKey{pool: held.Pool, device: held.Name}],
 		}
-		if reason := h.unhealthy(held.Facts); reason != "" {
+		if reason := h.unhealthy(held.claimUID, &held.HeldDevice); reason != "" {
 			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, reason
 		}
 		report.Devices = append(report.Devices, health)

@@ -28,6 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // Config of the node driver. Paths are those of the host, and must be the same inside the driver's container.
@@ -202,10 +203,10 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.events = record.NewBroadcaster(record.WithContext(ctx))
 	recorder := d.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
-	claimGate := gate{dir: d.config.CDIDir}
+	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
 	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
 	d.sandboxes = newSandboxes(work, executor, d.claims, claimGate, realClock)
-	d.sandboxes.changed, d.sandboxes.failed = d.statuses.changed, d.statuses.attachFailed
+	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
 	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, strings.TrimSpace(string(bootID)), d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
 	d.sandboxes.metrics = d.metrics
@@ -222,7 +223,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
-		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
+		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
 	return d.cluster.onChange(d.publisher.trigger)
 }
@@ -241,20 +242,35 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
 	}
 	return nil
 }
 
-// unhealthy says what is wrong with a device; empty if nothing.
-func (d *Driver) unhealthy(executor *cnichain.Executor) func(discovery.Device) string {
+// lost tells of a pod of which interfaces have vanished or come back, and has its devices looked at.
+func (d *Driver) lost(pod cnichain.Pod, err error) {
+	if err != nil {
+		d.statuses.interfacesLost(pod, err)
+	}
+	d.health.changed()
+	d.publisher.trigger()
+}
+
+// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
+func (d *Driver) unhealthy(executor *cnichain.Executor) func(string, *HeldDevice) string {
 	isQuarantined := quarantined(executor)
-	return func(device discovery.Device) string {
+	return func(claimUID string, held *HeldDevice) string {
 		switch {
-		case isQuarantined(device):
+		case d.publisher.isGone(held.Facts):
+			return "the device does not exist on the node any more"
+		case isQuarantined(held.Facts):
 			return "in quarantine: what an earlier pod left on it could not be removed"
-		case d.carriers.isLost(device):
+		case d.carriers.isLost(held.Facts):
 			return "the link has lost its carrier"
+		}
+		// Of a shared device this would be said to every pod that has a share.
+		if name := d.sandboxes.missingInterface(claimUID, held); name != "" && held.Exclusive {
+			return fmt.Sprintf("interface %s is not in the pod any more", name)
 		}
 		return ""
 	}
@@ -342,7 +358,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.statuses.run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
-	group.Go(func() error { return d.sandboxes.collectGarbage(ctx, d.cluster.podIsGone) })
+	group.Go(func() error { return d.sweeper().run(ctx) })
 	group.Go(func() error { return d.serveDebug(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
@@ -353,6 +369,16 @@ func (d *Driver) serve(ctx context.Context) error {
 	d.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.client.CoreV1().Events("")})
 	defer d.events.Shutdown()
 	return group.Wait()
+}
+
+// sweeper checks what nobody tells the driver of.
+func (d *Driver) sweeper() *sweeper {
+	return &sweeper{sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed}
+}
+
+// helperPath is where the binary is that the runtime runs as a hook.
+func (d *Driver) helperPath() string {
+	return filepath.Join(nodeapi.HelperDir(d.config.PluginDir), nodeapi.HelperName)
 }
 
 // leftoverRetry is how often what could not be undone is tried again.

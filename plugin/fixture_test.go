@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,22 +58,82 @@ type fixture struct {
 	// busyLinks says what the node does with links.
 	busyLinks map[discovery.IfName]string
 
+	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
+	runtime map[string]string
+	bootID  string
+	// podsGone are the pods, by UID, that the API server does not have any more.
+	podsGone map[string]bool
+
 	mu     sync.Mutex
 	failed []string
+	lost   []string
 	// described is what containers were told.
 	described []kubeletplugin.Device
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, dir: t.TempDir(), node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f := &fixture{T: t, dir: t.TempDir(), runtime: map[string]string{}, podsGone: map[string]bool{}, node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f.must(os.MkdirAll(f.pluginDir(), 0o755))
+	for name := range testPlugins() {
+		f.must(os.WriteFile(filepath.Join(f.pluginDir(), name), nil, 0o755))
+	}
 	f.start("boot-1")
 	t.Cleanup(f.crash)
 	return f
 }
 
-// start builds the driver on what the journal says.
+// start starts the driver on what the journal says, and connects it to the runtime.
 func (f *fixture) start(bootID string) {
 	f.Helper()
+	f.startAlone(bootID)
+	f.connect()
+}
+
+// connect is the beginning of a connection to the runtime, which lists its sandboxes.
+func (f *fixture) connect(containers ...*api.Container) {
+	f.Helper()
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	pods := []*api.PodSandbox{}
+	for _, id := range sortedKeys(f.runtime) {
+		pods = append(pods, f.sandbox(id))
+	}
+	_, err := connection.Synchronize(context.Background(), pods, containers)
+	f.must(err)
+}
+
+// sandbox is one as the runtime describes it.
+func (f *fixture) sandbox(id string) *api.PodSandbox {
+	pod := podNamed(id)
+	sandbox := &api.PodSandbox{Id: id, Uid: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
+	if netns := f.runtime[id]; netns != "" && f.node.Exists(netns) {
+		sandbox.Linux.Namespaces = append(sandbox.Linux.Namespaces, &api.LinuxNamespace{Type: "network", Path: netns})
+	}
+	return sandbox
+}
+
+// runs makes a sandbox of the runtime, with a network namespace.
+func (f *fixture) runs(id string) (netns string) {
+	netns = "/var/run/netns/cni-" + id
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runtime[id] = netns
+	f.node.AddNamespace(netns)
+	return netns
+}
+
+// ends ends a sandbox of the runtime without a word to the driver.
+func (f *fixture) ends(id string) {
+	f.node.EndNamespace(f.runtime[id])
+	delete(f.runtime, id)
+}
+
+// startAlone starts the driver without the runtime.
+func (f *fixture) startAlone(bootID string) {
+	f.Helper()
+	if f.bootID != bootID {
+		clear(f.runtime)
+	}
+	f.bootID = bootID
 	opened, err := journal.Open(filepath.Join(f.dir, "journal.db"), f.clock.Now())
 	f.must(err)
 	f.db = opened.DB
@@ -84,15 +146,15 @@ func (f *fixture) start(bootID string) {
 	executor := cnichain.NewExecutor(cnichain.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(executor)
 	f.must(err)
-	claimGate := gate{dir: filepath.Join(f.dir, "cdi")}
+	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
 	f.must(os.MkdirAll(claimGate.dir, 0o755))
 	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock, "n")
 	f.boxes = newSandboxes(work, executor, f.claims, claimGate, f.clock)
-	f.boxes.changed, f.boxes.failed = func(string) {}, f.attachFailed
+	f.boxes.changed, f.boxes.failed, f.boxes.lost = func(string) {}, f.attachFailed, f.interfacesLost
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
 	f.unhealthy = map[discovery.IfName]string{}
-	health := newDeviceHealth(f.claims, func(device discovery.Device) string { return f.unhealthy[device.Name] }, f.clock)
+	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
 	f.boxes.late, f.boxes.metrics = health.attached, newMetrics()
 	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
 		f.mu.Lock()
@@ -102,17 +164,17 @@ func (f *fixture) start(bootID string) {
 		}
 	}
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, isConnected: true, failed: f.attachFailed, metrics: f.boxes.metrics}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
-		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
+		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 	}
 	f.must(f.boxes.recover(left))
 }
 
 // pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
 // binary it has probed.
-func (f *fixture) pluginDir() string { return cnitest.PluginDir }
+func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
 // crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
 func (f *fixture) crash() {
@@ -144,6 +206,17 @@ func (f *fixture) attachFailed(pod cnichain.Pod, _ []ClaimRecord, err error, aga
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
+func (f *fixture) interfacesLost(pod cnichain.Pod, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = append(f.lost, fmt.Sprint(pod.Name, ": ", err))
+}
+
+// sweep is what the driver does from time to time.
+func (f *fixture) sweeper() *sweeper {
+	return &sweeper{sandboxes: f.boxes, podIsGone: func(pod cnichain.Pod) bool { return f.podsGone[pod.UID] }}
+}
+
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 	f.Helper()
@@ -169,7 +242,7 @@ func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 func asItIs(*ClaimRecord) error { return nil }
 
 func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
-	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), "/proc/1/ns/net", records)
+	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
 // podNamed is the pod of a sandbox "pod/attempt".
@@ -284,7 +357,7 @@ func testPublisher() *publisher {
 // allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.
 func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{resourceapi.PodResourceClaimAnnotation: "net"}, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "v1", Kind: "Pod", Name: pod, UID: types.UID(pod), Controller: new(true),
 		}}},
 		Status: resourceapi.ResourceClaimStatus{

@@ -51,14 +51,14 @@ func (d *Driver) garbage() ([]garbage, error) {
 	found := []garbage{}
 	for _, entry := range specs {
 		kind, uid := specOf(entry.Name())
-		needed := d.isPrepared(uid) || kind == garbageMetadata && d.isAmnesic()
+		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == garbageMetadata && d.isAmnesic()
 		if kind != "" && !needed {
 			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
 		}
 	}
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if cnichain.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) {
+		if cnichain.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
 			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
@@ -134,7 +134,7 @@ func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
 func (d *Driver) discard(ctx context.Context, one *garbage) error {
 	switch one.Kind {
 	case garbageGate: // stays open if the claim is attached by now
-		return d.sandboxes.syncGate(ctx, one.Claim)
+		return d.sandboxes.syncGate(one.Claim)
 	case garbageMetadata:
 		return d.removeMetadata(ctx, one)
 	case garbageNamespace:
@@ -173,6 +173,9 @@ func (s *sandboxes) unpinUnknown(path string) error {
 		if box.hasPin(filepath.Base(path)) {
 			return nil
 		}
+	}
+	if s.isOrphanPinLocked(filepath.Base(path)) {
+		return nil
 	}
 	return s.executor.Host.Unpin(path)
 }

@@ -1,27 +1,37 @@
 package plugin
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"tags.cncf.io/container-device-interface/pkg/cdi"
-	specs "tags.cncf.io/container-device-interface/specs-go"
-
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// gate keeps containers from being created before their claim is attached, whatever becomes of the driver: kubelet is
-// told a CDI device for the claim, whose spec file exists only while the claim is attached. The runtime refuses to create
-// a container with a device that it can't resolve, and kubelet tries again.
+// gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
+// CDI device of the claim, of which kubelet tells the runtime:
+//
+//   - The spec file exists only while the claim is attached. Without the file the runtime refuses to create a container
+//     that names the claim, and kubelet tries again.
+//   - The spec has an OCI hook, by which the runtime compares the network namespace of each such container with those
+//     that the claim is attached to, and refuses to start it in any other.
 type gate struct {
 	dir string
+	// helper is the path of the helper binary, whose hook it is.
+	helper string
 }
 
 // gateKind is vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
+
+// gateTemp is what the names of files begin with that are not complete yet. CDI reads .json and .yaml only.
+const gateTemp = "." + v1alpha1.DriverName + "-"
 
 // device is the CDI device ID of a claim. Its name is all that the runtime's error message can say.
 func (gate) device(claimUID string) string { return gateKind + "=" + deviceName(claimUID) }
@@ -32,26 +42,44 @@ func (g gate) path(claimUID string) string {
 	return filepath.Join(g.dir, v1alpha1.DriverName+"-"+claimUID+".json")
 }
 
-// open lets the claim's containers be created, with device nodes of the host. Opening again is no error.
-func (g gate) open(claimUID string, nodes []string) error {
-	// A CDI device must edit something; this names the claim to whoever looks into the container.
-	edits := specs.ContainerEdits{Env: []string{envName(claimUID) + "=attached"}}
-	for _, path := range nodes {
-		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: path, Permissions: "rw"})
+// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening again
+// is no error, and writes only what has changed: the runtime reads all specs again after each write.
+func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
+	content := nodeapi.Gate{
+		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) + "=attached"},
+		DeviceNodes: nodes, Namespaces: pins, Hook: g.helper,
 	}
-	spec := &specs.Spec{
-		Version: "0.6.0",
-		Kind:    gateKind,
-		Devices: []specs.Device{{Name: deviceName(claimUID), ContainerEdits: edits}},
-	}
-	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs(g.dir))
+	path := g.path(claim.UID)
+	data, err := content.Encode(path)
 	if err != nil {
-		return fmt.Errorf("cannot open the gate of claim %s: %w", claimUID, err)
+		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 	}
-	if err := cache.WriteSpec(spec, filepath.Base(g.path(claimUID))); err != nil {
-		return fmt.Errorf("cannot open the gate of claim %s: %w", claimUID, err)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := writeFile(path, data); err != nil {
+		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 	}
 	return nil
+}
+
+// writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
+// with the boot, as is what the file says.
+func writeFile(path string, data []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), gateTemp+"*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
 }
 
 func envName(claimUID string) string {
@@ -66,18 +94,42 @@ func (g gate) close(claimUID string) error {
 	return nil
 }
 
-// closeOthers closes every gate but those of the given claims: what an earlier driver left open must not let a container
-// start.
-func (g gate) closeOthers(open map[string]bool) error {
+// namespaces returns the pins of a gate that is open.
+func (g gate) namespaces(claimUID string) ([]string, error) {
+	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return pins, err
+}
+
+// claims returns the UIDs of the claims whose gates are open, sorted.
+func (g gate) claims() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json"))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	uids := make([]string, len(paths))
+	for i, path := range paths {
+		uids[i] = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), v1alpha1.DriverName+"-"), ".json")
+	}
+	return uids, nil
+}
+
+// sweep removes files that a killed driver has not completed, also those of the CDI library, which earlier versions of
+// the driver used. Of the library's the driver's cannot be told from another's that is being written at this moment, so
+// only old ones go.
+func (g gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
-	for _, path := range paths {
-		uid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), v1alpha1.DriverName+"-"), ".json")
-		if !open[uid] {
-			problems = append(problems, g.close(uid))
+	for _, pattern := range []string{gateTemp + "*.tmp", "spec.*.tmp"} {
+		paths, err := filepath.Glob(filepath.Join(g.dir, pattern))
+		problems = append(problems, err)
+		for _, path := range paths {
+			info, err := os.Lstat(path)
+			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), gateTemp) && !isOld(info) {
+				continue
+			}
+			problems = append(problems, missingIsEmpty(os.Remove(path)))
 		}
 	}
 	return errors.Join(problems...)

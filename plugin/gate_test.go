@@ -11,14 +11,14 @@ import (
 
 // What the runtime reads of an open gate is the device nodes of the claim's own steps, and nothing once it is closed.
 func TestGateHasDeviceNodes(t *testing.T) {
-	g := gate{dir: t.TempDir()}
+	g := gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
 	steps := []cnichain.StepRecord{
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/7", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "other"}, DeviceNodes: []string{"/dev/vfio/9", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/12", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "a"}},
 	}
-	if err := g.open("a", deviceNodes(steps, "a")); err != nil {
+	if err := g.open(cnichain.Claim{Namespace: "ns", Name: "a", UID: "a"}, deviceNodes(steps, "a"), []string{"/run/netns/dra-a.1"}); err != nil {
 		t.Fatal(err)
 	}
 	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs(g.dir))

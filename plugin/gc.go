@@ -4,36 +4,68 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// gcPeriod is how often is looked for sandboxes that have ended without our being told.
+// gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
 const gcPeriod = 30 * time.Second
 
-// collectGarbage detaches sandboxes whose end the runtime has not told us: containerd sends no events for pods that are older
-// than its process. A list in which a sandbox is missing proves nothing. What counts is that its network namespace is gone from
-// where the runtime keeps it, and its pod from the API server, twice in a row.
-func (s *sandboxes) collectGarbage(ctx context.Context, podIsGone func(cnichain.Pod) bool) error {
-	ticker := s.clock.NewTicker(gcPeriod)
+// sweeper checks periodically what nobody tells the driver of.
+type sweeper struct {
+	sandboxes *sandboxes
+	// podIsGone says whether the API server has no such pod any more.
+	podIsGone func(cnichain.Pod) bool
+	// isNamed says whether the runtime has a path for the network namespace at a pin.
+	isNamed func(pin string) bool
+	// swept is called after each sweep; may be nil.
+	swept func(context.Context)
+
+	boxes, orphans map[string]bool // suspects
+}
+
+// run sweeps until ctx ends.
+func (w *sweeper) run(ctx context.Context) error {
+	ticker := w.sandboxes.clock.NewTicker(gcPeriod)
 	defer ticker.Stop()
-	suspects := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			suspects = s.collect(suspects, podIsGone)
+			w.sweep(ctx)
 		}
 	}
 }
 
-// collect detaches the sandboxes that have ended and are suspects already, and returns the others that have.
+// sweep detaches sandboxes that have ended, notes which interfaces have vanished from the others, and sets every gate
+// right, whoever has removed or written its file.
+func (w *sweeper) sweep(ctx context.Context) {
+	s := w.sandboxes
+	w.boxes = s.collect(w.boxes, w.podIsGone)
+	if w.isNamed != nil {
+		w.orphans = s.collectOrphans(w.orphans, w.isNamed)
+	}
+	s.report(s.inspect())
+	if err := s.syncAllGates(); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
+	}
+	if w.swept != nil {
+		w.swept(ctx)
+	}
+}
+
+// collect detaches the sandboxes that have ended and are suspects already, and returns the others that have: containerd
+// sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
+// counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
+// server or has a newer sandbox, twice in a row.
 func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(cnichain.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {
 		netns := box.namespace()
 		switch {
-		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod):
+		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod) && !box.isSuperseded():
 		case suspects[box.id]:
 			s.logger(box).Info("The sandbox has ended, although the runtime has not said so", "netns", netns)
 			s.stopSandbox(box.id)

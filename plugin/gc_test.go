@@ -11,7 +11,6 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
-	const netns = "/proc/1/ns/net" // of both
 	gone := map[string]bool{}
 	isGone := func(pod cnichain.Pod) bool { return gone[pod.Name] }
 	suspects := map[string]bool{}
@@ -22,10 +21,9 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 			t.Errorf("suspects are %v, want %v", suspects, want)
 		}
 	}
-	f.must(f.node.Pin("", netns))
 	gone["a"] = true
 	scan() // the runtime has it
-	f.must(f.node.Unpin(netns))
+	f.ends("a-0")
 	gone["a"] = false
 	scan() // the API server has it
 	gone["a"] = true
@@ -47,6 +45,7 @@ func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.crash()
+	f.ends("a-0")
 	f.start("boot-1")
 	suspects := map[string]bool{}
 	for range 2 {
@@ -59,8 +58,10 @@ func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 func TestCollectingEndsWithTheDriver(t *testing.T) {
 	f := newFixture(t)
 	ended := make(chan error, 1)
-	go func() { ended <- f.boxes.collectGarbage(f.boxes.work, func(cnichain.Pod) bool { return true }) }()
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.ends("a-0")
+	f.podsGone["a"] = true
+	go func() { ended <- f.sweeper().run(f.boxes.work) }()
 	for range 2 {
 		f.step(gcPeriod)
 	}

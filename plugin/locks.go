@@ -2,16 +2,16 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 	"sync"
 )
 
 // whatIsSlow says what to do about calls that wait for others.
 const whatIsSlow = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
-// keyedLocks are locks by name that wait no longer than a context.
+// keyedLocks are locks by name, of which each has a number of places, that wait no longer than a context.
 type keyedLocks struct {
-	mu   sync.Mutex
+	places int
+	mu     sync.Mutex
 	held map[string]*keyedLock
 }
 
@@ -20,14 +20,16 @@ type keyedLock struct {
 	users int
 }
 
-func newKeyedLocks() *keyedLocks { return &keyedLocks{held: map[string]*keyedLock{}} }
+func newKeyedLocks(places int) *keyedLocks {
+	return &keyedLocks{places: places, held: map[string]*keyedLock{}}
+}
 
 // lock waits for the lock of a key and returns what gives it back.
 func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	one := l.held[key]
 	if one == nil {
-		one = &keyedLock{turn: make(chan struct{}, 1)}
+		one = &keyedLock{turn: make(chan struct{}, l.places)}
 		l.held[key] = one
 	}
 	one.users++
@@ -44,6 +46,6 @@ func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err e
 		return func() { <-one.turn; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, fmt.Errorf("another call for claim %s takes too long: %w; %s", key, ctx.Err(), whatIsSlow)
+		return nil, ctx.Err()
 	}
 }

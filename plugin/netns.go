@@ -70,3 +70,9 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	}
 	return ofProcess, nil
 }
+
+// isNamed says whether the runtime has a path for the network namespace at a pin: then its sandbox has not ended.
+func (n namespaces) isNamed(pin string) bool {
+	path, err := n.path(pin)
+	return err != nil || path != pin // what can't be read is no evidence of an end
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -50,6 +52,9 @@ type nriPlugin struct {
 	mu          sync.Mutex
 	isConnected bool
 	timeout     time.Duration // of a request, as the runtime has said last
+	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they are
+	// the driver's business was decided before, perhaps by one that could ask the API server.
+	decided sets.Set[string]
 }
 
 // run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
@@ -87,8 +92,9 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	configured := make(chan struct{})
 	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
 	client, err := stub.New(connection,
-		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket), stub.WithOnClose(func() {}),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}))
+		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket), stub.WithOnClose(func() {}))
+	// No failure policy: with one, a driver that hangs would keep every pod of the node from starting. Containers that
+	// name a claim are held by its gate.
 	if err != nil {
 		return err
 	}
@@ -111,10 +117,17 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	}
 }
 
+// setConnected sets whether the runtime tells of new pods. While it does not, gates are closed.
 func (n *nriPlugin) setConnected(connected bool) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.isConnected = connected
+	n.mu.Unlock()
+	if connected {
+		return
+	}
+	if err := n.sandboxes.disconnect(); err != nil {
+		klog.FromContext(n.work).Error(err, "Cannot close all gates")
+	}
 }
 
 func (n *nriPlugin) setTimeout(timeout time.Duration) {
@@ -150,20 +163,56 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
 
-// Synchronize is evidence of what is there, never of what is not. Pods that started while the driver was away are
-// attached now, if no container of theirs has been created.
+// Synchronize is evidence of what is there, never of what is not. What the driver remembers of sandboxes is checked
+// against it before containers may start for that. Pods that started while the driver was away are attached now, if none
+// of their containers runs that names a claim.
 func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	busy := map[string]bool{}
+	named, others := map[string]bool{}, sets.New[string]()
 	for _, container := range containers {
-		busy[container.GetPodSandboxId()] = true
+		switch {
+		case !namesClaim(container):
+			others.Insert(container.GetPodSandboxId())
+		case isRunning(container): // one that does not run yet is held by its gate, and by the hook
+			named[container.GetPodSandboxId()] = true
+		}
 	}
+	listed := make(map[string]string, len(pods))
+	for _, pod := range pods {
+		listed[pod.GetId()], _ = c.namespaces.of(pod) // the error is told by attachMissed
+	}
+	c.mu.Lock()
+	c.decided = others
+	c.mu.Unlock()
+	err := c.sandboxes.confirm(listed)
 	c.setConnected(true)
-	c.attachMissed(pods, busy)
+	c.attachMissed(pods, named)
+	if err != nil {
+		klog.FromContext(c.work).Error(err, "Cannot set all gates right")
+	}
 	return nil, nil
 }
 
+// namesClaim says whether a container names a claim of the driver: kubelet gives it the CDI device of the claim's gate.
+func namesClaim(container *api.Container) bool { return len(claimsNamed(container)) > 0 }
+
+// claimsNamed are the UIDs of the claims that a container names.
+func claimsNamed(container *api.Container) []string {
+	var uids []string
+	for _, device := range container.GetCDIDevices() {
+		if uid, ours := strings.CutPrefix(device.GetName(), gateKind+"="+deviceName("")); ours {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+func isRunning(container *api.Container) bool {
+	state := container.GetState()
+	return state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
+}
+
 // attachMissed looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
-// API server says whose it is.
+// API server says whose it is. busy are sandboxes in which containers run that name a claim.
 func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 	there := map[string]bool{}
 	for _, pod := range pods {
@@ -200,6 +249,7 @@ func (n *nriPlugin) tellOfLost(pod *api.PodSandbox, err error) {
 // attachLate tries until the pod is attached, ends, or turns out not to be ours.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
+	attempts := 0
 	for delay := nriRetry; n.sandboxes.isMissed(pod.GetId()); delay = min(2*delay, attachRetry) {
 		records, err := n.claimsOf(pod)
 		switch {
@@ -208,8 +258,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		case err == nil && n.ready(pod):
 			return
 		case err == nil && busy:
-			err = fmt.Errorf("containers of pod %s were created while the driver was away; they may run without the interfaces of claim %s: delete the pod", podOf(pod), records[0].Claim)
-			logger.Error(err, "Pod is left as it is")
+			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
+			logger.Error(err, "The pod is left as it is")
 			n.failed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
@@ -217,6 +267,9 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 				logger.Info("Attaching a pod that started while the driver was away")
 				return
 			}
+		}
+		if attempts++; attempts == toldAttempt && len(records) > 0 {
+			n.failed(podOf(pod), records, fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
 		}
 		logger.V(2).Info("Cannot attach a pod that started while the driver was away, yet", "err", err, "again", delay)
 		select {
@@ -226,6 +279,9 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		}
 	}
 }
+
+// toldAttempt is which failing attempt a pod is told of: the first ones fail while something earlier is being undone.
+const toldAttempt = 6
 
 // attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
@@ -297,6 +353,7 @@ func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, cont
 // mayStart says why a container may not start yet.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.sandboxes.state(pod.GetId())
+	named := claimsNamed(container)
 	switch {
 	case ready:
 		return nil
@@ -305,6 +362,12 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	case known:
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone", container.GetName(), podOf(pod))
 	}
+	if len(named) == 0 && n.wasDecided(pod.GetId()) {
+		return nil
+	}
+	if len(named) > 0 && n.isOrphan(pod, named) {
+		return nil
+	}
 	records, err := n.claimsOf(pod)
 	if err != nil {
 		return err
@@ -312,21 +375,36 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	if len(records) > 0 {
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached", container.GetName(), podOf(pod), records[0].Claim)
 	}
-	for _, device := range container.GetCDIDevices() {
-		if strings.HasPrefix(device.GetName(), gateKind+"=") { // another pod of the claim has opened the gate
-			return fmt.Errorf("container %s names a claim of which nothing is attached to pod %s", container.GetName(), podOf(pod))
-		}
+	if len(named) > 0 { // another pod of the claim has opened the gate
+		return fmt.Errorf("cannot create container %s: it names a claim of which nothing is attached to pod %s; the driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
 	}
 	return nil
 }
 
-// claimsOf returns the prepared claims of a pod, in the order of its resourceClaims, without asking the API server. A pod
-// of which that can't be said yet is an error: the runtime tries again.
+// wasDecided says whether a sandbox had containers before the driver was connected.
+func (n *nriPlugin) wasDecided(sandbox string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.decided.Has(sandbox)
+}
+
+// isOrphan says whether all claims that a container names are attached to its pod, of which the journal has lost the record.
+func (n *nriPlugin) isOrphan(pod *api.PodSandbox, claims []string) bool {
+	netns, err := n.namespaces.of(pod)
+	if err != nil || netns == "" {
+		return false
+	}
+	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsOrphan(uid, netns) })
+}
+
+// claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with that
+// of its extended resources last, without asking the API server. A pod of which that can't be said yet is an error: the
+// runtime tries again.
 func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
-	records := n.claims.ofPod(pod.GetUid())
+	records := attachable(n.claims.ofPod(pod.GetUid()))
 	if !n.claims.shareable(pod.GetNamespace()) {
 		return records, nil
 	}
@@ -338,24 +416,45 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 		}
 		return nil, fmt.Errorf("pod %s is not known yet, and its namespace has claims that it may share: try again", podOf(pod))
 	}
-	return n.claimsByName(known)
+	named, err := n.claimsByName(known)
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range records { // the cache may be older than what kubelet has had prepared
+		isNamed := func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID }
+		if !slices.ContainsFunc(named, isNamed) {
+			named = append(named, record)
+		}
+	}
+	return named, nil
 }
 
+// attachable are the claims with something to attach: devices for administrative access are not given to pods.
+func attachable(records []ClaimRecord) []ClaimRecord {
+	return slices.DeleteFunc(records, func(record ClaimRecord) bool { return len(record.Plans) == 0 })
+}
+
+// claimsByName returns the prepared claims that a pod names, or that the scheduler has made for its extended resources.
 func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]ClaimRecord, error) {
 	var records []ClaimRecord
+	add := func(name string) {
+		if record, found := n.claims.named(pod.Namespace, name); found {
+			records = append(records, record)
+		}
+	}
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
 			return nil, fmt.Errorf("the claims of pod %s/%s are not known yet: %w", pod.Namespace, pod.Name, err)
 		}
-		if name == nil {
-			continue // no claim is needed
-		}
-		if record, found := n.claims.named(pod.Namespace, *name); found {
-			records = append(records, record)
+		if name != nil { // else no claim is needed
+			add(*name)
 		}
 	}
-	return records, nil
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		add(extended.ResourceClaimName)
+	}
+	return attachable(records), nil
 }
 
 // isStatic says whether kubelet has the pod from elsewhere than the API server. Such a pod has no claims.

@@ -89,24 +89,34 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.lock(ctx, string(claim.UID))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("another call for the claim takes too long: %w; %s", err, whatIsSlow)
 	}
 	defer unlock()
+	if !d.connected() {
+		return nil, errors.New("the driver is not connected to the container runtime (NRI), so the pod would start without its interfaces; it is trying again")
+	}
 	record, known := d.claims.get(string(claim.UID))
+	if known && !record.isOf(claim) {
+		// The claim was deallocated and allocated again, and kubelet did not release it in between: its last pod was
+		// deleted by force, or the node was lost.
+		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is released first")
+		if err := d.release(ctx, record.Claim.UID); err != nil {
+			return nil, fmt.Errorf("cannot release the devices of the claim's earlier allocation: %w", err)
+		}
+		known = false
+	}
 	if known {
-		if err := d.sandboxes.syncGate(ctx, record.Claim.UID); err != nil {
+		if err := d.sandboxes.syncGate(record.Claim.UID); err != nil {
 			return nil, err
 		}
 		return d.devices(&record), nil
-	}
-	if !d.connected() {
-		return nil, fmt.Errorf("the driver is not connected to the container runtime (NRI), so the pod would start without its interfaces; it is trying again")
 	}
 	record, err = d.compile(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.claims.hold(record, func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }); err != nil {
+	complete := func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }
+	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, d.isLeaving, complete); err != nil {
 		return nil, err
 	}
 	d.publisher.trigger()
@@ -195,11 +205,11 @@ func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
 // compile makes the record of a claim.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
 	record := ClaimRecord{Claim: claimOf(claim), PreparedAt: d.sandboxes.clock.Now(), Shareable: shareable(claim)}
-	if err := d.addConsumers(ctx, claim, &record); err != nil {
-		return record, err
-	}
 	results, err := ourResults(claim)
 	if err != nil {
+		return record, err
+	}
+	if err := d.addConsumers(ctx, claim, &record, len(results) > 0); err != nil {
 		return record, err
 	}
 	roots := map[string][]cnichain.RootDevice{}
@@ -226,10 +236,22 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 	return record, nil
 }
 
-// shareable is true for claims that several pods may name: all but those that kubelet's controller made for one pod.
+// shareable is true for claims that several pods may name: all but those that kube-controller-manager or kube-scheduler
+// has made for one pod, from a template or for its extended resources (KEP-4381, KEP-5004). Others may have a pod as
+// their controller, too.
 func shareable(claim *resourceapi.ResourceClaim) bool {
 	owner := metav1.GetControllerOf(claim)
-	return owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod"
+	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
+		return true
+	}
+	_, fromTemplate := claim.Annotations[resourceapi.PodResourceClaimAnnotation]
+	_, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]
+	if !fromTemplate && !extended {
+		return true
+	}
+	return slices.ContainsFunc(claim.Status.ReservedFor, func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+		return consumer.UID != owner.UID
+	})
 }
 
 func (d *draPlugin) plan(ctx context.Context, claim cnichain.Claim, name string, roots []cnichain.RootDevice) (*cnichain.Plan, error) {
@@ -275,8 +297,8 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 	return nil
 }
 
-// addConsumers resolves the pods that the claim is reserved for.
-func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord) error {
+// addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
+func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord, attaches bool) error {
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup != "" || reference.Resource != "pods" {
 			continue
@@ -287,7 +309,7 @@ func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.Resourc
 		}
 		consumer := Consumer{PodUID: string(reference.UID)}
 		if pod != nil {
-			if pod.Spec.HostNetwork {
+			if attaches && pod.Spec.HostNetwork {
 				return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the claim", pod.Name)
 			}
 			consumer.Position = position(pod, claim)
@@ -336,7 +358,7 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 			return i
 		}
 	}
-	return len(pod.Spec.ResourceClaims)
+	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
 }
 
 // UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
@@ -371,9 +393,25 @@ func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	unlock, err := d.locks.lock(ctx, uid)
 	if err != nil {
-		return err
+		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, whatIsSlow)
 	}
 	defer unlock()
+	return d.release(ctx, uid)
+}
+
+// isLeaving says whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim some
+// time after its pod was deleted by force.
+func (d *draPlugin) isLeaving(record *ClaimRecord) bool {
+	if d.sandboxes.isReleasing(record.Claim.UID) {
+		return true
+	}
+	return !slices.ContainsFunc(record.Consumers, func(consumer Consumer) bool {
+		return !d.cluster.podIsLeaving(consumer.PodUID)
+	})
+}
+
+// release ends with every device back on the host. The caller has the claim's lock.
+func (d *draPlugin) release(ctx context.Context, uid string) error {
 	done, err := d.sandboxes.releaseClaim(ctx, uid)
 	defer done()
 	if err != nil {

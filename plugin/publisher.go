@@ -47,6 +47,8 @@ type publisher struct {
 	// quarantined says whether a device is held back.
 	quarantined func(discovery.Device) bool
 	carriers    *carriers
+	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	mayBeInPod func(claimUID string, held *HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
 	healthChanged func()
 	events        discovery.Events
@@ -66,6 +68,7 @@ type publisher struct {
 	entries   map[entryKey]draslices.Entry // of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
 	failure   error                        // why they are not
 	published [sha256.Size]byte            // of the resources that were published last
+	gone      map[string]bool              // identities of held devices that do not exist any more
 }
 
 type entryKey struct{ pool, device string }
@@ -171,7 +174,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	facts, present, held, err := p.facts(ctx, node)
+	facts, held, err := p.facts(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -182,26 +185,28 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(unfit{present: present, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.lacks)
+	result = result.Tainted(unfit{gone: p.isGone, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.lacks)
 	p.report(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	return p.handOn(ctx, &result)
 }
 
 // facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where they are
-// now, discovery can't see them. present are the identities of those that it sees.
-func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discovery.Facts, present map[string]bool, held map[draslices.EntryID]draslices.Holding, err error) {
+// now, discovery can't see them.
+func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
 	held = map[draslices.EntryID]draslices.Holding{}
 	p.claims.holding(held)
 	all := func(HeldDevice) bool { return true }
 	exclusive := func(held HeldDevice) bool { return held.Exclusive }
 	earlier := p.claims.inUse(exclusive)
+	suspects := p.claims.goneOf(nil, p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
 	facts, err = p.read(ctx, addresses(node))
 	if err != nil {
-		return facts, nil, nil, err
+		return facts, nil, err
 	}
-	present = presentIn(facts)
-	if p.carriers.observe(facts) {
+	present := presentIn(facts)
+	changed := p.setGone(suspects, p.claims.goneOf(present, p.mayBeInPod))
+	if p.carriers.observe(facts) || changed {
 		p.healthChanged()
 	}
 	// A shared device stays on the host, so what is seen of it is true, unless it is gone.
@@ -209,10 +214,28 @@ func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discove
 	inUse := p.claims.inUse(all)
 	facts = p.memory.recall(facts, inUse...).With(earlier...).With(p.claims.inUse(away)...)
 	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
-		return facts, nil, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
+		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	p.claims.holding(held)
-	return facts, present, held, nil
+	return facts, held, nil
+}
+
+// setGone notes which held devices are gone, and says whether that is news. suspects are those that could be before the
+// host was read.
+func (p *publisher) setGone(suspects, found map[string]bool) (changed bool) {
+	maps.DeleteFunc(found, func(id string, _ bool) bool { return !suspects[id] })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed = !maps.Equal(p.gone, found)
+	p.gone = found
+	return changed
+}
+
+// isGone says whether a claim holds a device that does not exist any more.
+func (p *publisher) isGone(device discovery.Device) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[identity(device)]
 }
 
 // handOn makes the entries known to Prepare and publishes what has changed.

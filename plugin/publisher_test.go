@@ -47,7 +47,7 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 	p = &publisher{
 		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
-		quarantined: func(discovery.Device) bool { return false }, carriers: newCarriers(f.clock, memory.kept.Lost...), healthChanged: func() {},
+		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarriers(f.clock, memory.kept.Lost...), healthChanged: func() {},
 		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), rest: func() error { return nil },
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {

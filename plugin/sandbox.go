@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,9 +28,17 @@ type sandbox struct {
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims     map[string]bool
 	attached   []cnichain.StepRecord // a copy of the steps, while ready
-	netns      string                // the runtime's path, while ready
+	netns      string                // the runtime's path
 	stop       context.CancelFunc    // ends the attaching
 	ready      bool
+	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
+	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
+	confirmed bool
+	// superseded says that the pod has a newer sandbox.
+	superseded bool
+	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
+	// the pod any more.
+	missing    map[int]string
 	running    bool // an attempt to attach is being made
 	background bool // RunPodSandbox has returned; failures are retried here
 	stopped    bool
@@ -42,7 +51,7 @@ var errStopped = errors.New("the sandbox is being stopped")
 
 func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, attachment: attachment, turn: make(chan struct{}, 1),
+		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS, attachment: attachment, turn: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
@@ -60,13 +69,14 @@ func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *s
 	return box
 }
 
-// recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready.
+// recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready; no
+// container starts for that before the runtime confirms the sandbox.
 func recovered(attachment *cnichain.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
 	box.background = true
 	close(box.finished)
 	if attachment.Phase == cnichain.PhaseReady && attachment.BootID == bootID {
-		box.ready, box.attached, box.netns = true, slices.Clone(attachment.Steps), attachment.NetNS
+		box.ready, box.attached = true, slices.Clone(attachment.Steps)
 	}
 	box.stopped = !box.ready
 	return box
@@ -144,14 +154,111 @@ func (b *sandbox) inBackground() bool {
 	return b.background
 }
 
-// namespace is the runtime's path of the network namespace; empty while the sandbox is not ready.
+// namespace is the runtime's path of the network namespace; empty in records of drivers that did not note it.
 func (b *sandbox) namespace() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.ready {
-		return ""
-	}
 	return b.netns
+}
+
+// pinned is the path at which the driver keeps the network namespace, and whether the sandbox is ready.
+func (b *sandbox) pinned() (pin string, ready bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pin, b.ready
+}
+
+// confirm sets whether the runtime has the sandbox.
+func (b *sandbox) confirm(confirmed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.confirmed = confirmed
+}
+
+// isConfirmed says whether the runtime of this connection has the sandbox.
+func (b *sandbox) isConfirmed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.confirmed
+}
+
+// supersede notes that the pod has a newer sandbox, so that no container may start in this one.
+func (b *sandbox) supersede() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.superseded = true
+}
+
+// attachedNow is a copy of the steps, while ready.
+func (b *sandbox) attachedNow() []cnichain.StepRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.attached
+}
+
+// attachedClaims are the claims that are attached, sorted.
+func (b *sandbox) attachedClaims() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var uids []string
+	for _, uid := range sortedKeys(b.claims) {
+		if b.claims[uid] {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// missingNames are the interfaces of attached claims that have vanished, sorted.
+func (b *sandbox) missingNames() []string {
+	var names []string
+	for _, uid := range b.attachedClaims() {
+		for _, name := range b.missingOf(uid) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (b *sandbox) isSuperseded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.superseded
+}
+
+// admits returns the steps, and the pin of the namespace in which containers of a claim may start; nil if none may.
+func (b *sandbox) admits(claimUID string) (steps []cnichain.StepRecord, pin string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ready && b.confirmed && !b.superseded && b.claims[claimUID] {
+		return b.attached, b.pin
+	}
+	return nil, ""
+}
+
+// setMissing notes which interfaces are not in the pod, and says whether that is news.
+func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ready || maps.Equal(b.missing, missing) {
+		return false
+	}
+	b.missing = missing
+	return true
+}
+
+// missingOf returns what of a claim's steps is missing in the pod: interfaces by the index of their step.
+func (b *sandbox) missingOf(claimUID string) map[int]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := map[int]string{}
+	for index, name := range b.missing {
+		if b.ready && b.claims[claimUID] && b.attached[index].Claim.UID == claimUID {
+			missing[index] = name
+		}
+	}
+	return missing
 }
 
 func (b *sandbox) setRunning(running bool) {
@@ -183,7 +290,7 @@ func (b *sandbox) setReady(attachment *cnichain.Attachment) bool {
 	if b.stopped {
 		return false
 	}
-	b.ready, b.failure, b.attached, b.netns = true, nil, slices.Clone(attachment.Steps), attachment.NetNS
+	b.ready, b.failure, b.attached, b.netns, b.missing = true, nil, slices.Clone(attachment.Steps), attachment.NetNS, nil
 	return true
 }
 
@@ -191,7 +298,7 @@ func (b *sandbox) setReady(attachment *cnichain.Attachment) bool {
 func (b *sandbox) notReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ready, b.attached = false, nil
+	b.ready, b.attached, b.missing = false, nil, nil
 }
 
 // finish lets RunPodSandbox return.
@@ -235,7 +342,7 @@ func (b *sandbox) leave(claimUIDs []string) []string {
 	}
 	if !b.ready || len(claimUIDs) == 0 || others == 0 {
 		claimUIDs = sortedKeys(b.claims)
-		b.stopped, b.ready, b.attached = true, false, nil
+		b.stopped, b.ready, b.attached, b.missing = true, false, nil, nil
 		b.stop()
 	}
 	for _, uid := range claimUIDs {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,6 +28,8 @@ type sandboxes struct {
 	// changed is told the claims whose status may be different; failed about an attempt that failed.
 	changed func(claimUID string)
 	failed  func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
+	// lost is told of a pod of which interfaces have vanished, and without an error of one that has all of them again.
+	lost func(pod cnichain.Pod, err error)
 	// describe writes down for the containers of claims what is attached, before they are created.
 	describe func(ctx context.Context, claims []ClaimRecord)
 	// late is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
@@ -35,30 +38,37 @@ type sandboxes struct {
 	node    string
 	bootID  string
 	pinDir  string
-	clock   clock.WithTicker
-	// chains bounds how many chains run at once.
-	chains chan struct{}
+	clock   clock.WithTickerAndDelayedExecution
+	// chains bounds how many chains begin at once, byTopology how many of one topology run.
+	chains     chan struct{}
+	byTopology *keyedLocks
 	// work ends when the driver stops: then nothing is tried again. What runs is finished.
 	work context.Context
 
 	mu        sync.Mutex
+	connected bool // to the runtime, which tells of every new sandbox
 	byID      map[string]*sandbox
 	releasing map[string]int  // claims that are being unprepared
 	missed    map[string]bool // sandboxes that started while we were away, and are still there
 	closing   bool
 	born      uint64 // of the last sandbox
 	wait      sync.WaitGroup
+	// orphans are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal has no
+	// record: it was lost. Containers that end are started again by what the file says; nothing else is done for them.
+	orphans map[string][]string
 }
 
-func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.WithTicker) *sandboxes {
+func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.WithTickerAndDelayedExecution) *sandboxes {
 	return &sandboxes{
-		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(),
-		chains: make(chan struct{}, maxChains), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},
+		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(1),
+		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},
+		orphans: map[string][]string{},
 	}
 }
 
-// recover takes over what an earlier driver left: what was ready at this boot stays, everything else is undone in the
-// background. Every gate is set right before it returns.
+// recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
+// everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
+// sandboxes it has: see [sandboxes.confirm].
 func (s *sandboxes) recover(attachments map[string]*cnichain.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range sortedKeys(attachments) {
@@ -68,22 +78,57 @@ func (s *sandboxes) recover(attachments map[string]*cnichain.Attachment) error {
 		s.byID[id] = box
 		s.mu.Unlock()
 	}
-	open := map[string]bool{}
-	problems := []error{}
+	problems := []error{s.adoptGates(pins)}
 	if err := s.unpinOthers(pins); err != nil { // a leak, and no reason not to serve
 		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
 	}
-	for _, record := range s.claims.all() {
-		open[record.Claim.UID] = s.attached(record.Claim.UID)
-		problems = append(problems, s.syncGate(s.work, record.Claim.UID))
-	}
-	problems = append(problems, s.gate.closeOthers(open))
 	for _, box := range s.list() {
+		if pin, ready := box.pinned(); ready && !s.repin(box, pin) {
+			box.leave(nil)
+		}
 		if box.isStopped() {
 			s.detachUntilDone(box)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
+// namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
+// container ends. known are the names of pins that are in use; those of such gates are added.
+func (s *sandboxes) adoptGates(known map[string]bool) error {
+	uids, err := s.gate.claims()
+	problems := []error{err, s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
+	for _, uid := range uids {
+		if pins := s.orphanPins(uid, known); len(pins) > 0 {
+			s.orphans[uid] = pins
+			klog.FromContext(s.work).Info("The journal has no record of a claim that pods use; their containers can be started again, and nothing else is done for them",
+				"claimUID", uid, "pins", pins)
+			continue
+		}
+		problems = append(problems, s.gate.close(uid))
+	}
+	for _, pins := range s.orphans {
+		for _, pin := range pins {
+			known[filepath.Base(pin)] = true
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// orphanPins are the pins of an open gate, of which nobody knows anything else.
+func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
+	if _, held := s.claims.get(uid); held {
+		return nil
+	}
+	pins, err := s.gate.namespaces(uid)
+	if err != nil {
+		return nil // the gate is closed: what it says can't be read
+	}
+	return slices.DeleteFunc(pins, func(pin string) bool {
+		name := filepath.Base(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !cnichain.IsPinName(name) || known[name] || !s.executor.Host.Exists(pin)
+	})
 }
 
 // unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
@@ -102,26 +147,58 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// syncGate opens the gate of a claim that is attached somewhere, and closes that of one that is not. It is called after
-// every change of what is attached; whichever call is the last is right.
-func (s *sandboxes) syncGate(ctx context.Context, claimUID string) error {
-	unlock, err := s.gates.lock(ctx, claimUID)
+// syncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
+// nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever call
+// is the last is right.
+func (s *sandboxes) syncGate(claimUID string) error {
+	unlock, err := s.gates.lock(context.Background(), claimUID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if steps := s.attachedSteps(claimUID); steps != nil {
-		return s.gate.open(claimUID, deviceNodes(steps, claimUID))
+	if s.isOrphan(claimUID) {
+		return nil
 	}
-	return s.gate.close(claimUID)
+	record, held := s.claims.get(claimUID)
+	nodes, pins := s.admitted(claimUID)
+	if !held || len(pins) == 0 {
+		return s.gate.close(claimUID)
+	}
+	return s.gate.open(record.Claim, nodes, pins)
 }
 
-func (s *sandboxes) syncGates(ctx context.Context, claimUIDs []string) error {
+// admitted returns in which namespaces containers of a claim may start, by their pins, and which device nodes they get.
+func (s *sandboxes) admitted(claimUID string) (nodes, pins []string) {
+	if !s.isConnected() {
+		return nil, nil
+	}
+	for _, box := range s.list() {
+		if steps, pin := box.admits(claimUID); pin != "" {
+			pins = append(pins, pin)
+			nodes = append(nodes, deviceNodes(steps, claimUID)...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes), pins
+}
+
+func (s *sandboxes) syncGates(claimUIDs []string) error {
 	var problems []error
 	for _, uid := range claimUIDs {
-		problems = append(problems, s.syncGate(ctx, uid))
+		problems = append(problems, s.syncGate(uid))
 	}
 	return errors.Join(problems...)
+}
+
+// syncAllGates also closes what nobody has opened.
+func (s *sandboxes) syncAllGates() error {
+	uids, err := s.gate.claims()
+	for _, record := range s.claims.all() {
+		if !slices.Contains(uids, record.Claim.UID) {
+			uids = append(uids, record.Claim.UID)
+		}
+	}
+	return errors.Join(err, s.syncGates(uids))
 }
 
 // goTracked runs work in the background, unless the driver stops.
@@ -145,7 +222,7 @@ func (s *sandboxes) finishWork() {
 
 // begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that another
 // pod's sandbox holds.
-func (s *sandboxes) begin(id string, pod cnichain.Pod, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
+func (s *sandboxes) begin(id string, pod cnichain.Pod, netns string, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if box, known := s.byID[id]; known {
@@ -154,19 +231,25 @@ func (s *sandboxes) begin(id string, pod cnichain.Pod, records []ClaimRecord) (b
 	if err := s.mayBegin(pod, records); err != nil {
 		return nil, false, err
 	}
-	return s.register(id, pod, records), true, nil
+	return s.register(id, pod, netns, records), true, nil
 }
 
 // beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod has
-// another: the runtime's list may be old, and the other is the live one.
-func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, records []ClaimRecord) (*sandbox, error) {
+// another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime does
+// not list beside this one, is not.
+func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
+	for _, other := range s.list() {
+		if other.pod.UID == pod.UID && other.id != id && (!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
+			other.supersede()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.missed[id] {
 		return nil, errStopped
 	}
 	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
-		if other.pod.UID == pod.UID {
+		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
 	}
@@ -174,7 +257,7 @@ func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, records []ClaimReco
 		return nil, err
 	}
 	delete(s.missed, id)
-	return s.register(id, pod, records), nil
+	return s.register(id, pod, netns, records), nil
 }
 
 // expectMissed says which sandboxes are there, as the runtime lists them.
@@ -213,10 +296,17 @@ func (s *sandboxes) mayBegin(pod cnichain.Pod, records []ClaimRecord) error {
 	return nil
 }
 
-func (s *sandboxes) register(id string, pod cnichain.Pod, records []ClaimRecord) *sandbox {
+// register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
+// old one first), so no container may start in an older one any more.
+func (s *sandboxes) register(id string, pod cnichain.Pod, netns string, records []ClaimRecord) *sandbox {
+	for _, other := range s.byID {
+		if other.pod.UID == pod.UID {
+			other.supersede()
+		}
+	}
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
 	s.born++
-	box.born = s.born
+	box.born, box.netns, box.confirmed = s.born, netns, s.connected
 	s.byID[id] = box
 	return box
 }
@@ -249,11 +339,14 @@ func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 	}
 	box.mu.Lock()
 	defer box.mu.Unlock()
-	return true, box.ready, box.failure
+	return true, box.ready && !box.superseded, box.failure
 }
 
-// attached says whether any ready sandbox has the claim.
-func (s *sandboxes) attached(claimUID string) bool { return s.attachedSteps(claimUID) != nil }
+// attached says whether containers of a claim may start somewhere.
+func (s *sandboxes) attached(claimUID string) bool {
+	_, pins := s.admitted(claimUID)
+	return len(pins) > 0
+}
 
 // deviceNodes are those that the containers of a claim get, each once.
 func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
@@ -269,12 +362,18 @@ func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
 
 // attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
 func (s *sandboxes) attachedSteps(claimUID string) []cnichain.StepRecord {
+	steps, _ := s.attachedTo(claimUID)
+	return steps
+}
+
+// attachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
+func (s *sandboxes) attachedTo(claimUID string) (steps []cnichain.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
-			return steps
+			return steps, box.missingOf(claimUID)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func (s *sandboxes) find(id string) *sandbox {

@@ -127,6 +127,12 @@ func (s *statuses) attachFailed(pod cnichain.Pod, records []ClaimRecord, err err
 	}
 }
 
+// interfacesLost tells a pod that interfaces of its claims have vanished.
+func (s *statuses) interfacesLost(pod cnichain.Pod, err error) {
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", shorten(err.Error()))
+}
+
 // forget ends the story of a claim.
 func (s *statuses) forget(claimUID string) {
 	s.mu.Lock()
@@ -219,11 +225,15 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	if !prepared {
 		claim, devices = failure.claim, failure.devices
 	}
-	steps := s.sandboxes.attachedSteps(uid)
+	steps, missing := s.sandboxes.attachedTo(uid)
 	var entries []deviceStatus
 	for i := range devices {
 		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
 		switch {
+		case steps != nil && missingOf(steps, missing, uid, &devices[i]) != "":
+			entry.reason = "InterfaceLost"
+			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on was removed, or an application has moved it; delete the pod to have it attached anew",
+				missingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was seen in the pod"
 			entry.network = networkData(steps, uid, &devices[i])
@@ -237,19 +247,42 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	return claim, entries
 }
 
-// networkData describes the device's final interface: that of the last step that depends on the device.
-func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
-	final := -1
-	descends := map[int]bool{}
+// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that depend
+// on that.
+func stepsOf(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) []int {
+	var found []int
 	for i := range steps {
 		device := steps[i].Step.Device
 		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool && device.Name == held.Name && device.ShareID == held.ShareID
 		for _, parent := range steps[i].Step.DependsOn {
-			mine = mine || descends[parent]
+			mine = mine || slices.Contains(found, parent)
 		}
 		if mine {
-			descends[i], final = true, i
+			found = append(found, i)
 		}
+	}
+	return found
+}
+
+// missingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
+// index of their step.
+func missingOf(steps []cnichain.StepRecord, missing map[int]string, claimUID string, held *HeldDevice) string {
+	if len(missing) == 0 {
+		return ""
+	}
+	for _, i := range stepsOf(steps, claimUID, held) {
+		if name := missing[i]; name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// networkData describes the device's final interface: that of the last step that depends on the device.
+func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
+	final := -1
+	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
+		final = mine[len(mine)-1]
 	}
 	if final < 0 || steps[final].Merged == nil {
 		return nil

@@ -13,7 +13,7 @@ const taintKey = v1alpha1.DriverName + "/unavailable"
 
 // Values of the taint.
 const (
-	// taintGone: a claim holds the device, but the machine has it no more.
+	// taintGone: a claim holds the device, but the machine does not have it any more.
 	taintGone = "gone"
 	// taintWithdrawn: a claim holds the device, but no policy gives it any more.
 	taintWithdrawn = "withdrawn"
@@ -25,8 +25,8 @@ const (
 
 // unfit finds the entries that nobody should be given.
 type unfit struct {
-	// present are the identities of what was discovered just now.
-	present map[string]bool
+	// gone says whether a device that a claim holds does not exist any more.
+	gone func(discovery.Device) bool
 	// quarantined says whether a device is held back.
 	quarantined func(discovery.Device) bool
 	// lost says whether a device has lost its carrier.
@@ -36,9 +36,7 @@ type unfit struct {
 func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {
-	// Only virtual functions are discovered wherever they are. Of other devices that a claim holds is not known whether they
-	// are in a pod or gone.
-	case (device.Type == discovery.TypeVF || !entry.Persona.Exclusive) && !u.present[identity(device)]:
+	case u.gone(device):
 		reason = taintGone
 	case u.quarantined(device):
 		reason = taintQuarantined
@@ -61,4 +59,22 @@ func presentIn(facts discovery.Facts) map[string]bool {
 		}
 	}
 	return present
+}
+
+// goneOf returns the identities of the held devices that do not exist any more: no reading of the host shows them, and no
+// pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any other
+// device may be in the pod that mayBeInPod says, or on its way.
+func (c *claims) goneOf(present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool) map[string]bool {
+	gone := map[string]bool{}
+	for _, record := range c.all() {
+		for i := range record.Devices {
+			held := &record.Devices[i]
+			id := identity(held.Facts)
+			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
+			if !present[id] && !(moves && mayBeInPod(record.Claim.UID, held)) {
+				gone[id] = true
+			}
+		}
+	}
+	return gone
 }

@@ -112,14 +112,41 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin makes the pod, with eth0.
-func (n *Node) Pin(_, pin string) error {
+// Pin makes the pod, with eth0, unless the runtime's namespace is pinned already: a namespace lives as long as any of
+// its paths.
+func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.pods[pin] == nil && n.pods[netns] != nil { // RemovePin
+		n.pods[pin] = n.pods[netns]
+		delete(n.pods, netns)
+	}
 	if n.pods[pin] == nil {
 		n.pods[pin] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
 	}
+	n.pinned[pin] = netns
 	return nil
+}
+
+// AddNamespace makes a network namespace as the runtime does for a sandbox.
+func (n *Node) AddNamespace(netns string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.namespaces[netns] = true
+}
+
+// EndNamespace removes the runtime's path of a namespace, as it does when it ends the sandbox.
+func (n *Node) EndNamespace(netns string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.namespaces, netns)
+}
+
+// Same implements cnichain.Host.
+func (n *Node) Same(netns, pin string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.namespaces[netns] && n.pods[pin] != nil && n.pinned[pin] == netns
 }
 
 // Unpin forgets the pod.
@@ -132,11 +159,11 @@ func (n *Node) Unpin(pin string) error {
 	return nil
 }
 
-// Exists says whether the pod is there.
-func (n *Node) Exists(pin string) bool {
+// Exists says whether there is a network namespace at a path, of the runtime's or the driver's.
+func (n *Node) Exists(path string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pods[pin] != nil
+	return n.pods[path] != nil || n.namespaces[path]
 }
 
 // Links lists the links of a pod.
@@ -162,4 +189,13 @@ func (n *Node) Restore(device cnichain.Device) error {
 		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
 	return nil
+}
+
+// RemovePin removes a pin of a namespace that the runtime keeps, as an administrator could.
+func (n *Node) RemovePin(pin string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	netns := n.pinned[pin]
+	n.pods[netns] = n.pods[pin] // the namespace lives on
+	delete(n.pods, pin)
 }

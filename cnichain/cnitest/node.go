@@ -17,7 +17,10 @@ type Node struct {
 	index  int
 	host   map[string]cnichain.Link            // by name
 	pods   map[string]map[string]cnichain.Link // by pin, by name
-	leases map[string]bool                     // by container and interface
+	// pinned has the runtime's path of the namespace of each pin; namespaces are the runtime's paths that are there.
+	pinned     map[string]string
+	namespaces map[string]bool
+	leases     map[string]bool // by container and interface
 	calls  []string
 	fail   map[string]error
 	lies   map[string]bool // by call
@@ -35,7 +38,7 @@ type Node struct {
 // NewNode makes a node with links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
-		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, leases: map[string]bool{},
+		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, pinned: map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
 		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{}, bound: map[string]cnichain.Link{}, functions: map[string]cnichain.VFConfig{},
 	}
 	for _, name := range links {
@@ -182,6 +185,7 @@ func (n *Node) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.pods)
+	clear(n.namespaces)
 }
 
 func (n *Node) next() int { n.index++; return n.index }

@@ -16,9 +16,9 @@ import (
 // PluginDir is where the node's plugins seem to be. Every plugin is there.
 const PluginDir = "/opt/cni/bin"
 
-// FindInPath finds every plugin.
-func (n *Node) FindInPath(plugin string, _ []string) (string, error) {
-	return filepath.Join(PluginDir, plugin), nil
+// FindInPath finds every plugin in the first directory.
+func (n *Node) FindInPath(plugin string, dirs []string) (string, error) {
+	return filepath.Join(append(dirs[:len(dirs):len(dirs)], PluginDir)[0], plugin), nil
 }
 
 // Decode reads what a plugin answers to VERSION.

@@ -1,0 +1,232 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
+// against runtime and kernel before any container may start for it.
+
+// confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID; the
+// path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A sandbox that
+// is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other means.
+func (s *sandboxes) confirm(listed map[string]string) error {
+	for _, box := range s.list() {
+		netns := listed[box.id]
+		pin, ready := box.pinned()
+		confirmed := netns != "" && (!ready || s.repin(box, pin) && s.executor.Host.Same(netns, pin))
+		box.confirm(confirmed)
+		if ready && netns != "" && !confirmed {
+			s.logger(box).Info("The sandbox has another network namespace than the one that was attached; it is attached anew", "netns", netns, "pin", pin)
+			box.leave(nil)
+			s.stopSandbox(box.id)
+		}
+	}
+	s.mu.Lock()
+	s.connected = true
+	s.mu.Unlock()
+	return s.syncAllGates()
+}
+
+// disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
+// pod has not been attached, and kubelet does not ask for that.
+func (s *sandboxes) disconnect() error {
+	s.mu.Lock()
+	s.connected = false
+	s.mu.Unlock()
+	for _, box := range s.list() {
+		box.confirm(false)
+	}
+	return s.syncAllGates()
+}
+
+func (s *sandboxes) isConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected
+}
+
+// repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
+// namespace at the runtime's path is provably the same: it has every interface that was attached.
+func (s *sandboxes) repin(box *sandbox, pin string) bool {
+	if s.executor.Host.Exists(pin) {
+		return true
+	}
+	netns := box.namespace()
+	if netns == "" || !s.executor.Host.Exists(netns) {
+		return false
+	}
+	links, err := s.executor.Host.Links(netns)
+	if err != nil || len(missingLinks(box.attachedNow(), links)) > 0 {
+		return false
+	}
+	if err := s.executor.Host.Pin(netns, pin); err != nil {
+		s.logger(box).Error(err, "Cannot pin the network namespace again")
+		return false
+	}
+	s.logger(box).Info("Somebody had removed the pin of the network namespace; it is pinned again", "pin", pin)
+	return true
+}
+
+// missingLinks are the interfaces of steps, by their index, that are not among the links of the pod. An interface is
+// known by its index in the namespace, which the kernel does not use again soon, and by what kind it is: an application
+// may rename it.
+func missingLinks(steps []cnichain.StepRecord, links []cnichain.Link) map[int]string {
+	missing := map[int]string{}
+	for i := range steps {
+		seen := steps[i].Link
+		if seen == nil || steps[i].Phase != cnichain.StepAdded {
+			continue
+		}
+		if !slices.ContainsFunc(links, func(link cnichain.Link) bool {
+			return link.Index == seen.Index && (seen.Kind == "" || link.Kind == seen.Kind)
+		}) {
+			missing[i] = steps[i].IfName
+		}
+	}
+	return missing
+}
+
+// inspect looks into the namespace of every ready sandbox and notes which interfaces are not there any more. It returns
+// the sandboxes of which that is news.
+func (s *sandboxes) inspect() (changed []*sandbox) {
+	for _, box := range s.list() {
+		pin, ready := box.pinned()
+		if !ready {
+			continue
+		}
+		if !s.repin(box, pin) {
+			continue // the sandbox has ended, or is about to be found so
+		}
+		steps := box.attachedNow()
+		links, err := s.executor.Host.Links(pin)
+		if err != nil {
+			s.logger(box).Error(err, "Cannot look at the interfaces of the pod")
+			continue
+		}
+		if box.setMissing(missingLinks(steps, links)) {
+			changed = append(changed, box)
+		}
+	}
+	return changed
+}
+
+// report tells claims and pods of interfaces that have vanished or come back.
+func (s *sandboxes) report(changed []*sandbox) {
+	for _, box := range changed {
+		uids := box.attachedClaims()
+		for _, uid := range uids {
+			s.changed(uid)
+		}
+		var err error
+		if missing := box.missingNames(); len(missing) > 0 {
+			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was removed, or an application has moved it; delete the pod to have it attached anew", missing)
+			s.logger(box).Error(err, "A pod has lost interfaces")
+		}
+		s.lost(box.pod, err)
+	}
+}
+
+// missingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
+func (s *sandboxes) missingInterface(claimUID string, held *HeldDevice) string {
+	for _, box := range s.list() {
+		if name := missingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// mayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on its
+// way. Otherwise it does not exist any more.
+func (s *sandboxes) mayBeInPod(claimUID string, held *HeldDevice) bool {
+	for _, box := range s.list() {
+		if !box.uses(claimUID) {
+			continue
+		}
+		steps := box.steps(claimUID)
+		root := stepsOf(steps, claimUID, held)
+		if len(root) == 0 || box.missingOf(claimUID)[root[0]] == "" {
+			return true
+		}
+	}
+	return s.isOrphan(claimUID)
+}
+
+// Orphans: see the field of [sandboxes].
+
+func (s *sandboxes) isOrphan(claimUID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orphans[claimUID] != nil
+}
+
+// isOrphanPin says whether a file is the pin of an orphan.
+func (s *sandboxes) isOrphanPin(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isOrphanPinLocked(name)
+}
+
+func (s *sandboxes) isOrphanPinLocked(name string) bool {
+	for _, pins := range s.orphans {
+		if slices.ContainsFunc(pins, func(pin string) bool { return cnichain.IsPinOf(name, pin) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// admitsOrphan says whether a namespace is one of those that a claim was attached to according to its gate.
+func (s *sandboxes) admitsOrphan(claimUID, netns string) bool {
+	s.mu.Lock()
+	pins := s.orphans[claimUID]
+	s.mu.Unlock()
+	return slices.ContainsFunc(pins, func(pin string) bool { return s.executor.Host.Same(netns, pin) })
+}
+
+// releaseOrphan forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace
+// ends.
+func (s *sandboxes) releaseOrphan(claimUID string) error {
+	s.mu.Lock()
+	pins := s.orphans[claimUID]
+	delete(s.orphans, claimUID)
+	shared := func(pin string) bool { return s.isOrphanPinLocked(filepath.Base(pin)) }
+	pins = slices.DeleteFunc(slices.Clone(pins), shared)
+	s.mu.Unlock()
+	var problems []error
+	for _, pin := range pins {
+		problems = append(problems, s.executor.Host.Unpin(pin))
+	}
+	return errors.Join(problems...)
+}
+
+// collectOrphans releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says whether
+// the runtime has a path for the namespace at a pin.
+func (s *sandboxes) collectOrphans(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
+	s.mu.Lock()
+	uids := sortedKeys(s.orphans)
+	s.mu.Unlock()
+	ended := map[string]bool{}
+	for _, uid := range uids {
+		s.mu.Lock()
+		pins := slices.Clone(s.orphans[uid])
+		s.mu.Unlock()
+		switch {
+		case slices.ContainsFunc(pins, isNamed):
+		case suspects[uid]:
+			err := errors.Join(s.releaseOrphan(uid), s.syncGate(uid))
+			klog.FromContext(s.work).Info("The pods of a claim of which the journal has no record have ended", "claimUID", uid, "err", err)
+		default:
+			ended[uid] = true
+		}
+	}
+	return ended
+}

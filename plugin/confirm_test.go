@@ -1,0 +1,492 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// What the gate means: containers that name a claim start only in a network namespace that the runtime of this connection
+// has, that the kernel shows at the pin, and to which the claim is attached.
+
+// admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
+func (f *fixture) admits(claim string) string {
+	f.Helper()
+	pins, err := f.boxes.gate.namespaces(claim)
+	f.must(err)
+	for i, pin := range pins {
+		pins[i] = attempts.ReplaceAllString(filepath.Base(pin), "$1")
+	}
+	return strings.Join(pins, " ")
+}
+
+// container is one that names claims.
+func (f *fixture) container(sandbox string, claims ...string) *api.Container {
+	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
+	for _, claim := range claims {
+		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.boxes.gate.device(claim)})
+	}
+	return container
+}
+
+func TestGateNamesTheNamespace(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	if got := f.admits("claim-a"); got != "dra-a-0" {
+		t.Errorf("the gate admits %q", got)
+	}
+}
+
+// A sandbox that was replaced while the driver was away: nothing starts for what the old one had.
+func TestGateDoesNotOutliveItsSandbox(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.ends("a-0")
+	f.startAlone("boot-1")
+	f.expect(attachedA) // closed before anything is connected
+	f.connect()         // the runtime does not list the sandbox
+	f.expect(attachedA)
+}
+
+func TestGatesAreClosedWhileNotConnected(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.nri.setConnected(false)
+	f.expect(attachedA)
+	if f.boxes.attached("claim-a") {
+		t.Error("containers may start although nobody tells of new sandboxes")
+	}
+	f.connect()
+	f.expect(attachedA, "claim-a")
+}
+
+// The namespace that the runtime lists must be the one that is pinned.
+func TestGateOfAnotherNamespace(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.ends("a-0")
+	f.runtime["a-0"] = "/var/run/netns/cni-other"
+	f.node.AddNamespace("/var/run/netns/cni-other")
+	f.start("boot-1")
+	f.eventually("the sandbox is attached in its namespace", func() bool {
+		f.clock.Step(attachRetry)
+		return f.ready("a-0") && f.admits("claim-a") == "dra-a-0"
+	})
+	if netns := f.boxes.find("a-0").namespace(); netns != "/var/run/netns/cni-other" {
+		t.Errorf("attached is %s", netns)
+	}
+}
+
+// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to wait.
+func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	for range maxChains {
+		f.boxes.chains <- struct{}{}
+	}
+	release := f.node.Hold("host-device DEL")
+	defer release()
+	answer := make(chan error, 1)
+	go func() { answer <- f.attach("a-1", record) }()
+	f.eventually("the new sandbox is known", func() bool { known, _, _ := f.boxes.state("a-1"); return known })
+	f.eventually("the gate is closed", func() bool { return f.admits("claim-a") == "" })
+	f.step(attachBudget)
+	f.must(<-answer)
+	if _, ready, _ := f.boxes.state("a-0"); ready {
+		t.Error("containers may start in the older sandbox")
+	}
+	release()
+	for range maxChains {
+		<-f.boxes.chains
+	}
+	f.eventually("the new sandbox is attached", func() bool { return f.admits("claim-a") == "dra-a-1" })
+}
+
+// A known claim is not answered while nobody would tell of its sandbox.
+func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("c", "up0", "a")
+	prepare := func() error {
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+		f.must(err)
+		return results["c"].Err
+	}
+	f.must(prepare())
+	f.nri.setConnected(false)
+	if err := prepare(); err == nil || !strings.Contains(err.Error(), "not connected to the container runtime") {
+		t.Errorf("error is %v", err)
+	}
+	f.connect()
+	f.must(prepare())
+}
+
+// A pod whose sandbox was replaced while the driver was away, or not connected, gets its interfaces in the new one.
+func TestReplacedSandboxIsAttached(t *testing.T) {
+	for name, away := range map[string]func(f *fixture, replace func()){
+		"driver away":   func(f *fixture, replace func()) { f.crash(); replace(); f.start("boot-1") },
+		"not connected": func(f *fixture, replace func()) { f.nri.setConnected(false); replace(); f.connect() },
+		"not connected, listed before it had ended": func(f *fixture, replace func()) {
+			f.nri.setConnected(false)
+			netns := f.runtime["a-0"]
+			replace()
+			f.runtime["a-0"] = netns // the runtime still knows the old one, which has no namespace
+			f.connect()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+			away(f, func() { f.ends("a-0"); f.runs("a-1") })
+			f.eventually("the new sandbox is attached", func() bool {
+				f.clock.Step(attachRetry)
+				return f.ready("a-1") && f.admits("claim-a") == "dra-a-1"
+			})
+			f.eventually("the old one is undone", func() bool { return f.boxes.find("a-0") == nil })
+			f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+		})
+	}
+}
+
+// Containers that don't name the claim make no promise: their pod is attached late. So is one of whose containers that name
+// it none runs: the gate or the hook has kept it.
+func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
+	for name, container := range map[string]func(f *fixture) *api.Container{
+		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
+		"created, not running": func(f *fixture) *api.Container {
+			container := f.container("a-0", "claim-a")
+			container.State = api.ContainerState_CONTAINER_CREATED
+			return container
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.prepared("claim-a", "a", "up0")
+			f.nri.setConnected(false)
+			f.runs("a-0")
+			f.connect(container(f))
+			f.eventually("the pod is attached", func() bool { return f.ready("a-0") })
+			f.expect(attachedA, "claim-a")
+		})
+	}
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.nri.setConnected(false)
+	f.runs("a-0")
+	f.connect(f.container("a-0", "claim-a"))
+	f.eventually("the pod is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
+	f.expect("host [up0 up1] pods [] leases []")
+}
+
+// Containers of pods without claims go on being started while the API server is away, also in namespaces with claims that
+// other pods may share.
+func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Shareable = true
+	f.must(f.claims.hold(record, asItIs))
+	f.nri.setConnected(false)
+	f.runs("z-0")
+	f.runs("y-0")
+	f.connect(f.container("z-0"))
+	create := func(sandbox string, container *api.Container) error {
+		_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox), container)
+		return err
+	}
+	if err := create("z-0", f.container("z-0")); err != nil {
+		t.Errorf("a container of a pod that ran before gets %v", err)
+	}
+	if err := create("z-0", f.container("z-0", "claim-a")); err == nil {
+		t.Error("a container that names a claim may start although nothing is attached")
+	}
+	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "not known yet") {
+		t.Errorf("a container of a pod that nobody has decided about gets %v", err)
+	}
+}
+
+// The claim that the scheduler makes for extended resources is in no pod's spec.
+func TestPodWithExtendedResources(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	other := f.prepared("claim-b", "b", "up1")
+	other.Shareable = true
+	f.must(f.claims.hold(other, asItIs)) // somebody's claim in the namespace
+	pod := podObject("a")
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-a"}
+	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
+	for _, known := range []bool{true, false} { // the cache may be older than the scheduler's write
+		if !known {
+			pod.Status.ExtendedResourceClaimStatus = nil
+		}
+		records, err := f.nri.claimsOf(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
+		if err != nil || len(records) != 1 || records[0].Claim != record.Claim {
+			t.Errorf("status known %t: claims are %v, %v", known, records, err)
+		}
+	}
+	claim := allocatedClaim("c", "up0", "a")
+	claim.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
+	if shareable(claim) {
+		t.Error("the claim of a pod's extended resources is shareable")
+	}
+}
+
+// A claim that a user made may have a pod as its controller.
+func TestClaimWithAPodAsControllerIsShareable(t *testing.T) {
+	claim := allocatedClaim("c", "up0", "operator-0")
+	claim.Annotations = nil
+	if !shareable(claim) {
+		t.Error("a user's claim is taken for one that was made for a pod")
+	}
+	claim = allocatedClaim("c", "up0", "a")
+	claim.Status.ReservedFor[0].UID = "b"
+	if !shareable(claim) {
+		t.Error("a claim that another pod uses is taken for one that was made for its owner")
+	}
+}
+
+// A claim keeps its UID when it is deallocated and allocated again.
+func TestPrepareOfAnotherAllocation(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("c", "up0", "a")
+	prepare := func(claim *resourceapi.ResourceClaim) string {
+		t.Helper()
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+		f.must(errors.Join(err, results["c"].Err))
+		return results["c"].Devices[0].DeviceName
+	}
+	if got := prepare(claim); got != "up0" {
+		t.Errorf("device is %s", got)
+	}
+	record, _ := f.claims.get("c")
+	f.must(f.attach("a-0", record))
+	f.crash()
+	f.ends("a-0")
+	f.start("boot-1")
+	if got := prepare(allocatedClaim("c", "up1", "b")); got != "up1" {
+		t.Errorf("device of the new allocation is %s", got)
+	}
+	f.expect("host [up0 up1] pods [] leases []")
+	if record, _ := f.claims.get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
+		t.Errorf("record is %+v", record)
+	}
+}
+
+// A claim of which nothing is attached may be a host-network pod's.
+func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
+	f := newFixture(t)
+	pod := podObject("a", "c")
+	pod.Spec.HostNetwork = true
+	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
+	for _, admin := range []bool{true, false} {
+		claim := allocatedClaim("c", "up0", "a")
+		claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(admin)
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+		f.must(err)
+		if refused := results["c"].Err != nil; refused == admin {
+			t.Errorf("administrative access %t: error is %v", admin, results["c"].Err)
+		}
+		if admin {
+			f.must(f.nri.RunPodSandbox(context.Background(), &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}))
+			f.must(f.dra.unprepare(context.Background(), "c"))
+		}
+	}
+}
+
+// Chains of a topology whose plugin hangs don't keep those of others waiting.
+func TestHangingChainsOfOneTopology(t *testing.T) {
+	f := newFixture(t)
+	release := f.node.Hold("tuning ADD")
+	defer release()
+	answers := make(chan error, 2*maxChains)
+	for i := range 2 * maxChains {
+		pod := string(rune('A' + i))
+		record := f.prepared("claim-"+pod, pod, "up0")
+		record.Plans[0].Topology = "hangs"
+		record.Plans[0].Steps = record.Plans[0].Steps[1:] // no device
+		record.Plans[0].Steps[0].DependsOn, record.Devices = nil, nil
+		f.must(f.claims.release(record.Claim.UID))
+		f.must(f.claims.hold(record, asItIs))
+		go func() { answers <- f.attach(pod+"-0", record) }()
+		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.state(pod + "-0"); return known })
+	}
+	record := f.prepared("claim-a", "a", "up1")
+	record.Plans[0].Steps = record.Plans[0].Steps[:1]
+	f.must(f.claims.release(record.Claim.UID))
+	f.must(f.claims.hold(record, asItIs))
+	ended := make(chan error, 1)
+	go func() { ended <- f.attach("a-0", record) }()
+	f.eventually("the healthy pod is attached", func() bool { return f.admits("claim-a") == "dra-a-0" })
+	f.clock.Step(attachBudget)
+	f.must(<-ended)
+}
+
+// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released.
+func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.start("boot-1")
+	if got := f.admits("claim-a"); got != "dra-a-0" {
+		t.Fatalf("the gate admits %q", got)
+	}
+	create := func(sandbox string) error {
+		_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox), f.container(sandbox, "claim-a"))
+		return err
+	}
+	f.must(create("a-0"))
+	f.runs("b-0")
+	if err := create("b-0"); err == nil {
+		t.Error("a container starts in another sandbox")
+	}
+	sweeper := f.sweeper()
+	sweeper.isNamed = func(string) bool { return true }
+	for range 3 {
+		sweeper.sweep(context.Background())
+	}
+	f.expect(attachedA, "claim-a")
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.expect("host [up1] pods [] leases [a-0/net1]") // the fake kernel does not send links back; leases are the plugin's
+}
+
+func TestLostJournalAndPodsThatEnd(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.start("boot-1")
+	sweeper := f.sweeper()
+	sweeper.isNamed = func(string) bool { return false }
+	sweeper.sweep(context.Background())
+	f.expect(attachedA, "claim-a") // once proves nothing
+	sweeper.sweep(context.Background())
+	f.expect("host [up1] pods [] leases [a-0/net1]")
+}
+
+// Whoever removes files of the driver, they are there again soon.
+func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.boxes.gate.close("claim-a"))
+	f.must(f.boxes.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.sweeper().sweep(context.Background())
+	f.expect(attachedA, "claim-a")
+}
+
+// The pin is the driver's only hold on the namespace; it is made again if the namespace is provably the same.
+func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
+	f := newFixture(t)
+	f.node.KeepPods()
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	pin, _ := f.boxes.find("a-0").pinned()
+	f.node.RemovePin(pin)
+	if f.node.Exists(pin) {
+		t.Fatal("the pin is there")
+	}
+	f.sweeper().sweep(context.Background())
+	if !f.node.Exists(pin) {
+		t.Error("the pin is not there")
+	}
+	f.expect(attachedA, "claim-a")
+}
+
+// An interface that vanishes from a pod is told, once, and so is its return.
+func TestVanishedInterfaceIsTold(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	sweeper := f.sweeper()
+	sweeper.sweep(context.Background())
+	if len(f.lost) > 0 {
+		t.Fatalf("told is %q", f.lost)
+	}
+	pin, _ := f.boxes.find("a-0").pinned()
+	f.node.DeletePodLink(pin, "net1")
+	for range 3 {
+		sweeper.sweep(context.Background())
+	}
+	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interfaces [net1] are not in the pod any more") {
+		t.Errorf("told is %q", f.lost)
+	}
+	_, entries := f.dra.statuses.wanted("claim-a")
+	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
+		t.Errorf("status is %+v", entries)
+	}
+	record, _ := f.claims.get("claim-a")
+	if name := f.boxes.missingInterface("claim-a", &record.Devices[0]); name != "net1" {
+		t.Errorf("missing is %q", name)
+	}
+	if f.boxes.mayBeInPod("claim-a", &record.Devices[0]) {
+		t.Error("the device is taken to be in the pod")
+	}
+	if gone := f.claims.goneOf(map[string]bool{"up1": true}, f.boxes.mayBeInPod); !gone["up0"] {
+		t.Errorf("gone are %v", gone)
+	}
+	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+}
+
+func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	if gone := f.claims.goneOf(map[string]bool{"up0": true}, f.boxes.mayBeInPod); gone["up0"] {
+		t.Error("a device on the host is gone")
+	}
+	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); !gone["up0"] {
+		t.Error("a device that is nowhere is there")
+	}
+	f.must(f.attach("a-0", record))
+	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); gone["up0"] {
+		t.Error("a device in a pod is gone")
+	}
+}
+
+// Prepare waits for a release that is in progress, in the order of arrival, and for nothing else.
+func TestPrepareWaitsForARelease(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	release := f.node.Hold("host-device DEL")
+	defer release()
+	released := make(chan error, 1)
+	go func() { released <- f.dra.unprepare(context.Background(), "claim-a") }()
+	f.eventually("DEL runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
+	order := make(chan string, 2)
+	for i, name := range []string{"b", "c"} {
+		go func() {
+			results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{allocatedClaim(name, "up0", name)})
+			f.must(err)
+			if results["b"].Err == nil && name == "b" {
+				order <- name
+			} else if err := results["c"].Err; name == "c" {
+				order <- name + ": " + err.Error()
+			}
+		}()
+		f.eventually("it waits", func() bool {
+			f.claims.mu.Lock()
+			defer f.claims.mu.Unlock()
+			return len(f.claims.waiting) == i+1
+		})
+	}
+	f.clock.Step(noticeWait + time.Millisecond) // the release goes on, and so does the wait
+	release()
+	f.must(<-released)
+	if first := <-order; first != "b" {
+		t.Errorf("first is %q", first)
+	}
+	f.eventually("nobody waits in vain", func() bool { f.clock.Step(releaseWait); return len(order) == 1 })
+	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
+		t.Errorf("second is %q", second)
+	}
+}

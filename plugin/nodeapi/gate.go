@@ -1,0 +1,108 @@
+// Package nodeapi has the names, paths and file formats that the processes of one node share: the driver, the OCI hook
+// that the container runtime runs, and netdra. It imports nothing of Kubernetes, so that the hook starts in a few
+// milliseconds.
+package nodeapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+const (
+	// GateHookCommand is the mode of the helper binary that is the OCI hook: its first argument.
+	GateHookCommand = "gate"
+	// HelperName is the file name of the helper binary, in the directory [HelperDir].
+	HelperName = "dra-network-cni"
+	// gateHookTimeout is after how many seconds the runtime gives up on the hook, and refuses the container.
+	gateHookTimeout = 10
+	// namespacesAnnotation lists the pinned network namespaces that a claim is attached to, separated by commas.
+	namespacesAnnotation = "dra.networking/network-namespaces"
+	// claimAnnotation names the claim, for errors.
+	claimAnnotation = "dra.networking/claim"
+	// cdiVersion is the oldest version of CDI that has annotations.
+	cdiVersion = "0.6.0"
+)
+
+// HelperDir is the directory on the host in which the driver keeps the helper binary, and under the names of the CNI
+// plugins that it contains.
+func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin") }
+
+// Gate is the content of a claim's CDI spec: what its containers get, and where they may run.
+type Gate struct {
+	// Kind and Device are the two parts of the CDI device name.
+	Kind, Device string
+	// Claim is for people: namespace and name.
+	Claim string
+	// Env are environment variables of the containers, NAME=value.
+	Env []string
+	// DeviceNodes are paths of device nodes on the host.
+	DeviceNodes []string
+	// Namespaces are paths at which the driver has pinned the network namespaces that the claim is attached to.
+	Namespaces []string
+	// Hook is the path of the helper binary on the host.
+	Hook string
+}
+
+// Encode returns the CDI spec that is to be written to path.
+func (g Gate) Encode(path string) ([]byte, error) {
+	edits := specs.ContainerEdits{Env: g.Env}
+	for _, node := range g.DeviceNodes {
+		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
+	}
+	timeout := gateHookTimeout
+	edits.Hooks = []*specs.Hook{{
+		// Runs in the runtime's namespaces, after the container has joined its own and before its process starts
+		// (OCI runtime specification, "POSIX-platform Hooks").
+		HookName: "createRuntime", Path: g.Hook, Args: []string{HelperName, GateHookCommand, path}, Timeout: &timeout,
+	}}
+	return json.Marshal(&specs.Spec{
+		Version:     cdiVersion,
+		Kind:        g.Kind,
+		Annotations: map[string]string{claimAnnotation: g.Claim, namespacesAnnotation: strings.Join(g.Namespaces, ",")},
+		Devices:     []specs.Device{{Name: g.Device, ContainerEdits: edits}},
+	})
+}
+
+// ReadNamespaces returns what Encode was given as Claim and Namespaces.
+func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", nil, err
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return "", nil, fmt.Errorf("cannot parse CDI spec %s: %w", path, err)
+	}
+	namespaces = strings.Split(spec.Annotations[namespacesAnnotation], ",")
+	return spec.Annotations[claimAnnotation], slices.DeleteFunc(namespaces, func(path string) bool { return path == "" }), nil
+}
+
+// CheckGate returns an error unless the network namespace at netns is one of those that the claim of a CDI spec is
+// attached to. What counts is the kernel's identity of the namespaces. A pin keeps its namespace alive, so no other one
+// can have its inode; a pin that was removed is a file that is no namespace, or none, and matches nothing.
+func CheckGate(spec, netns string) error {
+	claim, pins, err := ReadNamespaces(spec)
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("the claim of the container is not attached to any pod; the network driver of the node attaches it, and kubelet tries again")
+	}
+	if err != nil {
+		return err
+	}
+	container, err := os.Stat(netns)
+	if err != nil {
+		return fmt.Errorf("cannot find the network namespace of the container: %w", err)
+	}
+	for _, pin := range pins {
+		if pinned, err := os.Stat(pin); err == nil && os.SameFile(pinned, container) {
+			return nil
+		}
+	}
+	return fmt.Errorf("claim %s is not attached to the network namespace of this container; the network driver of the node attaches it, and kubelet tries again", claim)
+}

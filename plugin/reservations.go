@@ -1,0 +1,144 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// releaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
+	// only after six seconds when it is refused, and gives up on the call after 45 s.
+	releaseWait = 12 * time.Second
+	// noticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion before
+	// the driver's cache does.
+	noticeWait = time.Second
+)
+
+// conflictError says that a claim can't have its devices beside other claims.
+type conflictError struct {
+	holders []ClaimRecord
+	reason  error
+}
+
+func (e *conflictError) Error() string { return e.reason.Error() }
+
+func (e *conflictError) Unwrap() error { return e.reason }
+
+// holdWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
+// Claims that want the same devices get them in the order in which they came. isLeaving says whether a holder is being
+// released or is about to be; others are not waited for.
+func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, isLeaving func(*ClaimRecord) bool, complete func(*ClaimRecord) error) error {
+	err := c.hold(record, complete)
+	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
+		return err
+	}
+	leave := c.enqueue(record)
+	defer leave()
+	notice, limit := clock.NewTimer(noticeWait), clock.NewTimer(releaseWait)
+	defer notice.Stop()
+	defer limit.Stop()
+	for {
+		freed := c.nextRelease()
+		err := c.hold(record, complete)
+		conflict := (*conflictError)(nil)
+		if !errors.As(err, &conflict) {
+			return err
+		}
+		leaving := func(holder ClaimRecord) bool { return isLeaving(&holder) }
+		select {
+		case <-freed:
+		case <-notice.C():
+			if !slices.ContainsFunc(conflict.holders, leaving) {
+				return err
+			}
+		case <-limit.C():
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// sharing are the claims that have a device of one.
+func sharing(record *ClaimRecord, others ...map[string]ClaimRecord) []ClaimRecord {
+	var found []ClaimRecord
+	for _, byUID := range others {
+		for uid, other := range byUID {
+			shares := slices.ContainsFunc(other.Devices, func(held HeldDevice) bool {
+				return slices.ContainsFunc(record.Devices, func(wanted HeldDevice) bool {
+					return wanted.Pool == held.Pool && wanted.Name == held.Name
+				})
+			})
+			if shares && uid != record.Claim.UID {
+				found = append(found, other)
+			}
+		}
+	}
+	return found
+}
+
+// enqueue makes a claim wait before all that come later.
+func (c *claims) enqueue(record ClaimRecord) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, record)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiting = slices.DeleteFunc(c.waiting, func(one ClaimRecord) bool { return one.Claim.UID == record.Claim.UID })
+		c.releasedLocked()
+	}
+}
+
+// aheadLocked are the claims that have waited for longer than one, or all that wait if it does not.
+func (c *claims) aheadLocked(uid string) map[string]ClaimRecord {
+	ahead := map[string]ClaimRecord{}
+	for _, one := range c.waiting {
+		if one.Claim.UID == uid {
+			break
+		}
+		ahead[one.Claim.UID] = one
+	}
+	return ahead
+}
+
+// nextRelease is closed when a claim may have become free to be held.
+func (c *claims) nextRelease() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.freed
+}
+
+func (c *claims) releasedLocked() {
+	close(c.freed)
+	c.freed = make(chan struct{})
+}
+
+// isOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is deallocated
+// and allocated again.
+func (r *ClaimRecord) isOf(claim *resourceapi.ResourceClaim) bool {
+	type device struct{ request, pool, name, shareID string }
+	count := map[device]int{}
+	for _, held := range r.Devices {
+		count[device{held.Request, held.Pool, held.Name, held.ShareID}]++
+	}
+	results, err := ourResults(claim)
+	if err != nil {
+		return true // refused as ever, but what is attached stays
+	}
+	for _, result := range results {
+		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
