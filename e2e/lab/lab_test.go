@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	}
 	c, err := lab.Up(ctx, lab.Options{
 		Name: "labtest", NodeName: "worker", NodeLabels: map[string]string{"example.com/rack": "7"},
-		ExtraCNIDir: extra, Progress: t.Output(),
+		ExtraCNIDirs: []string{extra}, Progress: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
