@@ -4,13 +4,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
@@ -117,6 +117,9 @@ func (e *env) pluginSeen() {
 	_ = plugin.Wait() // with no input it fails
 }
 
+// pinName is that of the namespace of one attempt to attach a sandbox.
+var pinName = regexp.MustCompile(`^dra-[0-9a-f]{32}\.[0-9a-z]{8,}$`)
+
 // attachmentSeen holds that each kind of what a running pod has on the node is noticed by the name that it really has.
 func (e *env) attachmentSeen() {
 	e.Helper()
@@ -126,7 +129,7 @@ func (e *env) attachmentSeen() {
 	e.ready("attached")
 	now := e.state()
 	pins := slices.DeleteFunc(slices.Clone(now.Pins), func(pin string) bool { return slices.Contains(before.Pins, pin) })
-	if len(pins) != 1 || !cnichain.IsPinName(pins[0]) {
+	if len(pins) != 1 || !pinName.MatchString(pins[0]) {
 		e.Errorf("new pins are %q", pins)
 	}
 	added := strings.Join(slices.DeleteFunc(slices.Concat(now.Files, now.Journal), func(line string) bool {
