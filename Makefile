@@ -25,7 +25,7 @@ RACE      := CGO_ENABLED=1 $(GO) test -race
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build the driver and the controller (static) and the lab command into bin/
+build: ## Build the driver, the controller and the CNI plugins (static) and the lab command into bin/
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
 
@@ -50,7 +50,7 @@ test-allocator: ## Hold what is published against the real allocator, with thous
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
-	$(RACE) -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra
+	$(RACE) -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/dra-network-cni/...
 
 e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi

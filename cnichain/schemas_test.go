@@ -22,12 +22,14 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 	dir := moduleDir(t, "github.com/containernetworking/plugins")
 	for cniType, plugin := range map[string]struct {
 		folder, config string
+		ours           string   // the folder of a plugin of this project
 		leftOut        []string // on purpose: see the comment at the head of schemas/interfaces.yaml
 	}{
 		"bridge":      {folder: "main/bridge", config: "NetConf", leftOut: []string{"disableContainerInterface"}},
 		"macvlan":     {folder: "main/macvlan", config: "NetConf"},
 		"ipvlan":      {folder: "main/ipvlan", config: "NetConf"},
 		"host-device": {folder: "main/host-device", config: "NetConf", leftOut: []string{"hwaddr", "kernelpath"}},
+		"netdev":      {ours: "../cmd/dra-network-cni/internal/netdev", config: "config"},
 		"vlan":        {folder: "main/vlan", config: "NetConf"},
 		"ptp":         {folder: "main/ptp", config: "NetConf"},
 		"tap":         {folder: "main/tap", config: "NetConf"},
@@ -47,7 +49,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 			if !known {
 				t.Fatal("there is no schema")
 			}
-			source := parseStructs(t, filepath.Join(dir, "plugins", plugin.folder))
+			source := parseStructs(t, or(plugin.ours, filepath.Join(dir, "plugins", plugin.folder)))
 			want := map[string]v1alpha1.ParameterType{}
 			if plugin.config != "" {
 				source.fields(t, plugin.config, want)
@@ -69,6 +71,13 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 			}
 		})
 	}
+}
+
+func or(value, otherwise string) string {
+	if value != "" {
+		return value
+	}
+	return otherwise
 }
 
 // moduleDir is where the sources of a required module are.

@@ -20,26 +20,32 @@ const realHostDevice = `
 - {name: rules, type: sbr, dependOn: [tune], config: {table: 300}}
 `
 
-func TestRealHostDeviceComesHomeAsItWas(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+// movers are the plugins that move a whole link.
+func movers() []string { return []string{"host-device", "netdev"} }
+
+func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
+	if !onMachineWithOwn(t) {
 		return
 	}
-	for name, prepare := range map[string]func(netlink.Link) error{"up": netlink.LinkSetUp, "down": netlink.LinkSetDown} {
-		t.Run(name, func(t *testing.T) {
-			l := newRealLab(t, nil)
-			l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.MTU = 1450 })
-			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
-			l.onHost("up0", prepare)
-			a := l.pod("a", l.plan("first", realHostDevice, l.exclusive("link", "up0")))
-			before := l.state()
-			a.add()
-			a.has("net1 veth mtu=1400 up=true 10.3.0.5/24")
-			l.mentions("link", "a link net1 veth mac=02:00:00:00:00:99 mtu=1400 up=true alt=[uplink-zero]", "queue=77 promisc=1 allmulti=true")
-			l.mentions("rule", "from 10.3.0.5/32 to all table 300")
-			a.del()
-			l.expect(before)
-			l.empty()
-		})
+	for _, mover := range movers() {
+		for name, prepare := range map[string]func(netlink.Link) error{"up": netlink.LinkSetUp, "down": netlink.LinkSetDown} {
+			t.Run(mover+"/"+name, func(t *testing.T) {
+				l := newRealLab(t, nil)
+				l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.MTU = 1450 })
+				l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
+				l.onHost("up0", prepare)
+				steps := strings.Replace(realHostDevice, "host-device", mover, 1)
+				a := l.pod("a", l.plan("first", steps, l.exclusive("link", "up0")))
+				before := l.state()
+				a.add()
+				a.has("net1 veth mtu=1400 up=true 10.3.0.5/24")
+				l.mentions("link", "a link net1 veth mac=02:00:00:00:00:99 mtu=1400 up=true alt=[uplink-zero]", "queue=77 promisc=1 allmulti=true")
+				l.mentions("rule", "from 10.3.0.5/32 to all table 300")
+				a.del()
+				l.expect(before)
+				l.empty()
+			})
+		}
 	}
 }
 
@@ -49,8 +55,8 @@ type tampering struct {
 	// repair puts right what an administrator must; until then DEL fails and says all of complaint.
 	repair    func(*realPod)
 	complaint []string
-	// attempts is how many DELs may fail before the driver repairs the device itself.
-	attempts int
+	// attempts is, by plugin, how many DELs may fail before the driver repairs the device itself.
+	attempts map[string]int
 	// lost is true when the device does not exist any more.
 	lost bool
 	// foreign is a link that the application has made and keeps.
@@ -68,11 +74,11 @@ func tamperings() map[string]tampering {
 		return change(func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, name) })
 	}
 	return map[string]tampering{
-		"alias removed":                 {attempts: 2, happens: alias("")},
+		"alias removed":                 {attempts: map[string]int{"host-device": 2}, happens: alias("")},
 		"alias of another":              {happens: alias("other0")},
-		"alias of a link of the host":   {attempts: 2, happens: alias("lo")},
+		"alias of a link of the host":   {attempts: map[string]int{"host-device": 2}, happens: alias("lo")},
 		"altname added":                 {happens: altName("application")},
-		"altname of a link of the host": {attempts: 2, happens: altName("up0p")},
+		"altname of a link of the host": {attempts: map[string]int{"host-device": 2, "netdev": 2}, happens: altName("up0p")},
 		"altname removed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
 			return h.LinkDelAltName(link, "uplink-zero")
 		})},
@@ -102,29 +108,31 @@ func tamperings() map[string]tampering {
 	}
 }
 
-func TestRealHostDeviceTamperedWith(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+func TestRealWholeLinkTamperedWith(t *testing.T) {
+	if !onMachineWithOwn(t) {
 		return
 	}
-	for name, tampering := range tamperings() {
-		t.Run(name, func(t *testing.T) {
-			t.Run("indexes differ", func(t *testing.T) {
-				l := newRealLab(t, nil)
-				tampering.try(l, 4243)
+	for _, mover := range movers() {
+		for name, tampering := range tamperings() {
+			t.Run(mover+"/"+name, func(t *testing.T) {
+				t.Run("indexes differ", func(t *testing.T) {
+					l := newRealLab(t, nil)
+					tampering.try(l, mover, 4243)
+				})
+				t.Run("indexes collide", func(t *testing.T) {
+					l := newRealLab(t, nil)
+					tampering.try(l, mover, 4242)
+				})
 			})
-			t.Run("indexes collide", func(t *testing.T) {
-				l := newRealLab(t, nil)
-				tampering.try(l, 4242)
-			})
-		})
+		}
 	}
 }
 
 // try has a device with index 4242 on the host, and a pod whose own network has a link with the index eth1.
-func (z tampering) try(l *realLab, eth1 int) {
+func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.Index = 4242 })
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
-	a := l.pod("a", l.plan("first", realKinds()["host-device"].steps("host-device"), l.exclusive("link", "up0")))
+	a := l.pod("a", l.plan("first", realKinds()[mover].steps(mover), l.exclusive("link", "up0")))
 	a.inside(func(h *netlink.Handle) error {
 		return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1", Index: eth1}, PeerName: "eth1p"})
 	})
@@ -141,7 +149,7 @@ func (z tampering) try(l *realLab, eth1 int) {
 		}
 		z.repair(a)
 	}
-	for range z.attempts {
+	for range z.attempts[mover] {
 		_ = a.tryDel()
 	}
 	a.del()

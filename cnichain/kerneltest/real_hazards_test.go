@@ -7,7 +7,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
 // realKind is a way of attaching a device that hazards are tried with: a root step of some plugin, and a tuning step.
@@ -26,12 +25,15 @@ func realKinds() map[string]realKind {
 			l.bridge("br0")
 			return l.shared("link", "br0")
 		}},
-		"host-device": {"", func(l *realLab) cnichain.RootDevice {
-			l.uplink("up0")
-			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
-			return l.exclusive("link", "up0")
-		}},
+		"host-device": {"", wholeLink},
+		"netdev":      {"", wholeLink},
 	}
+}
+
+func wholeLink(l *realLab) cnichain.RootDevice {
+	l.uplink("up0")
+	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
+	return l.exclusive("link", "up0")
 }
 
 func (k realKind) steps(plugin string) string {
@@ -165,7 +167,7 @@ func (p *realPod) makeBridge(name string, altNames ...string) []string {
 }
 
 func TestRealHazards(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+	if !onMachineWithOwn(t) {
 		return
 	}
 	for plugin, kind := range realKinds() {

@@ -67,7 +67,7 @@ func (l *realLab) restart(exec cnichain.Exec) map[string]*cnichain.Attachment {
 	chains, err := journal.NewChains(l.db.DB)
 	l.must(err)
 	l.chains = chains
-	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{l.dir}})
+	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
 	attachments, damaged, err := chains.Load(l.executor)
 	l.must(err)
 	if len(damaged) > 0 {
@@ -119,7 +119,7 @@ func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
 	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{
 		Pool: "node", Name: name, Request: "nic", IfName: name,
-		CNIs:       []string{"macvlan", "bridge", "host-device", "ptp"},
+		CNIs:       []string{"macvlan", "bridge", "host-device", "netdev", "ptp"},
 		Attributes: map[string]any{"ifName": name, "mtu": 1380},
 	})
 	l.must(err)

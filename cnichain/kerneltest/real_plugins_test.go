@@ -1,7 +1,10 @@
 package kerneltest
 
 import (
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +21,36 @@ func (l *realLab) needs(programs ...string) {
 			l.Skipf("needs %s, which a CNI plugin runs: %v", program, err)
 		}
 	}
+}
+
+// ownVariable names the folder of the project's own CNI plugins.
+const ownVariable = "KERNELTEST_OWN_PLUGINS"
+
+// onMachineWithOwn is cnitest.OnMachine for tests of the project's own CNI plugins: those in the CNI_PATH, or else of this checkout.
+func onMachineWithOwn(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(ownVariable) == "" {
+		t.Setenv(ownVariable, ownPlugins(t))
+	}
+	return cnitest.OnMachine(t)
+}
+
+func ownPlugins(t *testing.T) string {
+	t.Helper()
+	for _, dir := range filepath.SplitList(os.Getenv("CNI_PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "netdev")); err == nil {
+			return dir
+		}
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "netdev"), "../../cmd/dra-network-cni")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
+		t.Skipf("needs the project's CNI plugins in the CNI_PATH, or go to build them: %v", err)
+	} else if err != nil {
+		t.Fatalf("cannot build the project's CNI plugins: %v\n%s", err, output)
+	}
+	return dir
 }
 
 // needsKind skips when the kernel can't make a kind of link.

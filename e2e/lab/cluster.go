@@ -124,11 +124,6 @@ func (c *Cluster) Logs(component Component) string {
 	return filepath.Join(c.state.RunDir, node.LogDir, string(component)+".log")
 }
 
-// NodePath turns a path in the node's file system into one that can be read from outside.
-func (c *Cluster) NodePath(path string) string {
-	return filepath.Join(fmt.Sprintf("/proc/%d/root", c.state.Init.PID), path)
-}
-
 // Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and RESTConfig.
 func (c *Cluster) Kubeconfig() string { return c.opts.pki("admin.kubeconfig") }
 

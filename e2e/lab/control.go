@@ -62,7 +62,11 @@ func (c *Cluster) launch(ctx context.Context, component Component) error {
 func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
 	return c.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == Containerd {
-			return node.AskRuntime(ctx, c.NodePath(containerdSocket)) // through the node's root
+			socket, err := c.NodePath(containerdSocket)
+			if err != nil {
+				return err
+			}
+			return node.AskRuntime(ctx, socket)
 		}
 		_, err := c.get(ctx, component.health())
 		return err

@@ -35,10 +35,7 @@ func NetworkElsewhere() Network {
 // it reads, that of the programs first.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
-	if c.opts.ExtraCNIDir != "" {
-		read = append(read, c.opts.ExtraCNIDir)
-	}
-	return c.state.RunDir, read
+	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
 // JoinCommand is what a machine elsewhere runs to become the node. It runs the given command when containerd and kubelet work,

@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	}
 	c, err := lab.Up(ctx, lab.Options{
 		Name: "labtest", NodeName: "worker", NodeLabels: map[string]string{"example.com/rack": "7"},
-		ExtraCNIDir: extra, Progress: t.Output(),
+		ExtraCNIDirs: []string{extra}, Progress: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestCluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pid := initPID(c)
+	pid := initPID(t, c)
 
 	t.Run("inside", func(t *testing.T) { checkInside(ctx, t, c) })
 	t.Run("links", func(t *testing.T) { checkLinks(ctx, t, c) })
@@ -105,7 +105,7 @@ func TestControlPlane(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pid, client := initPID(c), newClient(t, c)
+	pid, client := initPID(t, c), newClient(t, c)
 	status, err := c.Status(t.Context())
 	if err != nil || len(status) != 4 || !status[lab.Scheduler].Running {
 		t.Errorf("unexpected components %+v (%v)", status, err)
@@ -161,8 +161,13 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 }
 
 // initPID is process 1 as the host sees it.
-func initPID(c *lab.Cluster) string {
-	return strings.Split(c.NodePath("/"), "/")[2]
+func initPID(t *testing.T, c *lab.Cluster) string {
+	t.Helper()
+	root, err := c.NodePath("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(root, "/")[2]
 }
 
 func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
@@ -198,8 +203,8 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "oops") {
 		t.Errorf("a failing command gave %v", err)
 	}
-	if _, err := os.Stat(c.NodePath("/run/containerd/containerd.sock")); err != nil {
-		t.Error(err)
+	if sockets, err := c.NodeGlob("/var/run/containerd/containerd.sock"); err != nil || len(sockets) != 1 {
+		t.Errorf("found the sockets %v, %v", sockets, err)
 	}
 }
 

@@ -21,6 +21,15 @@ const DefaultName = "default"
 // extraCNIVariable is the environment variable with a folder of further CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
+// ExtraCNIDirs is the folder of CNI plugins in $EXTRA_CNI_DIR, if set, and then the given ones. What replaces plugins for a purpose of
+// its own stands behind what the user wants.
+func ExtraCNIDirs(own ...string) []string {
+	if dir := os.Getenv(extraCNIVariable); dir != "" {
+		return append([]string{dir}, own...)
+	}
+	return own
+}
+
 // Options describe a cluster. The zero value is a good one.
 type Options struct {
 	// Name tells clusters apart that run at the same time; empty means DefaultName.
@@ -53,8 +62,9 @@ type Options struct {
 	SyncFrequency time.Duration
 	// NRITimeout is how long containerd waits for an answer of an NRI plugin; zero means its own default, 2 s.
 	NRITimeout time.Duration
-	// ExtraCNIDir has further CNI plugins, which are shown in /opt/cni/bin; empty means $EXTRA_CNI_DIR, if set.
-	ExtraCNIDir string
+	// ExtraCNIDirs have further CNI plugins, which are shown in /opt/cni/bin, where they replace those of later folders and the
+	// reference plugins; empty means ExtraCNIDirs().
+	ExtraCNIDirs []string
 	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
 	Images []string
 	// StartTimeout bounds the start without the build; zero means two minutes.
@@ -75,7 +85,9 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
-	o.ExtraCNIDir = or(o.ExtraCNIDir, os.Getenv(extraCNIVariable))
+	if len(o.ExtraCNIDirs) == 0 {
+		o.ExtraCNIDirs = ExtraCNIDirs()
+	}
 	if o.SyncFrequency == 0 {
 		o.SyncFrequency = 5 * time.Second
 	}
@@ -106,8 +118,8 @@ func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() }
 
 func (o *Options) checkFiles() error {
-	for _, path := range append(slices.Clone(o.Images), o.ExtraCNIDir) {
-		if _, err := os.Stat(path); path != "" && err != nil {
+	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
+		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("cannot use an image or a CNI folder: %w", err)
 		}
 	}
@@ -128,8 +140,9 @@ func (o *Options) paths() error {
 	}
 	o.CacheDir = cache
 	o.RunDir = abs(or(o.RunDir, filepath.Join(cache, "run", o.Name)))
-	if o.ExtraCNIDir != "" {
-		o.ExtraCNIDir = abs(o.ExtraCNIDir)
+	o.ExtraCNIDirs = slices.Clone(o.ExtraCNIDirs)
+	for i, p := range o.ExtraCNIDirs {
+		o.ExtraCNIDirs[i] = abs(p)
 	}
 	o.Images = slices.Clone(o.Images)
 	for i, p := range o.Images {

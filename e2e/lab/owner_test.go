@@ -28,7 +28,7 @@ func TestOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stdout.WriteString("pid " + initPID(c) + "\n"); err != nil {
+	if _, err := os.Stdout.WriteString("pid " + initPID(t, c) + "\n"); err != nil {
 		t.Fatal(err)
 	}
 	select {}

@@ -45,7 +45,7 @@ func TestOptionsDefaults(t *testing.T) {
 	}
 	for _, bad := range []Options{
 		{Name: "../x"}, {Name: "A"}, {Name: "-a"}, {Name: strings.Repeat("a", 41)}, {NodeName: "a b"},
-		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDir: "/does/not/exist"}, {Kubernetes: "1.36"},
+		{Images: []string{"/does/not/exist.tar"}}, {ExtraCNIDirs: []string{"/does/not/exist"}}, {Kubernetes: "1.36"},
 		{Kubernetes: "1.36", NodeElsewhere: true}, {ControlPlaneOnly: true, NodeElsewhere: true},
 	} {
 		bad.CacheDir, bad.Clone = t.TempDir(), t.TempDir()
@@ -58,8 +58,11 @@ func TestOptionsDefaults(t *testing.T) {
 func TestExtraCNIFromEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("EXTRA_CNI_DIR", dir)
-	if o := testOptions(t, Options{}); o.ExtraCNIDir != dir {
-		t.Errorf("EXTRA_CNI_DIR is not used: %q", o.ExtraCNIDir)
+	own := t.TempDir()
+	for want, dirs := range map[string][]string{dir: nil, own: {own}, dir + " " + own: ExtraCNIDirs(own)} {
+		if o := testOptions(t, Options{ExtraCNIDirs: dirs}); strings.Join(o.ExtraCNIDirs, " ") != want {
+			t.Errorf("folders of plugins are %q, want %q", o.ExtraCNIDirs, want)
+		}
 	}
 }
 

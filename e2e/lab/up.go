@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -180,10 +181,7 @@ func (c *Cluster) saveSpec() error {
 	if err != nil {
 		return err
 	}
-	cni := []string{c.state.Binaries.CNIDir}
-	if extra := c.opts.ExtraCNIDir; extra != "" {
-		cni = []string{extra, c.state.Binaries.CNIDir}
-	}
+	cni := append(slices.Clone(c.opts.ExtraCNIDirs), c.state.Binaries.CNIDir)
 	join, err := c.joining()
 	if err != nil {
 		return err

@@ -25,6 +25,12 @@ const (
 	Controller = "dra-network-controller"
 )
 
+// Plugins is the binary that is all of the project's CNI plugins, and is in the driver's image, too.
+const Plugins = "dra-network-cni"
+
+// PluginNames are the names that it goes by on a node.
+func PluginNames() []string { return []string{"netdev"} }
+
 // Options say what is put into a cluster.
 type Options struct {
 	// Clone is the project's folder, with deploy/ in it.
@@ -43,11 +49,15 @@ func Pack(bin, dir string) ([]string, error) {
 	var tars []string
 	for _, name := range []string{Driver, Controller} {
 		path := filepath.Join(dir, name+".tar")
-		err := image.Write(path, image.Spec{
+		spec := image.Spec{
 			Ref:        "localhost/" + name + ":dev",
 			Files:      []image.File{{Path: "/" + name, Source: filepath.Join(bin, name)}},
 			Entrypoint: []string{"/" + name},
-		})
+		}
+		if name == Driver {
+			spec.Files = append(spec.Files, image.File{Path: "/" + Plugins, Source: filepath.Join(bin, Plugins)})
+		}
+		err := image.Write(path, spec)
 		if err != nil {
 			return nil, fmt.Errorf("cannot pack %s (build it first): %w", name, err)
 		}
@@ -74,6 +84,9 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if err != nil {
 		return err
 	}
+	if err := installPlugins(cluster, options.Bin); err != nil {
+		return err
+	}
 	if err := cluster.ImportImages(ctx, tars...); err != nil {
 		return err
 	}
@@ -91,6 +104,28 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 			return fmt.Errorf("%s is not ready: %w\n%s", workload, err, logs)
 		}
 		step(workload + " is ready")
+	}
+	return nil
+}
+
+// installPlugins copies the project's CNI plugins to where the node has those of others.
+func installPlugins(cluster *lab.Cluster, bin string) error {
+	dir, err := cluster.NodePath("/opt/cni/bin")
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(bin, Plugins))
+	if err != nil {
+		return fmt.Errorf("cannot install the CNI plugins (build them first): %w", err)
+	}
+	for _, name := range PluginNames() {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path+".new", data, 0o755); err != nil { //nolint:gosec // a program
+			return fmt.Errorf("cannot install CNI plugin %s: %w", name, err)
+		}
+		if err := os.Rename(path+".new", path); err != nil { // one that runs can't be written to
+			return fmt.Errorf("cannot install CNI plugin %s: %w", name, err)
+		}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,9 +34,9 @@ func TestMacvlanWithTuning(t *testing.T) {
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`}) {
 		t.Errorf("the container is told\n%s", metadata)
 	}
-	logs, err := filepath.Glob(e.fileOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl"))
-	if err != nil || len(logs) != 1 {
-		t.Fatalf("CNI logs are %v, %v", logs, err)
+	logs := e.filesOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl")
+	if len(logs) != 1 {
+		t.Fatalf("CNI logs are %v", logs)
 	}
 	text, err := os.ReadFile(logs[0])
 	if err != nil || strings.Count(string(text), "\n") != 2 || !containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -61,9 +60,8 @@ func TestFullNode(t *testing.T) {
 			t.Errorf("net%d is\n%s", i+1, shown)
 		}
 	}
-	leases, err := filepath.Glob(e.fileOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"))
-	if err != nil || len(leases) != crowd+len(links) {
-		t.Errorf("%d interfaces have the addresses %q, %v", crowd+len(links), leases, err)
+	if leases := e.filesOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"); len(leases) != crowd+len(links) {
+		t.Errorf("%d interfaces have the addresses %q", crowd+len(links), leases)
 	}
 	start = time.Now()
 	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {

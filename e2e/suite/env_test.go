@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,7 +181,13 @@ func isReady(pod *corev1.Pod) bool {
 // event waits for an event about an object that has all the texts.
 func (e *env) event(object string, texts ...string) {
 	e.Helper()
-	e.eventually(fmt.Sprintf("event of %s with %q", object, texts), func(ctx context.Context) (bool, error) {
+	e.anyEvent(object, texts)
+}
+
+// anyEvent waits for an event about an object that has all the texts of one of the alternatives.
+func (e *env) anyEvent(object string, alternatives ...[]string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("event of %s with %q", object, alternatives), func(ctx context.Context) (bool, error) {
 		events, err := e.client.CoreV1().Events(e.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -191,7 +198,8 @@ func (e *env) event(object string, texts ...string) {
 				continue
 			}
 			seen = append(seen, event.Message)
-			if containsAll(event.Reason+" "+event.Message, texts) {
+			said := event.Reason + " " + event.Message
+			if slices.ContainsFunc(alternatives, func(texts []string) bool { return containsAll(said, texts) }) {
 				return true, nil
 			}
 		}
@@ -287,5 +295,20 @@ func (e *env) offerMacvlan(link, subnet string) {
 
 // fileOnNode is a path of the node's files as seen from here.
 func (e *env) fileOnNode(elements ...string) string {
-	return e.cluster.NodePath(filepath.Join(elements...))
+	e.Helper()
+	path, err := e.cluster.NodePath(filepath.Join(elements...))
+	if err != nil {
+		e.Fatal(err)
+	}
+	return path
+}
+
+// filesOnNode are the node's files that match a pattern, as paths as seen from here.
+func (e *env) filesOnNode(elements ...string) []string {
+	e.Helper()
+	paths, err := e.cluster.NodeGlob(filepath.Join(elements...))
+	if err != nil {
+		e.Fatal(err)
+	}
+	return paths
 }

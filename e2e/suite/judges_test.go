@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,35 +34,119 @@ func TestJudges(t *testing.T) {
 		e.gone("p")
 	})
 	for what, path := range map[string]string{
-		"pin":     "/var/run/netns/dra-stray",
-		"address": "/var/lib/cni/networks/stray.link/10.0.0.2",
-		"gate":    "/var/run/cdi/dra.networking-stray.json",
+		"pin":                 "/var/run/netns/dra-stray",
+		"namespace":           "/var/run/netns/stray",
+		"address":             "/var/lib/cni/networks/stray.link/10.0.0.2",
+		"result":              "/var/lib/cni/results/stray-link-eth0",
+		"record until a boot": "/run/cni/stray",
+		"gate":                "/var/run/cdi/dra.networking-stray.json",
+		"half of a gate":      "/var/run/cdi/spec.stray.tmp",
+		"metadata":            "/var/lib/kubelet/plugins/dra.networking/dra-device-metadata/judges_stray/net/metadata.json",
+		"mount of metadata":   "/var/run/cdi/dra.networking_metadata_stray_net.json",
 	} {
-		t.Run(what, func(t *testing.T) {
-			e := e.part(t)
-			before := e.state()
-			stray := e.fileOnNode(path)
-			if err := os.MkdirAll(filepath.Dir(stray), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(stray, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			after := e.state()
-			if err := os.Remove(stray); err != nil {
-				t.Fatal(err)
-			}
-			if cmp.Equal(before, after) {
-				t.Errorf("%s is not noticed", path)
-			}
-		})
+		t.Run(what, func(t *testing.T) { e.part(t).straySeen(path) })
 	}
 	t.Run("link", func(t *testing.T) {
 		e := e.part(t)
 		before := e.state()
 		e.veth("ju0")
-		if cmp.Equal(before, e.state()) {
+		there := e.state()
+		if cmp.Equal(before, there) {
 			t.Error("a link that is left is not noticed")
 		}
+		e.must("ip", "link", "set", "ju0", "alias", "stray")
+		if cmp.Equal(there, e.state()) {
+			t.Error("a link that came home with another alias is not noticed")
+		}
 	})
+	t.Run("plugin", func(t *testing.T) { e.part(t).pluginSeen() })
+	t.Run("pod", func(t *testing.T) { e.part(t).attachmentSeen() })
+}
+
+// straySeen holds that a file which is left on the node is noticed, and that it is the node which has it, and not the host.
+func (e *env) straySeen(path string) {
+	e.Helper()
+	before := e.state()
+	stray := e.fileOnNode(path)
+	made := filepath.Dir(stray)
+	for ; !exists(filepath.Dir(made)); made = filepath.Dir(made) {
+	}
+	isNew := !exists(made)
+	if err := os.MkdirAll(filepath.Dir(stray), 0o750); err != nil {
+		e.Fatal(err)
+	}
+	remove := func() { _ = os.Remove(stray) }
+	if isNew {
+		remove = func() { _ = os.RemoveAll(made) }
+	}
+	e.Cleanup(remove)
+	if err := os.WriteFile(stray, nil, 0o600); err != nil {
+		e.Fatal(err)
+	}
+	if cmp.Equal(before, e.state()) {
+		e.Errorf("%s is not noticed", path)
+	}
+	if exists(path) {
+		e.Errorf("%s is a file of the host", path)
+	}
+	e.must("test", "-f", path) // on the node
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// pluginSeen holds that a CNI plugin that still runs is noticed.
+func (e *env) pluginSeen() {
+	e.Helper()
+	before := e.state()
+	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // it reads all of its input first
+	input, err := plugin.StdinPipe()
+	if err == nil {
+		err = e.cluster.StartCommand(plugin)
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.eventually("the plugin that runs is noticed", func(ctx context.Context) (bool, error) {
+		now, err := e.nodeState(ctx)
+		return now.Plugins == before.Plugins+1, err
+	})
+	_ = input.Close()
+	_ = plugin.Wait() // with no input it fails
+}
+
+// pinName is that of the namespace of one attempt to attach a sandbox.
+var pinName = regexp.MustCompile(`^dra-[0-9a-f]{32}\.[0-9a-z]{8,}$`)
+
+// attachmentSeen holds that each kind of what a running pod has on the node is noticed by the name that it really has.
+func (e *env) attachmentSeen() {
+	e.Helper()
+	e.offerMacvlan("ju1", "10.149.0.0/24")
+	before := e.state()
+	e.create(pod("attached", "ju1"))
+	e.ready("attached")
+	now := e.state()
+	pins := slices.DeleteFunc(slices.Clone(now.Pins), func(pin string) bool { return slices.Contains(before.Pins, pin) })
+	if len(pins) != 1 || !pinName.MatchString(pins[0]) {
+		e.Errorf("new pins are %q", pins)
+	}
+	added := strings.Join(slices.DeleteFunc(slices.Concat(now.Files, now.Journal), func(line string) bool {
+		return slices.Contains(before.Files, line) || slices.Contains(before.Journal, line)
+	}), "\n")
+	for _, kind := range []string{
+		"/var/lib/cni/networks/", "/var/run/cdi/dra.networking-", "/var/run/cdi/dra.networking_metadata_",
+		"/var/lib/kubelet/plugins/dra.networking/dra-device-metadata/judges_", "claims: ", "sandboxes: ",
+	} {
+		if !strings.Contains("\n"+added, "\n"+kind) {
+			e.Errorf("nothing of the attached pod begins with %q in\n%s", kind, added)
+		}
+	}
+	if logs := e.filesOnNode("/var/log/dra-network/judges_attached-net-*/*.jsonl"); len(logs) != 1 {
+		e.Errorf("CNI logs are %q", logs)
+	}
+	e.deleting("attached")
+	e.gone("attached")
+	e.asItWas(before)
 }

@@ -101,9 +101,8 @@ func (e *env) removedFromNode() {
 		}
 	}
 	for _, pattern := range []string{"/var/run/cdi/*", "/var/run/netns/dra-*", "/var/lib/kubelet/plugins/*", "/var/lib/kubelet/plugins_registry/*", "/var/lib/cni/results/*dra*"} {
-		left, err := filepath.Glob(e.fileOnNode(pattern))
-		if err != nil || len(left) > 0 {
-			e.Errorf("%s: left on the node are %v, %v", pattern, left, err)
+		if left := e.filesOnNode(pattern); len(left) > 0 {
+			e.Errorf("%s: left on the node are %v", pattern, left)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDir: extra, Progress: os.Stderr})
+	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra), Progress: os.Stderr})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,7 +25,7 @@ import (
 // nodeState is everything that attachments leave on a node, sorted. Two that are equal mean that nothing leaked.
 type nodeState struct {
 	Links   []string // of the node, with what a device must come home with
-	Pins    []string // of network namespaces
+	Pins    []string // of network namespaces, but for the runtime's
 	Files   []string // addresses given out, CDI specs, and what else plugins and the driver keep
 	Journal []string // claims, sandboxes and what could not be undone, as the driver says
 	Plugins int      // CNI plugins that run
@@ -38,12 +38,13 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	state.Links, errs[0] = e.nodeLinks()
 	state.Files, errs[1] = e.nodeFiles()
 	state.Journal, errs[2] = e.journal(ctx)
-	pins, err := filepath.Glob(e.fileOnNode("/var/run/netns/dra-*"))
-	for _, pin := range pins {
-		state.Pins = append(state.Pins, filepath.Base(pin))
+	for _, pin := range e.filesOnNode("/var/run/netns/*") {
+		if name := filepath.Base(pin); !strings.HasPrefix(name, "cni-") {
+			state.Pins = append(state.Pins, name)
+		}
 	}
 	state.Plugins = len(e.processes("slow-macvlan"))
-	return state, errors.Join(append(errs[:], err)...)
+	return state, errors.Join(errs[:]...)
 }
 
 // state is nodeState once it can be read.
@@ -107,8 +108,11 @@ var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loo
 func (e *env) nodeFiles() ([]string, error) {
 	var files []string
 	for _, dir := range []string{"/var/lib/cni", "/run/cni", "/var/run/cdi", "/var/lib/kubelet/plugins/dra.networking"} {
-		root := e.fileOnNode(dir)
-		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		root, err := e.cluster.NodePath(dir)
+		if err != nil {
+			return nil, err
+		}
+		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // gone meanwhile
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	})
 	if leftovers, err := e.netdra("release"); err != nil || !containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
 		t.Errorf("netdra release says %v\n%s", err, leftovers)
+	}
+	if journal := e.state().Journal; !slices.ContainsFunc(journal, func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
+		t.Errorf("the state of the node does not have what could not be undone: %q", journal)
 	}
 	e.reports("device qu0</strong>", "is in quarantine: what a pod left on it could not be undone", "netdra release", "quarantined: what an earlier pod left on it")
 	// The scheduler does not give it out; who tolerates the taint is refused by the driver.

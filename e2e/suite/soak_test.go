@@ -245,8 +245,8 @@ func (s *soak) keepLog() {
 	if *soakLog == "" {
 		return
 	}
-	logs, err := filepath.Glob(s.fileOnNode("/var/log/pods", stack.Namespace+"_"+stack.Driver+"*", "driver", "*.log"))
-	if err != nil || len(logs) == 0 {
+	logs := s.filesOnNode("/var/log/pods", stack.Namespace+"_"+stack.Driver+"*", "driver", "*.log")
+	if len(logs) == 0 {
 		return
 	}
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // by their numbers

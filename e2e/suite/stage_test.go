@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -110,8 +109,8 @@ func (e *env) moment(what string, is func() bool) {
 func (s *stage) wrote(pod string, texts ...string) {
 	s.Helper()
 	s.moment(fmt.Sprintf("CNI log of pod %s with %q", pod, texts), func() bool {
-		logs, err := filepath.Glob(s.fileOnNode("/var/log/dra-network", s.namespace+"_"+pod+"-net-*", "*.jsonl"))
-		if err != nil || len(logs) == 0 {
+		logs := s.filesOnNode("/var/log/dra-network", s.namespace+"_"+pod+"-net-*", "*.jsonl")
+		if len(logs) == 0 {
 			return false
 		}
 		for _, line := range s.lines(logs[len(logs)-1]) {

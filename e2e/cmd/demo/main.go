@@ -201,7 +201,7 @@ type call struct {
 
 func (d *demo) log(context.Context) error {
 	d.title("The log of a claim: every call of a CNI plugin, with what went in and came out")
-	files, err := filepath.Glob(d.cluster.NodePath("/var/log/dra-network/default_macvlan-1-*/*.jsonl"))
+	files, err := d.cluster.NodeGlob("/var/log/dra-network/default_macvlan-1-*/*.jsonl")
 	if err != nil {
 		return err
 	}

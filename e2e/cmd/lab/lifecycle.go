@@ -69,7 +69,7 @@ run. That is enough to see what the scheduler does with the devices of many node
 	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: those of the version)")
 	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil, "API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
 	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
-	f.StringVar(&o.ExtraCNIDir, "extra-cni-dir", "", "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
+	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
 	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
 	f.DurationVar(&o.StartTimeout, "timeout", 2*time.Minute, "how long the start may take, without the build")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print the steps")

@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
@@ -53,7 +57,8 @@ QEMU, kernel and tools are Debian packages, which are fetched with apt-get and u
 a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
 
 Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the plugins sriov, bond and
-ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR are in the CNI_PATH, and "netdra facts" shows the devices.
+ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR, which replaces any of them, are in the CNI_PATH, and with --cluster in the
+node's /opt/cni/bin, and "netdra facts" shows the devices.
 
 With --cluster the machine is the node of a Kubernetes whose control plane runs outside, with the driver and the controller of
 bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
@@ -152,7 +157,7 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // a leftover in the folder for temporary files
-	if err := f.equip(ctx, &c, tmp); err != nil {
+	if err := f.equip(ctx, &c, tmp, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	if c.Output == nil {
@@ -186,8 +191,26 @@ type exitError int
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// doubleNames are the plugins of which there are test doubles.
+func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
+
+// doublesUsed says which plugins are doubles that the folders have no real one for, so that nobody takes a test of them for one of the
+// real plugin.
+func doublesUsed(extra []string) string {
+	doubles := slices.DeleteFunc(doubleNames(), func(name string) bool {
+		return slices.ContainsFunc(extra, func(dir string) bool {
+			_, err := os.Stat(filepath.Join(dir, name))
+			return err == nil
+		})
+	})
+	if len(doubles) == 0 {
+		return ""
+	}
+	return strings.Join(doubles, ", ") + ": test doubles, the real plugins are not tested (EXTRA_CNI_DIR is a folder of those)"
+}
+
 // equip builds what a machine has of the project.
-func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
+func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress io.Writer) error {
 	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
 	if err != nil {
 		return err
@@ -200,12 +223,24 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string) error {
 	if err := vm.Build(ctx, commands, module+"cmd/netdra"); err != nil {
 		return err
 	}
-	if err := vm.Build(ctx, doubles, module+"e2e/cmd/sriov", module+"e2e/cmd/bond", module+"e2e/cmd/ovn-k8s-cni-overlay"); err != nil {
+	plugins := []string{module + "cmd/" + stack.Plugins}
+	for _, name := range doubleNames() {
+		plugins = append(plugins, module+"e2e/cmd/"+name)
+	}
+	if err := vm.Build(ctx, doubles, plugins...); err != nil {
 		return err
 	}
+	for _, name := range stack.PluginNames() {
+		if err := os.Link(filepath.Join(doubles, stack.Plugins), filepath.Join(doubles, name)); err != nil {
+			return err
+		}
+	}
 	folders := map[string]string{commands: commandsDir, doubles: doublesDir, binaries.CNIDir: pluginsDir}
-	if extra := os.Getenv("EXTRA_CNI_DIR"); extra != "" {
+	for _, extra := range lab.ExtraCNIDirs() {
 		folders[extra] = extraDir
+	}
+	if text := doublesUsed(lab.ExtraCNIDirs()); text != "" {
+		_, _ = fmt.Fprintln(progress, "vm:", text) // for people only
 	}
 	for outside, inside := range c.Folders {
 		folders[outside] = inside

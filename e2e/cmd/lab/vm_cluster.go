@@ -111,7 +111,8 @@ func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Comman
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
 	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"))
 	return lab.Options{
-		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, ExtraCNIDir: filepath.Join(tmp, doublesFolder), Images: images, Progress: progress,
+		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, Images: images, Progress: progress,
+		ExtraCNIDirs: lab.ExtraCNIDirs(filepath.Join(tmp, doublesFolder)),
 	}, err
 }
 

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
 // What is printed is the command's, unless driver and controller can't be installed: then it is why, and there is no command.
@@ -49,5 +53,40 @@ func TestClusterFlag(t *testing.T) {
 	}
 	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil || !strings.Contains(err.Error(), "outside or inside") {
 		t.Errorf("a place that there is not: %v", err)
+	}
+}
+
+// A machine that is a node of a cluster has the plugins of EXTRA_CNI_DIR, and they replace doubles.
+func TestRealPluginsReplaceDoubles(t *testing.T) {
+	extra := t.TempDir()
+	if err := os.WriteFile(filepath.Join(extra, "bond"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	for _, name := range []string{stack.Driver, stack.Controller, stack.Plugins} {
+		if err := os.WriteFile(filepath.Join(bin, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := &vmFlags{where: &where{name: "x"}, bin: bin}
+	for variable, want := range map[string][]string{"": {"doubles"}, extra: {filepath.Base(extra), "doubles"}} {
+		t.Setenv("EXTRA_CNI_DIR", variable)
+		options, err := flags.clusterOptions(t.TempDir(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, dir := range options.ExtraCNIDirs {
+			have = append(have, filepath.Base(dir))
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("EXTRA_CNI_DIR=%s: the node's plugins are those of %q, want %q", variable, have, want)
+		}
+	}
+	if text := doublesUsed(nil); !strings.HasPrefix(text, "sriov, bond, ovn-k8s-cni-overlay: test doubles") {
+		t.Errorf("without real plugins it says %q", text)
+	}
+	if text := doublesUsed([]string{extra}); !strings.HasPrefix(text, "sriov, ovn-k8s-cni-overlay: test doubles") {
+		t.Errorf("with a real one it says %q", text)
 	}
 }

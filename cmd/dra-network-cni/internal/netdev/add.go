@@ -1,0 +1,153 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+)
+
+func add(args *skel.CmdArgs) error {
+	conf, err := readConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	host, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	result := &types100.Result{
+		CNIVersion: types100.ImplementedSpecVersion,
+		Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}},
+		DNS:        conf.DNS,
+	}
+	r, err := addLink(host, conf, args, result.Interfaces[0])
+	if err != nil {
+		return err
+	}
+	if conf.IPAM.Type != "" {
+		if result, err = addAddresses(conf, args, result, r != nil); err != nil {
+			if r != nil {
+				err = errors.Join(err, releaseLocked(host, r, args.Netns))
+			}
+			return err
+		}
+	}
+	return types.PrintResult(result, conf.CNIVersion)
+}
+
+// addLink gives the pod the device, and says what brings it back: nothing if it is a function without a link. An ADD of the same
+// interface that was killed, and whose DEL never came, is undone first.
+func addLink(host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface) (*record, error) {
+	unlock, err := lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	older, err := readRecord(recordPath(args.ContainerID, args.IfName))
+	if err != nil {
+		return nil, err
+	}
+	if older != nil {
+		if err := older.release(host, args.Netns); err != nil {
+			return nil, err
+		}
+	}
+	link, err := findDevice(conf, host)
+	if err != nil || link == nil {
+		return nil, err
+	}
+	given.Mac = link.Attrs().HardwareAddr.String()
+	pod, err := openNamespace(args.Netns)
+	if err != nil {
+		return nil, err
+	}
+	defer pod.close()
+	r, err := newRecord(pod, conf, args, link.Attrs())
+	if err != nil {
+		return nil, err
+	}
+	if err := moveIn(host, pod, r); err != nil {
+		return nil, errors.Join(err, r.release(host, args.Netns))
+	}
+	return r, nil
+}
+
+// newRecord writes down where a link will be.
+func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, link *netlink.LinkAttrs) (*record, error) {
+	r := &record{
+		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, NamespaceID: pod.id(),
+		Name: link.Name, HostIndex: link.Index, Up: link.Flags&net.FlagUp != 0,
+	}
+	others, err := readRecords()
+	if err != nil {
+		return nil, err
+	}
+	var reserved []int
+	for _, other := range others {
+		if other.NamespaceID == r.NamespaceID {
+			reserved = append(reserved, other.Index)
+		}
+	}
+	if r.Index, err = pod.freeIndex(link.Index, reserved...); err != nil {
+		return nil, err
+	}
+	return r, r.write()
+}
+
+// moveIn moves the link and sets it up.
+func moveIn(host, pod *namespace, r *record) error {
+	if err := move(place{host, r.Name, r.HostIndex}, place{pod, r.IfName, r.Index}); err != nil {
+		return err
+	}
+	link, err := pod.links.LinkByName(r.IfName)
+	if err != nil {
+		return fmt.Errorf("cannot find link %q in the pod: %w", r.IfName, err)
+	}
+	if r.Index != link.Attrs().Index { // an old kernel
+		r.Index = link.Attrs().Index
+		if err := r.write(); err != nil {
+			return err
+		}
+	}
+	if err := pod.links.LinkSetUp(link); err != nil {
+		return fmt.Errorf("cannot set link %q up in the pod: %w", r.IfName, err)
+	}
+	return nil
+}
+
+// addAddresses has the IPAM plugin give addresses and sets them on the interface, if there is one.
+func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, hasLink bool) (*types100.Result, error) {
+	answer, err := ipam.ExecAdd(conf.IPAM.Type, args.StdinData)
+	if err != nil {
+		return nil, err
+	}
+	err = func() error {
+		addresses, err := types100.NewResultFromResult(answer)
+		if err != nil {
+			return err
+		}
+		if len(addresses.IPs) == 0 {
+			return fmt.Errorf("IPAM plugin %s gave no address", conf.IPAM.Type)
+		}
+		for _, address := range addresses.IPs {
+			address.Interface = types100.Int(0)
+		}
+		result.IPs, result.Routes = addresses.IPs, addresses.Routes
+		if !hasLink {
+			return nil
+		}
+		return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
+	}()
+	if err != nil {
+		return nil, errors.Join(err, ipam.ExecDel(conf.IPAM.Type, args.StdinData))
+	}
+	return result, nil
+}

@@ -1,0 +1,77 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ip"
+	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/containernetworking/plugins/pkg/ns"
+)
+
+// check compares the pod with what ADD has returned.
+func check(args *skel.CmdArgs) error {
+	conf, err := readConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	result, err := conf.previous()
+	if err != nil {
+		return err
+	}
+	given := interfaceOf(result, args.IfName)
+	if given == nil {
+		return fmt.Errorf("cannot check interface %q: prevResult does not have it", args.IfName)
+	}
+	if conf.IPAM.Type != "" {
+		if err := ipam.ExecCheck(conf.IPAM.Type, args.StdinData); err != nil {
+			return err
+		}
+	}
+	if given.Mac == "" {
+		return nil // a function without a link
+	}
+	if err := checkLink(args, given); err != nil {
+		return err
+	}
+	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error {
+		return errors.Join(ip.ValidateExpectedInterfaceIPs(args.IfName, result.IPs), ip.ValidateExpectedRoute(result.Routes))
+	})
+}
+
+func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
+	pod, err := openNamespace(args.Netns)
+	if err != nil {
+		return err
+	}
+	defer pod.close()
+	link, err := pod.owner(args.IfName)
+	if err != nil {
+		return err
+	}
+	if link == nil {
+		return fmt.Errorf("the pod has no interface %q", args.IfName)
+	}
+	if mac := link.Attrs().HardwareAddr.String(); mac != given.Mac {
+		return fmt.Errorf("interface %q has the address %s, not %s", args.IfName, mac, given.Mac)
+	}
+	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
+	if err == nil && r != nil && r.Index != link.Attrs().Index {
+		err = fmt.Errorf("interface %q is not the device: another link has its name", args.IfName)
+	}
+	return err
+}
+
+// status says whether ADD could work as far as that does not depend on the device, which may be in a pod.
+func status(args *skel.CmdArgs) error {
+	conf, err := readConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if conf.IPAM.Type != "" {
+		return ipam.ExecStatus(conf.IPAM.Type, args.StdinData)
+	}
+	return nil
+}

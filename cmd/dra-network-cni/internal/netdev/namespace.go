@@ -1,0 +1,147 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// namespace is a network namespace that is open.
+type namespace struct {
+	handle netns.NsHandle
+	links  *netlink.Handle
+}
+
+// openNamespace opens the namespace at a path.
+func openNamespace(path string) (*namespace, error) {
+	handle, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open network namespace %q: %w", path, err)
+	}
+	links, err := netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
+	if err != nil {
+		_ = handle.Close()
+		return nil, fmt.Errorf("cannot ask for the links of network namespace %q: %w", path, err)
+	}
+	return &namespace{handle: handle, links: links}, nil
+}
+
+// isGone says whether a namespace could not be opened since nothing is at its path, or a file on which none is mounted any more.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
+}
+
+// openHost opens the namespace of this process.
+func openHost() (*namespace, error) { return openNamespace("/proc/thread-self/ns/net") }
+
+func (n *namespace) close() {
+	n.links.Close()
+	_ = n.handle.Close()
+}
+
+// id tells namespaces apart while they are there.
+func (n *namespace) id() string { return n.handle.UniqueId() }
+
+// has says whether a link has an index.
+func (n *namespace) has(index int) (bool, error) {
+	_, err := n.links.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// owner is the link that has a name, or has it as an alternative name; nil if none has.
+func (n *namespace) owner(name string) (netlink.Link, error) {
+	link, err := n.links.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil, nil
+	}
+	return link, err
+}
+
+// freeIndex is an index that no link has and that is not reserved: the wanted one if possible.
+func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
+	taken, err := n.has(wanted)
+	if err != nil || !taken && !slices.Contains(reserved, wanted) {
+		return wanted, err
+	}
+	links, err := n.links.LinkList()
+	if err != nil {
+		return 0, fmt.Errorf("cannot list links: %w", err)
+	}
+	highest := slices.Max(append(reserved, wanted))
+	for _, link := range links {
+		highest = max(highest, link.Attrs().Index)
+	}
+	return highest + 1, nil
+}
+
+// place is what a link is called somewhere.
+type place struct {
+	in    *namespace
+	name  string
+	index int
+}
+
+// move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the old name is taken
+// there: what would make the second fail is looked for before, and if it fails nevertheless, the link goes back.
+func move(from, to place) error {
+	if err := checkName(from, to); err != nil {
+		return err
+	}
+	err := request(from, to)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("cannot move link %q: %w", from.name, err)
+	arrived, lookErr := to.in.has(to.index)
+	stayed, stayErr := from.in.has(from.index)
+	if lookErr != nil || stayErr != nil || !arrived || stayed {
+		return errors.Join(err, lookErr, stayErr)
+	}
+	return errors.Join(err, request(to, from))
+}
+
+// checkName says why a link can't have a name at the place that it is to be moved to.
+func checkName(from, to place) error {
+	link, err := from.in.links.LinkByIndex(from.index)
+	if err != nil {
+		return fmt.Errorf("cannot find link %q: %w", from.name, err)
+	}
+	if slices.Contains(link.Attrs().AltNames, to.name) {
+		return fmt.Errorf("cannot rename link %q to %q: it is an alternative name of the link; remove that", link.Attrs().Name, to.name)
+	}
+	other, err := to.in.owner(to.name)
+	if err == nil && other != nil {
+		err = fmt.Errorf("link %q has the name; remove or rename it", other.Attrs().Name)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot move link %q to %q: %w", link.Attrs().Name, to.name, err)
+	}
+	return nil
+}
+
+// request is all that it takes. Kernels before 5.12 choose the index themselves.
+func request(from, to place) error {
+	socket, err := nl.GetNetlinkSocketAt(from.in.handle, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
+	defer socket.Close()
+	order := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	order.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	link := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	link.Index = int32(from.index) //nolint:gosec // the kernel's own
+	order.AddData(link)
+	order.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to.in.handle)))) //nolint:gosec // a descriptor
+	order.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(to.name)))
+	order.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(to.index)))) //nolint:gosec // the kernel's own
+	_, err = order.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}

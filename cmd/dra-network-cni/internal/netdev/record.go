@@ -1,0 +1,118 @@
+package netdev
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// stateDir is emptied at boot, as namespaces are.
+const stateDir = "/run/cni/netdev"
+
+// record is what brings a link back. It is written before the link moves, and removed when it is back.
+type record struct {
+	Network     string `json:"network"`
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+	// Netns is the path of the pod's namespace, and NamespaceID what it is.
+	Netns       string `json:"netns"`
+	NamespaceID string `json:"namespaceID"`
+	// Index is that of the link in the pod, which the plugin has chosen, and no other record of the namespace has: whatever the link is
+	// called, and whatever has its name.
+	Index int `json:"index"`
+	// Name and HostIndex are those of the link on the host.
+	Name      string `json:"name"`
+	HostIndex int    `json:"hostIndex"`
+	// Up says whether the link was up.
+	Up bool `json:"up"`
+}
+
+func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
+
+func recordPath(containerID, ifName string) string {
+	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
+}
+
+// write makes the file appear whole.
+func (r *record) write() error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(stateDir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(r.path()+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(r.path()+".new", r.path())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write down where link %q is: %w", r.Name, err)
+	}
+	return nil
+}
+
+func (r *record) remove() error {
+	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the record of link %q: %w", r.Name, err)
+	}
+	return nil
+}
+
+// readRecord returns nil if there is none.
+func readRecord(path string) (*record, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read record %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// lock keeps other processes of the plugin from moving links; it ends with this one at the latest.
+func lock() (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil { //nolint:gosec // a descriptor
+		_ = file.Close()
+		return nil, fmt.Errorf("cannot lock %s: %w", file.Name(), err)
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+// readRecords returns all.
+func readRecords() ([]*record, error) {
+	entries, err := os.ReadDir(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	problems := []error{err}
+	var records []*record
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".json") {
+			continue
+		}
+		r, err := readRecord(filepath.Join(stateDir, entry.Name()))
+		problems = append(problems, err)
+		if r != nil {
+			records = append(records, r)
+		}
+	}
+	return records, errors.Join(problems...)
+}

@@ -1,0 +1,127 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxLinks bounds the symbolic links of one path, as the kernel does.
+const maxLinks = 40
+
+// NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as /var/run, are
+// resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is the host's.
+func (c *Cluster) NodePath(path string) (string, error) {
+	resolved, err := resolveIn(c.root(), path)
+	if err != nil {
+		err = fmt.Errorf("cannot find %s on the node of cluster %q: %w", path, c.state.Name, err)
+	}
+	return resolved, err
+}
+
+// NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from outside.
+func (c *Cluster) NodeGlob(pattern string) ([]string, error) {
+	found, err := globIn(c.root(), pattern)
+	if err != nil {
+		err = fmt.Errorf("cannot look for %s on the node of cluster %q: %w", pattern, c.state.Name, err)
+	}
+	return found, err
+}
+
+// root shows the node's file system as its processes see it.
+func (c *Cluster) root() string { return fmt.Sprintf("/proc/%d/root", c.state.Init.PID) }
+
+// resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written, but root
+// must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no files.
+func resolveIn(root, path string) (string, error) {
+	if _, err := os.Stat(root); err != nil {
+		return "", err
+	}
+	resolved, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		next := filepath.Join(resolved, name) // ".." ends at "/"
+		if next == resolved || next == "/" {  // that is root, which may itself be a link
+			resolved = next
+			continue
+		}
+		info, err := os.Lstat(filepath.Join(root, next))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 || strings.HasPrefix(next, "/proc/") {
+			resolved = next
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		target, err := os.Readlink(filepath.Join(root, next))
+		if err != nil {
+			return "", err
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: too many symbolic links", path)
+		}
+		if filepath.IsAbs(target) {
+			resolved = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return filepath.Join(root, resolved), nil
+}
+
+// globIn resolves every component that it matches, unlike filepath.Glob, and tells what it can't read.
+func globIn(root, pattern string) ([]string, error) {
+	dirs := []string{"/"}
+	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
+		var next []string
+		for _, dir := range dirs {
+			names, err := namesIn(root, dir, part)
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range names {
+				next = append(next, filepath.Join(dir, name))
+			}
+		}
+		dirs = next
+	}
+	found := make([]string, 0, len(dirs))
+	for _, dir := range dirs {
+		path, err := resolveIn(root, dir)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, path)
+	}
+	return found, nil
+}
+
+// namesIn are the files of a folder below root that match a pattern of one component; none if there is no such folder.
+func namesIn(root, dir, pattern string) ([]string, error) {
+	path, err := resolveIn(root, dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		matches, err := filepath.Match(pattern, entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		if matches {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
