@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
@@ -163,6 +165,30 @@ func (c *cluster) onChange(trigger func()) error {
 			}
 		},
 	})
+	return err
+}
+
+// onReplaced calls fail when the Node object is another one than at first: it was deleted, and kubelet has made it again.
+// The library that writes the slices keeps the UID of their owner, and the API server collects those of an owner that is
+// gone.
+func (c *cluster) onReplaced(fail func(error)) error {
+	var mu sync.Mutex
+	var first types.UID
+	look := func(item any) {
+		node, ok := item.(*corev1.Node)
+		if !ok {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if first == "" {
+			first = node.UID
+		}
+		if node.UID != first {
+			fail(fmt.Errorf("the Node object %s was deleted and made again: starting over to publish the devices as those of the new one", node.Name))
+		}
+	}
+	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, now any) { look(now) }})
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,6 +83,9 @@ type Driver struct {
 	health    *deviceHealth
 	carriers  *carriers
 	stopWork  context.CancelFunc
+	// heartbeats and locks tell whether the driver hangs.
+	heartbeats *heartbeats
+	locks      *lockProbe
 
 	guarding sync.Mutex
 	guard    discovery.Sources // for busy: sources are not for two at once
@@ -99,10 +103,12 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client of the API server: %w", err)
 	}
+	config.CNIDirs = append(slices.Clone(config.CNIDirs), nodeapi.HelperDir(config.PluginDir))
 	d := &Driver{
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
-		registered: func() bool { return false }, waiting: errors.New("starting"),
+		registered: func() bool { return false }, waiting: errors.New("starting"), heartbeats: newHeartbeats(clock.RealClock{}),
 	}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.all(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -125,10 +131,27 @@ const journalRetry = 5 * time.Second
 // and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because nothing is
 // registered with kubelet or the runtime. The probe says why.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
-	for {
+	return d.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can be opened", func() error {
 		opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
 		if err == nil {
 			d.journal = opened
+		}
+		return err
+	})
+}
+
+// awaitHelper installs the programs that run on the host: without the hook no container that names a claim could start.
+func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
+	return d.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node until they can be installed", func() error {
+		return installHelper(ctx, nodeapi.HelperDir(d.config.PluginDir))
+	})
+}
+
+// await tries something until it succeeds, and has the probe say why it does not.
+func (d *Driver) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
 			return nil
 		}
 		d.mu.Lock()
@@ -136,7 +159,7 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 		d.waiting = err
 		d.mu.Unlock()
 		if isNews {
-			klog.FromContext(ctx).Error(err, "Waiting for the journal: no pod with claims starts on this node until it can be opened", "again", journalRetry)
+			klog.FromContext(ctx).Error(err, message, "again", journalRetry)
 		}
 		select {
 		case <-ctx.Done():
@@ -225,7 +248,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
 		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
-	return d.cluster.onChange(d.publisher.trigger)
+	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail))
 }
 
 // buildPublisher wires what publishes devices.
@@ -242,7 +265,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
 	}
 	return nil
 }
@@ -326,6 +349,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	group.Go(func() error {
 		ticker := time.NewTicker(journalRetry)
 		defer ticker.Stop()
+		if err := d.awaitHelper(ctx, ticker.C); err != nil {
+			return err
+		}
 		if err := d.awaitJournal(ctx, ticker.C); err != nil {
 			return err
 		}
@@ -373,7 +399,10 @@ func (d *Driver) serve(ctx context.Context) error {
 
 // sweeper checks what nobody tells the driver of.
 func (d *Driver) sweeper() *sweeper {
-	return &sweeper{sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed}
+	return &sweeper{
+		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed, heartbeats: d.heartbeats,
+		swept: d.repairMetadata,
+	}
 }
 
 // helperPath is where the binary is that the runtime runs as a hook.
@@ -443,9 +472,12 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ticker := time.NewTicker(socketPeriod)
+	defer ticker.Stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.publisher.settle(ctx, helper.PublishResources) })
 	group.Go(func() error { d.publisher.run(ctx, changes); return nil })
+	group.Go(func() error { return watchSockets(ctx, ticker.C, d.socketsAreThere) })
 	return group.Wait()
 }
 

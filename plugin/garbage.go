@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -156,7 +158,48 @@ func (d *Driver) removeMetadata(ctx context.Context, one *garbage) error {
 	if d.isPrepared(one.Claim) {
 		return nil
 	}
-	return missingIsEmpty(os.Remove(one.Path))
+	return errors.Join(d.removeMetadataFile(one.Path), missingIsEmpty(os.Remove(one.Path)))
+}
+
+// removeMetadataFile removes the file that a spec gives to containers, and the folders above it that are empty then. The
+// folder of a claim is named after it, and may be that of a newer claim of the same name, which has the same file.
+func (d *Driver) removeMetadataFile(spec string) error {
+	data, err := os.ReadFile(spec)
+	if err != nil {
+		return missingIsEmpty(err)
+	}
+	var content specs.Spec
+	if err := json.Unmarshal(data, &content); err != nil {
+		return nil //nolint:nilerr // it names no file
+	}
+	root := filepath.Join(d.config.PluginDir, metadataDir)
+	var problems []error
+	for _, device := range content.Devices {
+		for _, mount := range device.ContainerEdits.Mounts {
+			path := filepath.Clean(mount.HostPath)
+			if !strings.HasPrefix(path, root+"/") || d.hasMetadata(path) {
+				continue
+			}
+			problems = append(problems, missingIsEmpty(os.Remove(path)))
+			for folder := filepath.Dir(path); folder != root && len(folder) > len(root); folder = filepath.Dir(folder) {
+				if os.Remove(folder) != nil {
+					break // it has other files
+				}
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// metadataDir is the folder of metadata in the plugin's directory (k8s.io/dynamic-resource-allocation/kubeletplugin).
+const metadataDir = "dra-device-metadata"
+
+// hasMetadata says whether a file of metadata is that of a prepared claim.
+func (d *Driver) hasMetadata(path string) bool {
+	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
+	return slices.ContainsFunc(d.claims.all(), func(record ClaimRecord) bool {
+		return folder == record.Claim.Namespace+"_"+record.Claim.Name
+	})
 }
 
 // hasPin says whether a pin is of a sandbox.

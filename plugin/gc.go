@@ -12,6 +12,9 @@ import (
 // gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
 const gcPeriod = 30 * time.Second
 
+// sweepLimit is how long it may take until the next sweep before the driver counts as hanging.
+const sweepLimit = 5 * time.Minute
+
 // sweeper checks periodically what nobody tells the driver of.
 type sweeper struct {
 	sandboxes *sandboxes
@@ -21,15 +24,24 @@ type sweeper struct {
 	isNamed func(pin string) bool
 	// swept is called after each sweep; may be nil.
 	swept func(context.Context)
+	// heartbeats may be nil.
+	heartbeats *heartbeats
 
 	boxes, orphans map[string]bool // suspects
 }
 
 // run sweeps until ctx ends.
 func (w *sweeper) run(ctx context.Context) error {
+	const loop = "sweeps"
+	if w.heartbeats != nil {
+		defer w.heartbeats.end(loop)
+	}
 	ticker := w.sandboxes.clock.NewTicker(gcPeriod)
 	defer ticker.Stop()
 	for {
+		if w.heartbeats != nil {
+			w.heartbeats.beat(loop, sweepLimit)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -7,17 +7,126 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// serveHTTP answers probes: /healthz while the process works, /readyz when pods with claims can start.
+// heartbeats notices loops that hang. It is safe for concurrent use.
+type heartbeats struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// beats are those of the loops that run.
+	beats map[string]heartbeat
+}
+
+type heartbeat struct {
+	last time.Time
+	// limit is how long a loop may take until its next beat.
+	limit time.Duration
+}
+
+func newHeartbeats(clock clock.PassiveClock) *heartbeats {
+	return &heartbeats{clock: clock, beats: map[string]heartbeat{}}
+}
+
+// beat says that a loop works, and goes on working for a time.
+func (h *heartbeats) beat(loop string, limit time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beats[loop] = heartbeat{last: h.clock.Now(), limit: limit}
+}
+
+// end says that a loop has ended.
+func (h *heartbeats) end(loop string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.beats, loop)
+}
+
+// late are the loops that have not beaten in time, sorted.
+func (h *heartbeats) late() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var late []string
+	for _, loop := range sortedKeys(h.beats) {
+		beat := h.beats[loop]
+		if since := h.clock.Since(beat.last); since > beat.limit {
+			late = append(late, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
+		}
+	}
+	return late
+}
+
+// lockProbe finds out whether the locks that every pod needs are given back. It is safe for concurrent use.
+type lockProbe struct {
+	try func()
+
+	mu sync.Mutex
+	// done is closed at the end of the attempt that was begun last.
+	done chan struct{}
+}
+
+// ok says whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
+func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
+	p.mu.Lock()
+	if p.done == nil {
+		done := make(chan struct{})
+		p.done = done
+		go func() { defer close(done); p.try() }()
+	}
+	done := p.done
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == done {
+		p.done = nil
+	}
+	return true
+}
+
+// lockLimit is how long a healthy driver may need for its locks: none is held over I/O.
+const lockLimit = 2 * time.Second
+
+// hanging says what of the driver does not go on; kubelet starts it anew then.
+func (d *Driver) hanging(ctx context.Context) []string {
+	hanging := d.heartbeats.late()
+	d.mu.Lock()
+	serving := d.waiting == nil
+	d.mu.Unlock()
+	if serving && !d.locks.ok(ctx, lockLimit) {
+		hanging = append(hanging, "locks are not given back")
+	}
+	return hanging
+}
+
+// serveHTTP answers probes: /healthz unless the process hangs, /readyz when pods with claims can start.
 func (d *Driver) serveHTTP(ctx context.Context) error {
 	if d.config.HTTPAddress == "" {
 		return nil
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if hanging := d.hanging(r.Context()); len(hanging) > 0 {
+			http.Error(w, "hanging: "+strings.Join(hanging, ", "), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
 	mux.Handle("GET /metrics", d.metrics.handler())
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if missing := d.missing(); len(missing) > 0 {
@@ -53,9 +162,50 @@ func (d *Driver) missing() []string {
 	}
 	if !registered() {
 		missing = append(missing, "not registered with kubelet")
+	} else if err := d.socketsAreThere(); err != nil {
+		missing = append(missing, err.Error())
 	}
 	if err := d.publisher.unknown(); err != nil {
 		missing = append(missing, err.Error())
 	}
 	return missing
+}
+
+// Names of the sockets that kubelet knows the driver by (the defaults of the kubeletplugin library).
+const (
+	draSocket       = "dra.sock"
+	registrarSocket = v1alpha1.DriverName + "-reg.sock"
+)
+
+// socketPeriod is how often is looked whether the sockets are there.
+const socketPeriod = 10 * time.Second
+
+// socketsAreThere returns an error if somebody has removed a socket of the driver. Kubelet forgets a plugin whose
+// registration socket is gone, and can't reach one without the other.
+func (d *Driver) socketsAreThere() error {
+	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket), filepath.Join(d.config.RegistrarDir, registrarSocket)} {
+		if _, err := os.Lstat(path); err != nil {
+			return fmt.Errorf("socket of the driver is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them.
+func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		}
+		err := check()
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if failures++; failures > 1 {
+			return fmt.Errorf("%w; starting over to register with kubelet again", err)
+		}
+	}
 }

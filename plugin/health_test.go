@@ -1,9 +1,20 @@
 package plugin
 
 import (
+	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // A port that somebody else has is said with the setting by which to choose another.
@@ -15,6 +26,95 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, metrics: newMetrics()}
 	if err := d.serveHTTP(t.Context()); err == nil || !strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A loop that hangs, and a lock that is not given back, end the liveness of the driver.
+func TestHangingDriverIsNotHealthy(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	clock := testingclock.NewFakeClock(time.Unix(0, 0))
+	d.heartbeats = newHeartbeats(clock)
+	d.locks = &lockProbe{try: func() { _ = f.boxes.list() }}
+	check := func(want string) {
+		t.Helper()
+		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {
+			t.Errorf("hanging is %q, want %q", got, want)
+		}
+	}
+	check("")
+	d.heartbeats.beat("sweeps", time.Minute)
+	clock.Step(time.Minute)
+	check("")
+	clock.Step(time.Second)
+	check("sweeps: nothing for 1m1s")
+	d.heartbeats.beat("sweeps", time.Minute)
+	check("")
+	clock.Step(time.Hour)
+	d.heartbeats.end("sweeps")
+	check("")
+	f.boxes.mu.Lock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d.locks.ok(ctx, time.Hour) {
+		t.Error("a lock that is held can be had")
+	}
+	f.boxes.mu.Unlock()
+	f.eventually("the lock can be had", func() bool { return d.locks.ok(t.Context(), time.Minute) })
+	check("")
+}
+
+// Whoever removes a socket of the driver: it is not ready, and starts over.
+func TestRemovedSockets(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	d.config.RegistrarDir = t.TempDir()
+	paths := []string{filepath.Join(d.config.PluginDir, draSocket), filepath.Join(d.config.RegistrarDir, registrarSocket)}
+	for _, path := range paths {
+		f.must(os.WriteFile(path, nil, 0o600))
+	}
+	f.must(d.socketsAreThere())
+	f.must(os.Remove(paths[1]))
+	missing := d.socketsAreThere()
+	if missing == nil || !strings.Contains(missing.Error(), paths[1]) {
+		t.Fatalf("error is %v", missing)
+	}
+	script := []error{nil, missing, nil, missing, missing} // once is no reason
+	ticks := make(chan time.Time, len(script))
+	for range script {
+		ticks <- time.Time{}
+	}
+	looks := 0
+	err := watchSockets(t.Context(), ticks, func() error { looks++; return script[looks-1] })
+	if err == nil || !strings.Contains(err.Error(), "register with kubelet again") || looks != len(script) {
+		t.Errorf("error after %d looks is %v", looks, err)
+	}
+}
+
+// A Node object that was made again is another owner of the slices.
+func TestReplacedNodeObject(t *testing.T) {
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first"}})
+	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
+	failures := make(chan error, 10)
+	if err := (&cluster{node: informer}).onReplaced(func(err error) { failures <- err }); err != nil {
+		t.Fatal(err)
+	}
+	go informer.RunWithContext(t.Context())
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the node is not read")
+	}
+	nodes := client.CoreV1().Nodes()
+	if _, err := nodes.Update(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first", Labels: map[string]string{"a": "b"}}}, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failures; !strings.Contains(err.Error(), "was deleted and made again") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -2,13 +2,23 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
@@ -29,8 +39,8 @@ func metadataOf(record *ClaimRecord, held *HeldDevice, steps []cnichain.StepReco
 	return metadata
 }
 
-// describe completes the files of claims that have just been attached. A container without the file has its interfaces
-// nevertheless, so failures are logged only.
+// describe completes the files of claims that have just been attached. What is missing in a file keeps no container from
+// starting, so failures are logged only.
 func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 	d.mu.Lock()
 	helper := d.helper
@@ -54,4 +64,73 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 			}
 		}
 	}
+}
+
+// repairLimit bounds one repair of metadata.
+const repairLimit = 20 * time.Second
+
+// repairMetadata has the CDI specs written again that tell the containers of prepared claims of their devices, if somebody
+// has removed them: kubelet gives containers their names, and the runtime refuses what it can't find. Those of claims that
+// are not known to anybody are removed: a driver that did not know of them has released the claims.
+func (d *Driver) repairMetadata(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, repairLimit)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	var wanted []*drapb.Claim
+	for _, record := range d.claims.all() {
+		if d.lacksMetadata(&record) {
+			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID})
+		}
+	}
+	if err := d.prepareAgain(ctx, wanted); err != nil {
+		logger.Error(err, "Cannot write metadata of claims again", "dir", d.config.CDIDir)
+	}
+	orphans, err := d.garbage()
+	if err != nil {
+		return // netdra gc tells
+	}
+	for _, one := range orphans {
+		if one.Kind != garbageMetadata {
+			continue
+		}
+		if err := d.discard(ctx, &one); err != nil {
+			logger.Error(err, "Cannot remove metadata of a claim that is not prepared", "path", one.Path)
+		}
+	}
+}
+
+// lacksMetadata says whether a file is missing of those that the kubeletplugin library has written when the claim was
+// prepared: one CDI spec for each request.
+func (d *Driver) lacksMetadata(record *ClaimRecord) bool {
+	for i := range record.Devices {
+		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
+		name := fmt.Sprintf("%s_metadata_%s_%s.json", v1alpha1.DriverName, record.Claim.UID, request)
+		if _, err := os.Lstat(filepath.Join(d.config.CDIDir, name)); errors.Is(err, os.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
+// prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its files.
+func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
+	if len(claims) == 0 || !d.nri.connected() {
+		return nil
+	}
+	connection, err := grpc.NewClient("unix://"+filepath.Join(d.config.PluginDir, draSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	answer, err := drapb.NewDRAPluginClient(connection).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: claims})
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, uid := range sortedKeys(answer.Claims) {
+		if text := answer.Claims[uid].Error; text != "" {
+			problems = append(problems, fmt.Errorf("claim %s: %s", uid, text))
+		}
+	}
+	return errors.Join(problems...)
 }

@@ -34,6 +34,8 @@ const (
 	scanPeriod = time.Minute
 	// refreshRetry is how soon a computation that failed is tried again.
 	refreshRetry = 5 * time.Second
+	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
+	refreshLimit = 5 * time.Minute
 )
 
 // publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
@@ -56,6 +58,7 @@ type publisher struct {
 	cniDirs       []string
 	recorder      record.EventRecorder
 	metrics       *metrics
+	heartbeats    *heartbeats // may be nil
 	// rest is called when nothing has changed for a while, to give back memory.
 	rest func() error
 	// publish hands the complete resources to the controller that writes slices.
@@ -113,7 +116,14 @@ func (p *publisher) settle(ctx context.Context, publish func(context.Context, re
 
 // run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
 func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
+	const loop = "discovery"
+	if p.heartbeats != nil {
+		defer p.heartbeats.end(loop)
+	}
 	for {
+		if p.heartbeats != nil {
+			p.heartbeats.beat(loop, refreshLimit)
+		}
 		var again <-chan time.Time
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)

@@ -2,4 +2,5 @@
 // called as, by a link or a copy of that name, or else the one that its first argument names.
 //
 //	netdev   a CNI plugin that gives a pod a network device of the host
+//	gate     an OCI hook that refuses containers whose claim is not attached to their network namespace
 package main

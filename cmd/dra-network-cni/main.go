@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/gatehook"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/netdev"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // programs are those that this binary is, by name.
 func programs() map[string]func() {
-	return map[string]func(){netdev.Name: netdev.Main}
+	return map[string]func(){netdev.Name: netdev.Main, nodeapi.GateHookCommand: gatehook.Main}
 }
 
 func main() {
