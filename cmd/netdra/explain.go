@@ -77,6 +77,7 @@ type seen struct {
 	result   draslices.Result
 	claims   []driver.Claim // that the driver has prepared
 	live     bool           // the driver was asked
+	state    *driver.State  // of the driver; nil if it was not asked
 }
 
 // look takes policies from files, or everything that it can from the driver of this node.
@@ -125,7 +126,7 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
 	result, err := draslices.Build(f.node, decision, f.features)
-	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true}, err
+	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true, state: &state}, err
 }
 
 // withPublished adds devices that the driver publishes and that are not on the node itself now.
@@ -144,9 +145,10 @@ func withPublished(facts discovery.Facts, published []draslices.Entry) discovery
 
 // explanation is what there is to say of one device.
 type explanation struct {
-	Device     string `json:"device"`
-	Type       string `json:"type"`
-	PCIAddress string `json:"pciAddress,omitempty"`
+	Device     string   `json:"device"`
+	Type       string   `json:"type"`
+	PCIAddress string   `json:"pciAddress,omitempty"`
+	Versions   versions `json:"versions"`
 	// Live says that the driver of the node was asked, so that it is known who holds what.
 	Live     bool               `json:"live"`
 	Entries  []explainedEntry   `json:"entries"`
@@ -181,7 +183,7 @@ func (s *seen) explain(name string) (*explanation, error) {
 		return nil, s.noDevice(name)
 	}
 	decided := &s.decision.Devices[i]
-	e := &explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Live: s.live, Entries: []explainedEntry{}}
+	e := &explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Versions: versionsOf(s.state), Live: s.live, Entries: []explainedEntry{}}
 	published := upcoming.FromResult(s.result)
 	for j := range s.result.Entries {
 		if entry := &s.result.Entries[j]; entry.Device.Name == decided.Device.Name {
