@@ -30,7 +30,7 @@ hold it.
 DEVICE is the name of its interface, its PCI address, or a name under which it is published. Without -f the driver of this node
 is asked for the policies; with -f nothing is asked of anybody, and the machine may be one that "netdra facts" has recorded.
 
-Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or the policies can't be read.`,
+Exit status: 0 the device is offered, 1 it is not, or has no CNI plugin that is installed, 2 there is no such device, or the policies can't be read.`,
 		Example: `  # on a node, as root
   netdra explain eth0
 
@@ -55,7 +55,7 @@ Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or
 			} else {
 				err = explained.print(newPrinter(to.out))
 			}
-			if err == nil && len(explained.Entries) == 0 {
+			if err == nil && !explained.usable() {
 				err = &exitError{code: exitFailed, err: errShown}
 			}
 			return err
@@ -248,17 +248,21 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 	return upcoming.Device{}
 }
 
+// usable says whether a class can pick one of the entries.
+func (e *explanation) usable() bool {
+	return slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return len(entry.Plugins) > 0 })
+}
+
 // print writes it for people.
 func (e *explanation) print(out *printer) error {
 	called := e.Type + " " + e.Device
 	if e.PCIAddress != "" {
 		called += " (" + e.PCIAddress + ")"
 	}
-	usable := func(entry explainedEntry) bool { return len(entry.Plugins) > 0 }
 	switch {
 	case len(e.Entries) == 0:
 		out.bad("%s is not offered: %s", called, e.hiddenBy())
-	case !slices.ContainsFunc(e.Entries, usable):
+	case !e.usable():
 		out.bad("%s is published, and no class picks it: none of its CNI plugins is installed on the node", called)
 	default:
 		out.good("%s is offered as %s", called, plural(len(e.Entries), "device"))

@@ -128,7 +128,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	}
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
-	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitOK || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
+	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitFailed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exitRefused || !strings.Contains(stderr, "does not answer") {
