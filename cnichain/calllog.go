@@ -40,8 +40,8 @@ type discard struct{}
 func (discard) Record(Call) {}
 
 // CallLog writes CNI calls to files for people, one folder for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams, files and the sandboxes of a pod are capped, values of secret-looking
-// keys are replaced.
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams, files and the sandboxes of a pod are capped, values of
+// secret-looking keys are replaced.
 type CallLog struct {
 	dir     string
 	onError func(error)
@@ -168,8 +168,8 @@ func (l *CallLog) redact(value any) any {
 	return value
 }
 
-// Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others it removes the
-// files of sandboxes that were not written to since before, but for the last of each pod.
+// Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others
+// it removes the files of sandboxes that were not written to since before, but for the last of each pod.
 func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

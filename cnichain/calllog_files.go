@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxLoggedSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has another with each
-	// attempt.
+	// maxLoggedSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has another
+	// with each attempt.
 	maxLoggedSandboxes = 16
 	// maxFileName is what file systems take.
 	maxFileName = 255
@@ -27,7 +27,8 @@ const (
 // logFolder is the name of a claim's folder. The UID is whole: Sweep is asked about it.
 func logFolder(claim Claim) string { return logPrefix(claim.Namespace, claim.Name) + claim.UID }
 
-// logPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a hash of the whole.
+// logPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a hash
+// of the whole.
 func logPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
@@ -90,7 +91,8 @@ func firstCall(path string) (call LoggedCall) {
 	return call
 }
 
-// removeSandboxes removes the files of sandboxes for which remove is true, given how many younger ones of the same pod there are.
+// removeSandboxes removes the files of sandboxes for which remove is true, given how many younger ones of the same pod
+// there are.
 func removeSandboxes(dir string, remove func(box *loggedSandbox, younger int) bool) error {
 	boxes, err := readSandboxes(dir)
 	younger := map[string]int{}

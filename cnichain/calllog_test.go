@@ -81,7 +81,8 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that can't be attached has a sandbox for each attempt: the log keeps the last of them, and what other pods of the claim have.
+// A pod that can't be attached has a sandbox for each attempt: the log keeps the last of them, and what other pods of
+// the claim have.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := NewCallLog(dir, func(err error) { t.Error(err) })
@@ -132,7 +133,8 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// Names may be as long as Kubernetes allows; a folder's may not. Whoever reads finds the claim by its name all the same.
+// Names may be as long as Kubernetes allows; a folder's may not. Whoever reads finds the claim by its name all the
+// same.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := NewCallLog(dir, func(err error) { t.Error(err) })

@@ -1,7 +1,7 @@
 // Package version says which build of the project a program is.
 //
-// The rule of this package: nothing is set by flags of the linker. What is said is what the Go command has put into the binary, so that
-// every way of building it says the same.
+// The rule of this package: nothing is set by flags of the linker. What is said is what the Go command has put into the
+// binary, so that every way of building it says the same.
 package version
 
 import (

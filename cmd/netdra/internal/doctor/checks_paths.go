@@ -120,7 +120,8 @@ func needsPod(in *Input) string {
 	return ""
 }
 
-// checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which they run.
+// checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which
+// they run.
 func checkPluginFolders(in *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(in.Plugins) {
