@@ -92,7 +92,15 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if r.HostIndex, err = host.freeIndex(r.HostIndex); err != nil {
 		return err
 	}
-	return move(place{pod, r.IfName, r.Index}, place{host, r.Name, r.HostIndex})
+	if err := move(place{pod, r.IfName, r.Index}, place{host, r.Name, r.HostIndex}); err != nil {
+		return err
+	}
+	link, err := host.links.LinkByName(r.Name)
+	if err != nil {
+		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
+	}
+	r.HostIndex = link.Attrs().Index // an old kernel has chosen it
+	return nil
 }
 
 func (r *record) restoreUp(host *namespace) error {
