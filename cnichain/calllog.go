@@ -40,8 +40,8 @@ type discard struct{}
 func (discard) Record(Call) {}
 
 // CallLog writes CNI calls to files for people, one folder for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams and files are capped, values of secret-looking keys are
-// replaced.
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams, files and the sandboxes of a pod are capped, values of
+// secret-looking keys are replaced.
 type CallLog struct {
 	dir     string
 	onError func(error)
@@ -103,7 +103,7 @@ func (l *CallLog) Record(call Call) {
 
 // Dir is the folder of a claim's files.
 func (l *CallLog) Dir(claim Claim) string {
-	return filepath.Join(l.dir, claim.Namespace+"_"+claim.Name+"_"+claim.UID)
+	return filepath.Join(l.dir, logFolder(claim))
 }
 
 func (l *CallLog) write(claim Claim, sandboxID string, line []byte) error {
@@ -112,12 +112,14 @@ func (l *CallLog) write(claim Claim, sandboxID string, line []byte) error {
 	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+".jsonl")
-	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) > maxLogFile {
+	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+logSuffix)
+	info, err := os.Stat(path)
+	if err == nil && info.Size()+int64(len(line)) > maxLogFile {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
 	}
+	isNew := os.IsNotExist(err)
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -125,6 +127,9 @@ func (l *CallLog) write(claim Claim, sandboxID string, line []byte) error {
 	_, err = file.Write(line)
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
+	}
+	if err == nil && isNew {
+		err = removeSandboxes(l.Dir(claim), func(_ *loggedSandbox, younger int) bool { return younger >= maxLoggedSandboxes })
 	}
 	return err
 }
@@ -163,7 +168,8 @@ func (l *CallLog) redact(value any) any {
 	return value
 }
 
-// Sweep removes the folders of claims for which keep is false and that were not written to since before.
+// Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others
+// it removes the files of sandboxes that were not written to since before, but for the last of each pod.
 func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,6 +179,21 @@ func (l *CallLog) Sweep(before time.Time, keep func(claimUID string) bool) error
 	}
 	for _, folder := range old {
 		if err := os.RemoveAll(folder); err != nil {
+			return err
+		}
+	}
+	return l.sweepKept(before)
+}
+
+// sweepKept is called with the lock held.
+func (l *CallLog) sweepKept(before time.Time) error {
+	folders, err := filepath.Glob(filepath.Join(l.dir, "*_*_*"))
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		err := removeSandboxes(folder, func(box *loggedSandbox, younger int) bool { return younger > 0 && box.last.Before(before) })
+		if err != nil {
 			return err
 		}
 	}

@@ -54,17 +54,34 @@ func LoggedClaims(dir string) ([]string, error) {
 	for _, folder := range folders {
 		namespace, rest, _ := strings.Cut(filepath.Base(folder), "_")
 		name, _, _ := cutLast(rest, "_")
-		claims = append(claims, namespace+"/"+name)
+		claims = append(claims, wholeName(folder, namespace+"/"+name))
 	}
 	slices.Sort(claims)
 	return slices.Compact(claims), err
+}
+
+// wholeName is the name of a folder's claim, which its files have if it was too long for the folder.
+func wholeName(folder, name string) string {
+	if !strings.Contains(name, cutMark) {
+		return name
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*"+logSuffix+"*"))
+	if err != nil {
+		return name
+	}
+	for _, file := range files {
+		if call := firstCall(file); call.Claim != "" {
+			return call.Claim
+		}
+	}
+	return name
 }
 
 // ReadCalls returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name, one after the
 // other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error beside the rest.
 func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
 	// The names of neither have "_" or anything that has a meaning in patterns.
-	files, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s_%s_*", namespace, name), "*.jsonl*"))
+	files, err := filepath.Glob(filepath.Join(dir, logPrefix(namespace, name)+"*", "*"+logSuffix+"*"))
 	problems := []error{err}
 	var calls []LoggedCall
 	for _, file := range files {
@@ -72,7 +89,7 @@ func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
 		if err != nil {
 			problems = append(problems, err)
 		}
-		sandbox, _, _ := strings.Cut(filepath.Base(file), ".jsonl")
+		sandbox, _, _ := strings.Cut(filepath.Base(file), logSuffix)
 		_, uid, _ := cutLast(filepath.Base(filepath.Dir(file)), "_")
 		number := 0
 		for line := range strings.Lines(string(data)) {

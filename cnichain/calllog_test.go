@@ -3,6 +3,7 @@ package cnichain
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,5 +78,86 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 	if calls, err = ReadCalls(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") || len(calls) != 1 {
 		t.Errorf("%d calls, %v", len(calls), err)
+	}
+}
+
+// A pod that can't be attached has a sandbox for each attempt: the log keeps the last of them, and what other pods of
+// the claim have.
+func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	claim := Claim{Namespace: "ns", Name: "c", UID: "u-1"}
+	begin := time.Now().Add(-10 * time.Hour)
+	record := func(pod, sandbox string, at time.Time) {
+		t.Helper()
+		log.Record(Call{Time: at, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
+		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sandboxes := func() []string {
+		t.Helper()
+		calls, err := ReadCalls(dir, "ns", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, call := range calls {
+			names = append(names, call.Sandbox)
+		}
+		return names
+	}
+	record("ns/good", "good", begin)
+	const attempts = 3 * maxLoggedSandboxes
+	for i := range attempts {
+		record("ns/bad", fmt.Sprintf("bad%02d", i), begin.Add(time.Duration(i+1)*time.Minute))
+	}
+	have := sandboxes()
+	if len(have) != maxLoggedSandboxes+1 || have[0] != "good" || have[1] != fmt.Sprintf("bad%02d", attempts-maxLoggedSandboxes) {
+		t.Errorf("after %d attempts the log has %q", attempts, have)
+	}
+	// Of a claim that stays prepared: what is older than the retention goes, but for the last of each pod.
+	keep := func(string) bool { return true }
+	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
+		t.Fatal(err)
+	}
+	last := []string{"good", fmt.Sprintf("bad%02d", attempts-3), fmt.Sprintf("bad%02d", attempts-2), fmt.Sprintf("bad%02d", attempts-1)}
+	if diff := cmp.Diff(last, sandboxes()); diff != "" {
+		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	}
+	if err := log.Sweep(time.Now(), keep); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"good", last[3]}, sandboxes()); diff != "" {
+		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	}
+}
+
+// Names may be as long as Kubernetes allows; a folder's may not. Whoever reads finds the claim by its name all the
+// same.
+func TestCallLogOfLongNames(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	namespace, uid := strings.Repeat("n", 63), "11111111-1111-1111-1111-111111111111"
+	names := []string{strings.Repeat("c", 252) + "1", strings.Repeat("c", 252) + "2", "short"}
+	for _, name := range names {
+		log.Record(Call{Claim: Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb", Pod: "ns/p", Command: "ADD"})
+	}
+	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
+	if claims, err := LoggedClaims(dir); err != nil || !cmp.Equal(claims, want) {
+		t.Errorf("claims are %q, %v", claims, err)
+	}
+	for _, name := range names {
+		calls, err := ReadCalls(dir, namespace, name)
+		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uid {
+			t.Errorf("calls of %s are %+v, %v", name, calls, err)
+		}
+	}
+	var asked []string
+	if err := log.Sweep(time.Now().Add(time.Hour), func(uid string) bool { asked = append(asked, uid); return false }); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {
+		t.Errorf("left are %v, %v; Sweep asked about %q", left, err, asked)
 	}
 }

@@ -14,6 +14,9 @@ import (
 // maxDepth is how deep parameters may be nested.
 const maxDepth = 8
 
+// hostPathForm is that of the definition.
+var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // nobody can change what it matches
+
 // ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those who read
 // contracts from files, and looks into nested parameters, which the definition can't.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
@@ -38,6 +41,11 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, delNetnsEmpty), delNetnsEmpty, delNetnsStalePath, delNetnsSkip)
 	for i, capability := range spec.Capabilities {
 		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC), string(v1alpha1.CapabilityIPs))
+	}
+	for i, hostPath := range spec.HostPaths {
+		if !hostPathForm.MatchString(hostPath) {
+			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an empty part, such as /etc/cni/net.d"))
+		}
 	}
 	if spec.Config != nil {
 		s.properties(path.Child("config"), spec.Config.Properties, spec.Config.Required, 0)

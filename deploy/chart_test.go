@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -170,6 +171,28 @@ func TestPathsOfDistributions(t *testing.T) {
 	}
 }
 
+// TestExtraMounts: folders of the host that CNI plugins need are where the plugins look for them.
+func TestExtraMounts(t *testing.T) {
+	_, objects := rendered(t, "node.extraMounts[0].hostPath=/etc/cni/net.d", "node.extraMounts[0].readOnly=true",
+		"node.extraMounts[1].name=ovs", "node.extraMounts[1].hostPath=/run/openvswitch", "node.extraMounts[1].mountPath=/var/run/openvswitch",
+		"node.extraMounts[1].mountPropagation=HostToContainer")
+	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
+	propagation := corev1.MountPropagationHostToContainer
+	mounts, volumes := pod.Containers[0].VolumeMounts, pod.Volumes
+	if diff := cmp.Diff([]corev1.VolumeMount{
+		{Name: "extra-0", MountPath: "/etc/cni/net.d", ReadOnly: true},
+		{Name: "ovs", MountPath: "/var/run/openvswitch", MountPropagation: &propagation},
+	}, mounts[len(mounts)-2:]); diff != "" {
+		t.Errorf("wrong mounts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.Volume{
+		{Name: "extra-0", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"}}},
+		{Name: "ovs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/openvswitch"}}},
+	}, volumes[len(volumes)-2:]); diff != "" {
+		t.Errorf("wrong volumes (-want +got):\n%s", diff)
+	}
+}
+
 // TestWrongSettingsAreRefused: a setting that does nothing would be worse.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
@@ -193,6 +216,13 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
 		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
 		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680", "Prometheus can't reach node.httpAddress"},
+		"mount of nothing":  {"node.extraMounts[0].name=x", "missing property 'hostPath'"},
+		"mount of the root": {"node.extraMounts[0].hostPath=/", "/node/extraMounts/0/hostPath"},
+		"mount upwards":     {"node.extraMounts[0].hostPath=/etc/../root", "/node/extraMounts/0/hostPath"},
+		"mount over /tmp":   {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPath=/tmp", "/node/extraMounts/0/mountPath"},
+		"own volume":        {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].name=cni-state", "/node/extraMounts/0/name"},
+		"odd propagation":   {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPropagation=Both", "/node/extraMounts/0/mountPropagation"},
+		"misspelled mount":  {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].readonly=true", "'readonly' not allowed"},
 		"no image":          {"node.image.repository=a: b", "/node/image/repository"},
 		"no tag":            {"controller.image.tag=v1 #2", "/controller/image/tag"},
 		"two images":        {"cniPlugins.image=a b", "/cniPlugins/image"},

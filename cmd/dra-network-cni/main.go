@@ -9,6 +9,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/gatehook"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/netdev"
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
@@ -22,6 +23,10 @@ func main() {
 	name := filepath.Base(os.Args[0])
 	if _, known := all[name]; !known && len(os.Args) > 1 {
 		name, os.Args = os.Args[1], os.Args[1:]
+	}
+	if name == "--version" {
+		fmt.Println("dra-network-cni version", version.Get())
+		return
 	}
 	if run, known := all[name]; known {
 		run()

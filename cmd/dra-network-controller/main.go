@@ -19,6 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/contract"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -61,6 +62,7 @@ for the whole cluster; all of them serve the webhook.`,
 
   # With the webhook, whose certificate and ValidatingWebhookConfiguration somebody else keeps:
   dra-network-controller --leader-elect --webhook-cert-dir /etc/webhook --webhook-bind-address :9684`,
+		Version:       version.Get().String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

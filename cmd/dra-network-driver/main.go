@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
@@ -56,6 +57,7 @@ at the same paths as on the host.`,
 
   # from a shell on the node, with another kubeconfig and more logs
   dra-network-driver --node-name=worker-1 --kubeconfig=/etc/kubernetes/admin.conf -v=4`,
+		Version:       version.Get().String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -47,12 +47,15 @@ Exit status: 0 nothing is wrong, 1 something is (✗; what is only risky, !, doe
 			if err := checkForm(flags.form); err != nil {
 				return err
 			}
-			findings, err := flags.examine(cmd.Context())
+			in, err := flags.gather(cmd.Context())
 			if err != nil {
 				return err
 			}
+			findings := doctor.Examine(in)
 			if flags.form == formText {
-				printFindings(newPrinter(to.out), findings, flags.all)
+				out := newPrinter(to.out)
+				printFindings(out, findings, flags.all)
+				out.say("%s", out.colour(dim, versionsOfInput(in).String()))
 			} else if err := printResult(to.out, flags.form, findings); err != nil {
 				return err
 			}
@@ -73,8 +76,15 @@ Exit status: 0 nothing is wrong, 1 something is (✗; what is only risky, !, doe
 	return cmd
 }
 
-// examine gathers and judges.
-func (f *doctorFlags) examine(ctx context.Context) ([]doctor.Finding, error) {
+func versionsOfInput(in *doctor.Input) versions {
+	if in.Driver == nil {
+		return versionsOf(nil)
+	}
+	return versionsOf(&in.Driver.State)
+}
+
+// gather reads everything.
+func (f *doctorFlags) gather(ctx context.Context) (*doctor.Input, error) {
 	root, closeRoot, err := openNode(f.root)
 	if err != nil {
 		return nil, fmt.Errorf("--root: %w", err)
@@ -91,7 +101,7 @@ func (f *doctorFlags) examine(ctx context.Context) ([]doctor.Finding, error) {
 	if f.kubeconfig != "" {
 		from.Cluster = func(ctx context.Context) *doctor.Cluster { return askCluster(ctx, f.kubeconfig) }
 	}
-	return doctor.Examine(doctor.Gather(ctx, from)), nil
+	return doctor.Gather(ctx, from), nil
 }
 
 // openNode opens a node's file system. Links in one that is mounted elsewhere don't lead out of it.

@@ -78,7 +78,7 @@ func TestDoctor(t *testing.T) {
 			if want := map[string]int{"faults": exitFailed, "nodriver": exitFailed}[name]; code != want {
 				t.Errorf("exit status %d, want %d", code, want)
 			}
-			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET").Replace(stdout+stderr))
+			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET", versionsOf(nil).String(), "netdra VERSION").Replace(stdout+stderr))
 		})
 	}
 	code, stdout, _ := runNetdra(t, "", "doctor", "--root", off, "--socket", socket, "-o", "json")

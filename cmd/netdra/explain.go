@@ -30,7 +30,7 @@ hold it.
 DEVICE is the name of its interface, its PCI address, or a name under which it is published. Without -f the driver of this node
 is asked for the policies; with -f nothing is asked of anybody, and the machine may be one that "netdra facts" has recorded.
 
-Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or the policies can't be read.`,
+Exit status: 0 the device is offered, 1 it is not, or has no CNI plugin that is installed, 2 there is no such device, or the policies can't be read.`,
 		Example: `  # on a node, as root
   netdra explain eth0
 
@@ -55,7 +55,7 @@ Exit status: 0 the device is offered, 1 it is not, 2 there is no such device, or
 			} else {
 				err = explained.print(newPrinter(to.out))
 			}
-			if err == nil && len(explained.Entries) == 0 {
+			if err == nil && !explained.usable() {
 				err = &exitError{code: exitFailed, err: errShown}
 			}
 			return err
@@ -77,6 +77,7 @@ type seen struct {
 	result   draslices.Result
 	claims   []driver.Claim // that the driver has prepared
 	live     bool           // the driver was asked
+	state    *driver.State  // of the driver; nil if it was not asked
 }
 
 // look takes policies from files, or everything that it can from the driver of this node.
@@ -125,7 +126,7 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
 	result, err := draslices.Build(f.node, decision, f.features)
-	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true}, err
+	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true, state: &state}, err
 }
 
 // withPublished adds devices that the driver publishes and that are not on the node itself now.
@@ -144,9 +145,10 @@ func withPublished(facts discovery.Facts, published []draslices.Entry) discovery
 
 // explanation is what there is to say of one device.
 type explanation struct {
-	Device     string `json:"device"`
-	Type       string `json:"type"`
-	PCIAddress string `json:"pciAddress,omitempty"`
+	Device     string   `json:"device"`
+	Type       string   `json:"type"`
+	PCIAddress string   `json:"pciAddress,omitempty"`
+	Versions   versions `json:"versions"`
 	// Live says that the driver of the node was asked, so that it is known who holds what.
 	Live     bool               `json:"live"`
 	Entries  []explainedEntry   `json:"entries"`
@@ -181,7 +183,7 @@ func (s *seen) explain(name string) (*explanation, error) {
 		return nil, s.noDevice(name)
 	}
 	decided := &s.decision.Devices[i]
-	e := &explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Live: s.live, Entries: []explainedEntry{}}
+	e := &explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Versions: versionsOf(s.state), Live: s.live, Entries: []explainedEntry{}}
 	published := upcoming.FromResult(s.result)
 	for j := range s.result.Entries {
 		if entry := &s.result.Entries[j]; entry.Device.Name == decided.Device.Name {
@@ -246,17 +248,21 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 	return upcoming.Device{}
 }
 
+// usable says whether a class can pick one of the entries.
+func (e *explanation) usable() bool {
+	return slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return len(entry.Plugins) > 0 })
+}
+
 // print writes it for people.
 func (e *explanation) print(out *printer) error {
 	called := e.Type + " " + e.Device
 	if e.PCIAddress != "" {
 		called += " (" + e.PCIAddress + ")"
 	}
-	usable := func(entry explainedEntry) bool { return len(entry.Plugins) > 0 }
 	switch {
 	case len(e.Entries) == 0:
 		out.bad("%s is not offered: %s", called, e.hiddenBy())
-	case !slices.ContainsFunc(e.Entries, usable):
+	case !e.usable():
 		out.bad("%s is published, and no class picks it: none of its CNI plugins is installed on the node", called)
 	default:
 		out.good("%s is offered as %s", called, plural(len(e.Entries), "device"))

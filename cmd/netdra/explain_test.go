@@ -77,7 +77,7 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &explained); err != nil || code != exitOK {
 			t.Fatalf("%s: exit status %d, %v:\n%s", name, code, err, stderr)
 		}
-		want := explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Entries: []explainedEntry{
+		want := explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Versions: versionsOf(nil), Entries: []explainedEntry{
 			{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"}, Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
 			{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"}, Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
 		}, Policies: []explainedOutcome{
@@ -128,7 +128,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	}
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
-	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitOK || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
+	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitFailed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exitRefused || !strings.Contains(stderr, "does not answer") {

@@ -90,7 +90,7 @@ func (f *factsFlags) run(ctx context.Context, to console) error {
 // recording is what the facts are read from, also those of this machine: what is shown is then what is recorded.
 func (f *factsFlags) recording(ctx context.Context) (discovery.Recording, error) {
 	if f.from != "" {
-		return discovery.OpenRecording(os.DirFS(f.from))
+		return openRecording(f.from)
 	}
 	sources, err := discovery.Host()
 	if err != nil {
@@ -102,6 +102,15 @@ func (f *factsFlags) recording(ctx context.Context) (discovery.Recording, error)
 		return recording, err
 	}
 	return recording.WithoutAddresses(), nil
+}
+
+// openRecording names the directory where it can't be used.
+func openRecording(dir string) (discovery.Recording, error) {
+	recording, err := discovery.OpenRecording(os.DirFS(dir))
+	if err != nil {
+		err = fmt.Errorf("--from %s: %w; name a directory that \"netdra facts --record\" has written", dir, err)
+	}
+	return recording, err
 }
 
 // printFacts writes facts for people.

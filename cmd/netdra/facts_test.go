@@ -220,6 +220,7 @@ func TestFactsRefuses(t *testing.T) {
 	}
 	for want, arguments := range map[string][]string{
 		"json of the recording":        {"--from", t.TempDir()},
+		"--from /no/such":              {"--from", "/no/such"},
 		"unexpected end of JSON input": {"--from", truncated},
 		"use text, json or yaml":       {"-o", "xml"},
 		"from record":                  {"--from", dir, "--record", dir},

@@ -33,7 +33,8 @@ func exitCodesHelp() *cobra.Command {
   policies test     a policy is not valid                    a file, the machine or the driver can't be read
   release           something could not be undone again      the driver does not answer
   report                                                     the page can't be made: the driver does not answer, or a file can't be read
-  simulate          something does not fit                   it can't be said`,
+  simulate          something does not fit                   it can't be said
+  version                                                    the usage is wrong`,
 	}
 }
 

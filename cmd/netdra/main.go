@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 )
 
 func main() {
@@ -98,6 +100,7 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
+		Version:       version.Get().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -105,7 +108,7 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
 	root.SetOut(to.out)
 	root.SetErr(to.err)
 	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
-		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), reportCommand(on, to), exitCodesHelp())
+		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), reportCommand(on, to), versionCommand(to), exitCodesHelp())
 	callAs(root, to.calledAs())
 	return root
 }

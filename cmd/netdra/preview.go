@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -60,7 +59,7 @@ func (f *preview) facts(ctx context.Context) (discovery.Facts, error) {
 	if f.from == "" {
 		return readFacts(ctx)
 	}
-	recording, err := discovery.OpenRecording(os.DirFS(f.from))
+	recording, err := openRecording(f.from)
 	if err != nil {
 		return discovery.Facts{}, err
 	}

@@ -143,7 +143,7 @@ func (f *reportFlags) fromFiles(ctx context.Context, on machine, stdin io.Reader
 		return nodepage.Node{}, err
 	}
 	node := nodepage.Node{
-		Name: f.node, Facts: facts, Source: "what the driver would offer with the policies of files",
+		Name: f.node, Facts: facts, Source: "what the driver would offer with the policies of files", Versions: versionsOf(nil).String(),
 		Decision: policy.Resolve(facts, policies, policy.Node{Name: f.node, Labels: f.labels}),
 	}
 	if node.Result, err = draslices.Build(f.node, node.Decision, f.features); err != nil {
@@ -166,6 +166,7 @@ func (f *reportFlags) fromDriver(ctx context.Context, on machine) (nodepage.Node
 			return node, err
 		}
 	}
+	node.Versions = versionsOf(askState(ctx, f.socket)).String()
 	facts, err := on.facts(ctx)
 	if err != nil {
 		return node, err

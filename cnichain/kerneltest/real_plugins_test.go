@@ -26,7 +26,8 @@ func (l *realLab) needs(programs ...string) {
 // ownVariable names the folder of the project's own CNI plugins.
 const ownVariable = "KERNELTEST_OWN_PLUGINS"
 
-// onMachineWithOwn is cnitest.OnMachine for tests of the project's own CNI plugins: those in the CNI_PATH, or else of this checkout.
+// onMachineWithOwn is cnitest.OnMachine for tests of the project's own CNI plugins: those in the CNI_PATH, or else of
+// this checkout.
 func onMachineWithOwn(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownVariable) == "" {

@@ -38,7 +38,7 @@ func virtualFunction(t *testing.T) cnichain.Device {
 		t.Fatalf("%s has no link here: %v", address, err)
 	}
 	return cnichain.Device{
-		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: []string{"host-device"},
+		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: movers(),
 	}
 }
 
@@ -137,14 +137,20 @@ func TestVFIsRestored(t *testing.T) {
 // The same through a chain, while the pod lives: the application has renamed the link and left another under its name, and
 // the plugin finds nothing by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
-	v := newVFBench(t)
+	for _, mover := range movers() {
+		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })
+	}
+}
+
+func comesHomeFromAChain(v *vfBench, mover string) {
+	t := v.T
 	b := &bench{host: v.host, dir: t.TempDir(), pod: cnitest.NewPod(t, "chain"), pin: "/run/netns/dra-vf"}
 	b.restart()
 	t.Cleanup(func() { _ = b.db.Close() })
-	b.executor.Dirs = []string{cnitest.RealPlugins(t)}
+	b.executor.Dirs = []string{cnitest.RealPlugins(t), ownPlugins(t)}
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "t"
-	v.must(yaml.UnmarshalStrict([]byte(`[{name: vf, type: host-device, selector: {cel: "true"}}]`), &topology.Spec.Steps))
+	v.must(yaml.UnmarshalStrict([]byte(`[{name: vf, type: `+mover+`, selector: {cel: "true"}}]`), &topology.Spec.Steps))
 	plugins, err := b.executor.Probe(context.Background(), cnichain.Types(topology))
 	v.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{

@@ -74,6 +74,14 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
+	// hostPaths are files and folders of the host that the plugin needs, beside /var/lib/cni and /run/cni: the driver's pod must
+	// mount them.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^(/[^/]+)+$`
+	// +listType=set
+	// +optional
+	HostPaths []string `json:"hostPaths,omitempty"`
 	// quirks are known deviations from the CNI specification.
 	// +optional
 	Quirks PluginQuirks `json:"quirks,omitempty"`

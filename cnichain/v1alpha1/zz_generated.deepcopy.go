@@ -93,6 +93,11 @@ func (in *CNIPluginSchemaSpec) DeepCopyInto(out *CNIPluginSchemaSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.HostPaths != nil {
+		in, out := &in.HostPaths, &out.HostPaths
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.Quirks = in.Quirks
 }
 

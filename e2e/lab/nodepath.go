@@ -13,8 +13,9 @@ import (
 // maxLinks bounds the symbolic links of one path, as the kernel does.
 const maxLinks = 40
 
-// NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as /var/run, are
-// resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is the host's.
+// NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as
+// /var/run, are resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is
+// the host's.
 func (c *Cluster) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(c.root(), path)
 	if err != nil {
@@ -23,7 +24,8 @@ func (c *Cluster) NodePath(path string) (string, error) {
 	return resolved, err
 }
 
-// NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from outside.
+// NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
+// outside.
 func (c *Cluster) NodeGlob(pattern string) ([]string, error) {
 	found, err := globIn(c.root(), pattern)
 	if err != nil {
@@ -35,8 +37,9 @@ func (c *Cluster) NodeGlob(pattern string) ([]string, error) {
 // root shows the node's file system as its processes see it.
 func (c *Cluster) root() string { return fmt.Sprintf("/proc/%d/root", c.state.Init.PID) }
 
-// resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written, but root
-// must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no files.
+// resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written,
+// but root must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no
+// files.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err

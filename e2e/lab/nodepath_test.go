@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A path of the node stays in the node, whatever links are on its way. Each link here leads, for the kernel, to a file of the host.
+// A path of the node stays in the node, whatever links are on its way. Each link here leads, for the kernel, to a file
+// of the host.
 func TestPathsStayInTheNode(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root") // is a link, as that of /proc/PID

@@ -36,7 +36,8 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.apply(failing)
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
-	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that kept the container.
+	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that kept
+	// the container.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"not-attached-yet"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`, `<span class="step undone">undone</span>`)
@@ -206,7 +207,8 @@ func TestMistakesAreExplained(t *testing.T) {
 	})
 }
 
-// refused waits until YAML can't be applied, and kubectl says why. The webhook is asked as soon as its certificate is trusted.
+// refused waits until YAML can't be applied, and kubectl says why. The webhook is asked as soon as its certificate is
+// trusted.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("it is refused with %q", texts), func(context.Context) (bool, error) {

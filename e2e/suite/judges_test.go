@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
-// What judges the other tests is not blind: it finds a container without its interface, and whatever is left on the node.
+// What judges the other tests is not blind: it finds a container without its interface, and whatever is left on the
+// node.
 func TestJudges(t *testing.T) {
 	e := newEnv(t, "judges")
 	t.Run("observer", func(t *testing.T) {
@@ -63,7 +64,8 @@ func TestJudges(t *testing.T) {
 	t.Run("pod", func(t *testing.T) { e.part(t).attachmentSeen() })
 }
 
-// straySeen holds that a file which is left on the node is noticed, and that it is the node which has it, and not the host.
+// straySeen holds that a file which is left on the node is noticed, and that it is the node which has it, and not the
+// host.
 func (e *env) straySeen(path string) {
 	e.Helper()
 	before := e.state()

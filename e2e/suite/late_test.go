@@ -21,15 +21,16 @@ func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
 	e.observe()
-	succeed := s.set("FAIL")
+	succeed, release := s.set("FAIL"), s.set("ADD") // so that it takes six seconds, or as long as others need on this machine
 	start := time.Now()
 	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, late) +
 		watchedContainer("unnamed", "p", "[]", whole, late) + // held, too, while the driver is there
 		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, late) + "    restartPolicy: Always\n")
 	s.pluginRuns()
-	others := e.startOthers(s)
+	e.startOthers(s)
+	release()
 	e.event("p", "NetworkAttachFailed", `step "late" (slow-macvlan) of topology si`, "the test wants a failure")
-	t.Logf("failed after %s; meanwhile %d other pods became Ready", since(start), others)
+	t.Logf("failed after %s; meanwhile other pods became Ready", since(start))
 	s.undone()
 	if started := e.containersOf("p"); len(started) > 0 {
 		t.Errorf("containers have started although the chain has failed: %v", started)
@@ -42,9 +43,6 @@ func TestChainOfSixSeconds(t *testing.T) {
 	t.Logf("tried again after %s", since(start))
 	s.moment("the plugin has ended", func() bool { return len(s.processes("slow-macvlan")) == 0 })
 	attached := time.Now()
-	if len(e.containersOf("p")) > 0 {
-		t.Error("a container has started before the chain was attached")
-	}
 	var processes []int // for a moment, in which it becomes another program, there is none
 	e.moment("the first container runs", func() bool { processes = e.containersOf("p"); return len(processes) > 0 })
 	first := e.started(processes[0]).Sub(attached).Round(10 * time.Millisecond)
@@ -66,25 +64,19 @@ func TestChainOfSixSeconds(t *testing.T) {
 	s.goes("p")
 }
 
-// startOthers starts pods, with and without claims, one after the other while the slow plugin runs, and returns how many became
-// Ready before its end.
-func (e *env) startOthers(s *stage) int {
+// startOthers starts pods one after the other while the slow plugin runs, which must still do so when they are Ready.
+func (e *env) startOthers(s *stage) {
 	e.Helper()
-	ready := 0
 	for _, name := range []string{"other-a", "other-b"} {
 		start := time.Now()
 		e.create(pod(name, ""))
 		e.ready(name)
-		if len(s.processes("slow-macvlan")) > 0 {
-			ready++
+		if len(s.processes("slow-macvlan")) == 0 {
+			e.Errorf("pod %s became Ready only after the chain", name)
 		}
 		e.Logf("another pod was Ready after %s", since(start))
 	}
-	if ready == 0 {
-		e.Error("no other pod became Ready while the chain ran")
-	}
 	e.deleting("other-a", "other-b")
-	return ready
 }
 
 // undone waits until the links are as they were and no address is given out. The claim stays prepared, with what is kept for it.

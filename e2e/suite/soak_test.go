@@ -8,9 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,7 +95,7 @@ func (e *env) soakKinds() []soakKind {
   config: {ipam: {type: host-local, subnet: 10.15%d.0.0/24}%s}`
 	e.apply(documents(
 		expose("so0", "macvlan", true, "so0"), topology("shared", fmt.Sprintf(step, "macvlan", 0, 0, "")), claimTemplate("shared", "shared-link"),
-		expose("so1", "host-device", false, "so1"), topology("whole", fmt.Sprintf(step, "host-device", 1, 1, "")), claimTemplate("whole", "whole-link"),
+		expose("so1", "netdev", false, "so1"), topology("whole", fmt.Sprintf(step, "netdev", 1, 1, "")), claimTemplate("whole", "whole-link"),
 		expose("so2", "macvlan", false, "so2"), topology("single", fmt.Sprintf(step, "macvlan", 2, 2, "")), claimTemplate("single", "single-link"),
 		expose("so3", "slow-macvlan", true, "so3"), topology("slow", fmt.Sprintf(step, "slow-macvlan", 3, 3, ", seconds: 1.5")), claimTemplate("slow", "slow-link"),
 		claimTemplate("pair", "shared-link", "slow-link"),
@@ -195,49 +193,12 @@ func (s *soak) outage() {
 	time.Sleep(longOutage) // see longSoak
 }
 
-// killDriver kills the driver, if it runs, and with it what it has started, but not while host-device runs: that holds the link
-// in a namespace of its own for some 30 ms, which ends with it. Hardware would be sent home by the kernel; a veth, which is all
-// there is here, is destroyed (docs/limits.md).
+// killDriver kills the driver, if it runs, and with it the plugins that it has started, whatever these are doing.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
-			if s.stands(pid) && !s.hasChild(pid, "host-device", stack.Driver) {
-				break
-			}
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
 		s.keepLog()
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
-}
-
-// stands waits until no thread of a stopped process runs: one may still be starting a plugin. It is false if that does not end, since
-// the thread waits for the plugin to run.
-func (s *soak) stands(pid int) bool {
-	for range 100 {
-		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil {
-			s.Error(err)
-		}
-		if !slices.ContainsFunc(stats, func(stat string) bool { state, _ := stateOf(stat); return state != "T" && state != "" }) {
-			return true
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return false
-}
-
-// stateOf returns the state of a process or thread, and its parent, from its stat file (proc(5)); nothing if it has ended.
-func stateOf(stat string) (state, parent string) {
-	data, err := os.ReadFile(stat) //nolint:gosec // one of /proc
-	if err != nil {
-		return "", ""
-	}
-	_, fields, _ := strings.Cut(string(data), ") ")
-	state, rest, _ := strings.Cut(fields, " ")
-	parent, _, _ = strings.Cut(rest, " ")
-	return state, parent
 }
 
 // keepLog adds what the driver has logged to the file for it, if there is one.
@@ -263,22 +224,4 @@ func (s *soak) keepLog() {
 		s.Error(err)
 	}
 	_ = file.Close()
-}
-
-// hasChild says whether a process has a child that runs one of the programs. One that is only just being started still runs its
-// parent's.
-func (s *soak) hasChild(parent int, programs ...string) bool {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		s.Error(err)
-	}
-	for _, stat := range stats {
-		if state, of := stateOf(stat); state == "Z" || of != strconv.Itoa(parent) {
-			continue
-		}
-		if path, _ := os.Readlink(filepath.Join(filepath.Dir(stat), "exe")); slices.Contains(programs, filepath.Base(path)) {
-			return true
-		}
-	}
-	return false
 }

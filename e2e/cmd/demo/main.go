@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
@@ -31,7 +32,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	d := &demo{out: os.Stdout}
+	d := &demo{out: os.Stdout, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole way on a real local Kubernetes",
@@ -52,6 +53,7 @@ type demo struct {
 	bin     string
 	keep    bool
 	out     io.Writer
+	colours bool
 	start   time.Time
 	cluster *lab.Cluster
 	samples string
@@ -209,7 +211,7 @@ func (d *demo) log(context.Context) error {
 		return fmt.Errorf("cannot find the log of macvlan-1's claim: found %v", files)
 	}
 	_, path, _ := strings.Cut(files[0], "/root")
-	d.say("\033[2m%s\033[0m", path)
+	d.say("%s", d.colour(dim, path))
 	data, err := os.ReadFile(files[0])
 	if err != nil {
 		return err
@@ -244,8 +246,28 @@ func (d *demo) clean(ctx context.Context) error {
 	return nil
 }
 
+// Escape sequences (ECMA-48).
+const (
+	bold  = "\033[1m"
+	dim   = "\033[2m"
+	plain = "\033[0m"
+)
+
+// isTerminal says whether a file is one that understands colours.
+func isTerminal(file *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS) //nolint:gosec // a descriptor
+	return err == nil && os.Getenv("TERM") != "dumb"
+}
+
+func (d *demo) colour(colour, text string) string {
+	if !d.colours {
+		return text
+	}
+	return colour + text + plain
+}
+
 func (d *demo) title(format string, args ...any) {
-	_, _ = fmt.Fprintf(d.out, "\n\033[1m── %s\033[0m\n\n", fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(d.out, "\n%s\n\n", d.colour(bold, "── "+fmt.Sprintf(format, args...)))
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -258,7 +280,7 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	_, _ = fmt.Fprintf(d.out, "\033[2m$ %s\033[0m\n", strings.Join(shown, " "))
+	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+strings.Join(shown, " ")))
 	cmd := d.cluster.Command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = d.out, d.out
 	if err := d.cluster.Run(cmd); err != nil {

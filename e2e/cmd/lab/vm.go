@@ -194,8 +194,8 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 // doubleNames are the plugins of which there are test doubles.
 func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
 
-// doublesUsed says which plugins are doubles that the folders have no real one for, so that nobody takes a test of them for one of the
-// real plugin.
+// doublesUsed says which plugins are doubles that the folders have no real one for, so that nobody takes a test of them
+// for one of the real plugin.
 func doublesUsed(extra []string) string {
 	doubles := slices.DeleteFunc(doubleNames(), func(name string) bool {
 		return slices.ContainsFunc(extra, func(dir string) bool {

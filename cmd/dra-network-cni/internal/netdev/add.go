@@ -43,8 +43,8 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, conf.CNIVersion)
 }
 
-// addLink gives the pod the device, and says what brings it back: nothing if it is a function without a link. An ADD of the same
-// interface that was killed, and whose DEL never came, is undone first.
+// addLink gives the pod the device, and says what brings it back: nothing if it is a function without a link. An ADD of
+// the same interface that was killed, and whose DEL never came, is undone first.
 func addLink(host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface) (*record, error) {
 	unlock, err := lock()
 	if err != nil {

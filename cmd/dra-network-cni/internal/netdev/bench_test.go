@@ -16,8 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// BenchmarkAttachments gives a veth to a pod and takes it back, with this plugin, as it is shipped, and with host-device. An operation is
-// both calls, processes included; add-ms and del-ms are medians, start-ms is that of a process that only says its versions.
+// BenchmarkAttachments gives a veth to a pod and takes it back, with this plugin, as it is shipped, and with
+// host-device. An operation is both calls, processes included; add-ms and del-ms are medians, start-ms is that of a
+// process that only says its versions.
 func BenchmarkAttachments(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: makes network namespaces and mounts")

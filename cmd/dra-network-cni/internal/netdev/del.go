@@ -13,8 +13,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ipam"
 )
 
-// del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What of it is done
-// already, or can't be done as the namespace is gone, is no error.
+// del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What
+// of it is done already, or can't be done as the namespace is gone, is no error.
 func del(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -52,7 +52,8 @@ func releaseLocked(host *namespace, r *record, netns string) error {
 	return r.release(host, netns)
 }
 
-// release brings a link to the host if it is in the pod's namespace, which may have another path by now, and forgets it.
+// release brings a link to the host if it is in the pod's namespace, which may have another path by now, and forgets
+// it.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
 		if path == "" {
@@ -91,7 +92,15 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if r.HostIndex, err = host.freeIndex(r.HostIndex); err != nil {
 		return err
 	}
-	return move(place{pod, r.IfName, r.Index}, place{host, r.Name, r.HostIndex})
+	if err := move(place{pod, r.IfName, r.Index}, place{host, r.Name, r.HostIndex}); err != nil {
+		return err
+	}
+	link, err := host.links.LinkByName(r.Name)
+	if err != nil {
+		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
+	}
+	r.HostIndex = link.Attrs().Index // an old kernel has chosen it
+	return nil
 }
 
 func (r *record) restoreUp(host *namespace) error {
@@ -108,8 +117,8 @@ func (r *record) restoreUp(host *namespace) error {
 	return nil
 }
 
-// recordOfResult makes up for a record that is lost: the link is the one in the pod that ADD has returned, if it is still so. It returns
-// nil if there is none.
+// recordOfResult makes up for a record that is lost: the link is the one in the pod that ADD has returned, if it is
+// still so. It returns nil if there is none.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
 	given := interfaceOf(result, args.IfName)
@@ -155,7 +164,8 @@ func collect(args *skel.CmdArgs) error {
 	records, err := readRecords()
 	problems := []error{err}
 	for _, r := range records {
-		if r.Network == conf.Name && !slices.Contains(conf.ValidAttachments, types.GCAttachment{ContainerID: r.ContainerID, IfName: r.IfName}) {
+		attachment := types.GCAttachment{ContainerID: r.ContainerID, IfName: r.IfName}
+		if r.Network == conf.Name && !slices.Contains(conf.ValidAttachments, attachment) {
 			problems = append(problems, releaseLocked(host, r, r.Netns))
 		}
 	}

@@ -20,7 +20,8 @@ const sysfs = "/sys/bus"
 // userspaceDrivers hand a function to an application, without a link.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
-// findDevice looks up the link that is asked for. It is nil if the device is a function that a driver for applications has.
+// findDevice looks up the link that is asked for. It is nil if the device is a function that a driver for applications
+// has.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	dir, err := conf.folder()
 	if err != nil {
@@ -33,7 +34,8 @@ func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 		}
 		return link, nil
 	}
-	if driver, err := os.Readlink(filepath.Join(dir, "driver")); err == nil && slices.Contains(userspaceDrivers(), filepath.Base(driver)) {
+	driver, err := os.Readlink(filepath.Join(dir, "driver"))
+	if err == nil && slices.Contains(userspaceDrivers(), filepath.Base(driver)) {
 		return nil, nil
 	}
 	index, err := linkIndexBelow(dir, conf.linkName())
@@ -64,7 +66,8 @@ func (c *config) folder() (string, error) {
 				return dir, err
 			}
 		}
-		return "", fmt.Errorf("cannot find device %q of runtimeConfig.deviceID: it is neither a PCI function nor an auxiliary device", id)
+		const problem = "cannot find device %q of runtimeConfig.deviceID: it is neither a PCI function nor an auxiliary device"
+		return "", fmt.Errorf(problem, id)
 	}
 	if c.PCIAddress != "" {
 		dir, err := deviceFolder("pci", c.PCIAddress)
@@ -88,7 +91,8 @@ func deviceFolder(bus, name string) (string, error) {
 	return dir, err
 }
 
-// linkIndexBelow is the index of a device's link. A device with several, such as a card with representors, needs a name.
+// linkIndexBelow is the index of a device's link. A device with several, such as a card with representors, needs a
+// name.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
 	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
@@ -105,7 +109,8 @@ func linkIndexBelow(dir, name string) (int, error) {
 	i := slices.Index(names, name)
 	switch device := filepath.Base(dir); {
 	case len(links) == 0:
-		return 0, fmt.Errorf("device %s has no link on the host; give it a driver of network devices, or end what has the link", device)
+		const problem = "device %s has no link on the host; give it a driver of network devices, or end what has the link"
+		return 0, fmt.Errorf(problem, device)
 	case name != "" && i < 0:
 		return 0, fmt.Errorf("device %s has no link %q on the host, only %s", device, name, strings.Join(names, ", "))
 	case name == "" && len(links) > 1:

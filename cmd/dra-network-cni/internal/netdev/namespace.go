@@ -31,7 +31,8 @@ func openNamespace(path string) (*namespace, error) {
 	return &namespace{handle: handle, links: links}, nil
 }
 
-// isGone says whether a namespace could not be opened since nothing is at its path, or a file on which none is mounted any more.
+// isGone says whether a namespace could not be opened since nothing is at its path, or a file on which none is mounted
+// any more.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
@@ -89,8 +90,9 @@ type place struct {
 	index int
 }
 
-// move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the old name is taken
-// there: what would make the second fail is looked for before, and if it fails nevertheless, the link goes back.
+// move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the
+// old name is taken there: what would make the second fail is looked for before, and if it fails nevertheless, the link
+// goes back.
 func move(from, to place) error {
 	if err := checkName(from, to); err != nil {
 		return err
@@ -115,7 +117,8 @@ func checkName(from, to place) error {
 		return fmt.Errorf("cannot find link %q: %w", from.name, err)
 	}
 	if slices.Contains(link.Attrs().AltNames, to.name) {
-		return fmt.Errorf("cannot rename link %q to %q: it is an alternative name of the link; remove that", link.Attrs().Name, to.name)
+		const problem = "cannot rename link %q to %q: it is an alternative name of the link; remove that"
+		return fmt.Errorf(problem, link.Attrs().Name, to.name)
 	}
 	other, err := to.in.owner(to.name)
 	if err == nil && other != nil {

@@ -379,8 +379,8 @@ func TestCommands(t *testing.T) {
 // killsVariable says how often TestKilled kills the plugin.
 const killsVariable = "NETDEV_KILLS"
 
-// The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never lost, and DEL
-// brings it home as it was.
+// The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never
+// lost, and DEL brings it home as it was.
 func TestKilled(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {

@@ -23,8 +23,8 @@ type record struct {
 	// Netns is the path of the pod's namespace, and NamespaceID what it is.
 	Netns       string `json:"netns"`
 	NamespaceID string `json:"namespaceID"`
-	// Index is that of the link in the pod, which the plugin has chosen, and no other record of the namespace has: whatever the link is
-	// called, and whatever has its name.
+	// Index is that of the link in the pod, which the plugin has chosen, and no other record of the namespace has:
+	// whatever the link is called, and whatever has its name.
 	Index int `json:"index"`
 	// Name and HostIndex are those of the link on the host.
 	Name      string `json:"name"`

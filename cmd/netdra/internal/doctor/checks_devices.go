@@ -23,7 +23,7 @@ func checkProblems(in *Input) []Finding {
 	var found []Finding
 	for _, problem := range in.Driver.State.Problems {
 		found = append(found, Finding{
-			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices are not offered, or not as their policy says", Do: "put right what it says; netdra explain DEVICE says more",
+			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
 		})
 	}
 	return found

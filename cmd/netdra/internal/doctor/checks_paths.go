@@ -12,6 +12,7 @@ func pathChecks() []check {
 		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's", needs: needsKubelet, look: checkKubeletDir},
 		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space", look: checkDisks},
 		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsCaches, look: checkPlugins},
+		{group: groupPaths, name: "plugin-folders", fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, look: checkPluginFolders},
 	}
 }
 
@@ -100,6 +101,40 @@ func checkPlugins(in *Input) []Finding {
 			continue
 		}
 		found = append(found, finding)
+	}
+	return found
+}
+
+// needsPod is for what the driver's container sees of the host.
+func needsPod(in *Input) string {
+	if missing := needsCaches(in); missing != "" {
+		return missing
+	}
+	wanted := false
+	for name := range in.Plugins {
+		wanted = wanted || len(in.Plugins[name].HostPaths) > 0
+	}
+	if wanted && in.Mounts == nil {
+		return "the mounts of the driver's container can't be read"
+	}
+	return ""
+}
+
+// checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which
+// they run.
+func checkPluginFolders(in *Input) []Finding {
+	var found []Finding
+	for _, name := range sortedKeys(in.Plugins) {
+		for _, folder := range in.Plugins[name].HostPaths {
+			if slices.ContainsFunc(in.Mounts, func(mount string) bool { return mount == folder || strings.HasPrefix(folder, mount+"/") }) {
+				continue
+			}
+			found = append(found, Finding{
+				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod", name, folder), Where: folder,
+				Why: "ADD fails for claims for " + strings.Join(topologiesWith(in, name), ", "),
+				Do:  fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set there", folder),
+			})
+		}
 	}
 	return found
 }

@@ -24,6 +24,18 @@ func bad(findings []Finding) []Finding {
 }
 
 func TestHealthyNode(t *testing.T) {
+	for name, mounts := range map[string]string{"as it is": "/etc/cni/net.d", "in a folder": "/etc"} {
+		t.Run("folder of a plugin "+name, func(t *testing.T) {
+			n := healthy(t)
+			n.plugin("opt/cni/bin/whereabouts", 0o755)
+			n.answers.State.Topologies[0].Plugins = append(n.answers.State.Topologies[0].Plugins, "whereabouts")
+			n.write("proc/30/status", "NSpid:\t30\t1\n")
+			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x "+mounts+" ro - ext4 /dev/a rw\n")
+			if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
 	t.Run("plugins in the driver's pod only", func(t *testing.T) {
 		n := healthy(t)
 		n.remove("opt/cni/bin/macvlan")
@@ -95,10 +107,16 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins", []string{"chmod 755 /opt/cni/bin/macvlan"}},
 		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail, "cni-plugins", []string{"CNI plugin sriov is on the node, and the driver does not see it", "/opt/cni/bin/sriov", "cniPlugins.image"}},
 		"plugin elsewhere":      {func(n *testNode) { n.remove("opt/cni/bin/macvlan"); n.plugin("usr/lib/cni/macvlan", 0o755) }, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
-		"SR-IOV device plugin":  {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners", []string{"process sriovdp"}},
-		"another DRA driver":    {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") }, Warn, "other-owners", []string{"DRANET"}},
-		"Multus":                {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) }, Warn, "other-owners", []string{"00-multus.conf"}},
-		"NetworkManager":        {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") }, Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
+		"folder of a plugin not in the pod": {func(n *testNode) {
+			n.plugin("opt/cni/bin/whereabouts", 0o755)
+			n.answers.State.Topologies[0].Plugins = append(n.answers.State.Topologies[0].Plugins, "whereabouts")
+			n.write("proc/30/status", "NSpid:\t30\t1\n")
+			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
+		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast", "node.extraMounts[0].hostPath=/etc/cni/net.d"}},
+		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners", []string{"process sriovdp"}},
+		"another DRA driver":   {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") }, Warn, "other-owners", []string{"DRANET"}},
+		"Multus":               {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) }, Warn, "other-owners", []string{"00-multus.conf"}},
+		"NetworkManager":       {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") }, Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
 		"systemd-networkd": {func(n *testNode) {
 			n.write("run/systemd/netif/links/5", "NETWORK_FILE=/etc/systemd/network/1.network\n")
 		}, Warn, "network-managers", []string{"networkctl status eth1v0"}},
@@ -225,7 +243,7 @@ func TestAPIServerIsAway(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "policies", "topologies"}, unknown); diff != "" {
+	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "policies", "topologies"}, unknown); diff != "" {
 		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 }

@@ -52,6 +52,7 @@ func Gather(ctx context.Context, from Sources) *Input {
 	from.hardware(in)
 	if in.Driver != nil {
 		in.Plugins = from.plugins(in)
+		in.Mounts = from.mounts(in.process("dra-network-driver"))
 		if after, err := answers(ctx, from); err == nil {
 			in.known(after)
 		}
@@ -126,7 +127,7 @@ func (s *Sources) processes() []Process {
 			continue
 		}
 		args := strings.Split(s.text(path.Join("/proc", pid, "cmdline")), "\x00")
-		all = append(all, Process{Name: name, Args: args, Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
+		all = append(all, Process{PID: pid, Name: name, Args: args, Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
 	}
 	return all
 }
@@ -234,8 +235,27 @@ func (s *Sources) plugins(in *Input) map[string]PluginFile {
 	return found
 }
 
+// mounts are those that a process sees, but for the root of a container. One without a container sees the host's files.
+func (s *Sources) mounts(process *Process) []string {
+	if process == nil {
+		return nil
+	}
+	if !process.Contained {
+		return []string{""} // of which everything is below
+	}
+	var paths []string
+	for line := range strings.Lines(s.text(path.Join("/proc", process.PID, "mountinfo"))) {
+		// "36 35 98:0 /mnt1 /mnt/parent rw,noatime - ext3 /dev/root rw", see proc_pid_mountinfo(5)
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] != "/" {
+			paths = append(paths, fields[4])
+		}
+	}
+	return paths
+}
+
 func (s *Sources) plugin(in *Input, name string) PluginFile {
-	var plugin PluginFile
+	schema, _ := cnichain.DefaultSchemas().Lookup(name)
+	plugin := PluginFile{HostPaths: schema.HostPaths}
 	for _, dir := range in.Settings.CNIDirs {
 		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {

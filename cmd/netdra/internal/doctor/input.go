@@ -25,7 +25,10 @@ type Input struct {
 	Settings driver.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
-	Disks   []Disk
+	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the host if
+	// it has no container. Nil: they can't be read.
+	Mounts []string
+	Disks  []Disk
 	// SetAside are journals that could not be read, by path.
 	SetAside []string
 	// CDIFiles and Pins are files in the driver's directories of CDI specs and network namespaces, by path.
@@ -44,6 +47,7 @@ type Input struct {
 
 // Process is one that runs on the node.
 type Process struct {
+	PID  string
 	Name string // as the kernel has it: 15 bytes at most
 	Args []string
 	// Contained says that it has a PID namespace of its own, as in a container.
@@ -61,6 +65,8 @@ type PluginFile struct {
 	Path       string // in the driver's directories; empty if it is in none of them
 	Executable bool
 	Elsewhere  string // where it is, too
+	// HostPaths are what its schema says that it needs of the host.
+	HostPaths []string
 }
 
 // Disk is the file system of a directory.

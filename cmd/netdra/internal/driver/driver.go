@@ -26,6 +26,7 @@ type Answers struct {
 
 // State is the driver itself and its surroundings.
 type State struct {
+	Version    string        `json:"version,omitempty"` // of the driver, if it says it
 	Node       string        `json:"node"`
 	Heard      bool          `json:"heard"`     // all of the API server, once
 	NodeFound  bool          `json:"nodeFound"` // by the API server

@@ -16,6 +16,8 @@ type Node struct {
 	At   time.Time
 	// Source says where this is from, for people.
 	Source string
+	// Versions are those of the programs, for people.
+	Versions string
 	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes, Leftovers
 	// and Calls are empty.
 	Asked    bool

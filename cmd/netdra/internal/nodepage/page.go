@@ -13,6 +13,7 @@ import (
 // Page is what there is to see, in the order in which it is shown. All texts are plain.
 type Page struct {
 	Node, At, Source string
+	Versions         string
 	Asked            bool
 	Counts           []Count
 	Problems         []Problem
@@ -205,7 +206,7 @@ func Of(node Node) Page {
 	used := useOf(&node)
 	rows := rowsOf(&node, used)
 	page := Page{
-		Node: node.Name, At: node.At.UTC().Format("2 January 2006, 15:04:05 UTC"), Source: node.Source, Asked: node.Asked,
+		Node: node.Name, At: node.At.UTC().Format("2 January 2006, 15:04:05 UTC"), Source: node.Source, Versions: node.Versions, Asked: node.Asked,
 		Problems: problemsOf(&node), Machine: machineOf(&node, rows), Rows: rows, Counters: used.countersOf(),
 		Claims: claimsOf(&node), Policies: policiesOf(&node), Unread: node.Unread,
 	}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain makes this binary the program, too.
+func TestMain(m *testing.M) {
+	if os.Getenv("DRA_NETWORK_CNI_TEST") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// The binary is the program that it is called as, wherever it lies, or the one that its first argument names.
+func TestPrograms(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"netdev", "dra-network-cni", "other"} {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name      string
+		arguments []string
+		status    int
+		says      string
+	}{
+		{"netdev", nil, 0, "CNI plugin netdev"},
+		{"dra-network-cni", []string{"netdev"}, 0, "CNI plugin netdev"},
+		{"other", []string{"netdev"}, 0, "CNI plugin netdev"},
+		{"dra-network-cni", []string{"--version"}, 0, "dra-network-cni version "},
+		{"dra-network-cni", nil, 2, `no program is called "dra-network-cni"`},
+		{"dra-network-cni", []string{"sriov"}, 2, `no program is called "sriov"`},
+	} {
+		command := exec.CommandContext(t.Context(), filepath.Join(dir, test.name), test.arguments...)
+		command.Env = append(os.Environ(), "DRA_NETWORK_CNI_TEST=1", "CNI_COMMAND=")
+		output, err := command.CombinedOutput()
+		status := 0
+		if exit := (&exec.ExitError{}); errors.As(err, &exit) {
+			status = exit.ExitCode()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if status != test.status || !strings.Contains(string(output), test.says) {
+			t.Errorf("%s %v: exit status %d, %q; want %d, %q", test.name, test.arguments, status, output, test.status, test.says)
+		}
+	}
+}
