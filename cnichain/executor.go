@@ -137,6 +137,11 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 }
 
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	boot, err := e.Host.Boot()
+	if err != nil {
+		return err
+	}
+	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
 	if err := e.save(attachment); err != nil {
 		return err
@@ -212,10 +217,44 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 	if err == nil {
 		err = e.stillCalled(record.Step.Device)
 	}
+	if err == nil {
+		err = e.renewBaseline(record)
+	}
 	if err != nil {
 		e.owners.release(record)
 	}
 	return err
+}
+
+// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what the device
+// was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the new one.
+func (e *Executor) renewBaseline(record *StepRecord) error {
+	planned := record.Step.Device
+	boot, err := e.Host.Boot()
+	if err != nil || planned.BootID == boot {
+		return err
+	}
+	now, err := e.Host.Snapshot(*planned)
+	if err != nil && planned.Exclusive {
+		return err
+	}
+	if err != nil { // of one that stays on the host nothing is restored, and its plugin says what is wrong with it
+		now = *planned
+		now.Baseline = Baseline{}
+	}
+	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && (now.Kind != planned.Kind || now.VLANID != planned.VLANID) {
+		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); delete the pod and its claim",
+			planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
+	}
+	record.Step.Device = &now
+	return nil
+}
+
+func vlanSuffix(device *Device) string {
+	if device.VLANID == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
 // stillCalled refuses a device whose interface has another name than in the plan: plugins are told the name, which may be

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -17,6 +18,8 @@ import (
 // Host is the kernel as the executor sees it. Implementations are safe for concurrent use, and never change the
 // namespace of a thread that others may run on.
 type Host interface {
+	// Boot returns the ID of the kernel's boot.
+	Boot() (string, error)
 	// Pin keeps a network namespace reachable at pin, whatever its maker does. Pinning again is no error.
 	Pin(netns, pin string) error
 	// Unpin undoes Pin; it is no error when there is nothing.
@@ -45,20 +48,37 @@ type Host interface {
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
 	Snapshot(Device) (Device, error)
-	// Home says whether a device is in the host's namespace. It changes nothing.
+	// Home says whether a device is in the host's namespace. It changes nothing. A virtual device whose baseline is of
+	// another boot was not moved in this one, and is there if it exists at all.
 	Home(Device) (bool, error)
 	// Gone says whether the machine does not have the hardware any more: it was removed, or its physical function has made
 	// its virtual ones anew. It is false for virtual links.
 	Gone(Device) bool
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
-	// device that is not there is an error that is os.ErrNotExist.
+	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no link: it
+	// only returns a PCI function to its driver.
 	Restore(Device) error
 }
 
 // LinuxHost is the real kernel, seen from the host's network namespace. The zero value is ready.
-type LinuxHost struct{}
+type LinuxHost struct {
+	// BootID stands for the kernel's boot ID; empty: the kernel is asked. Tests set it to simulate a reboot.
+	BootID string
+}
 
 var _ Host = LinuxHost{}
+
+// Boot asks the kernel.
+func (h LinuxHost) Boot() (string, error) {
+	if h.BootID != "" {
+		return h.BootID, nil
+	}
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("cannot read the boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
 
 // Pin bind-mounts the namespace.
 func (h LinuxHost) Pin(path, pin string) error {

@@ -45,14 +45,22 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as [Host.Snapshot] reads it while it is free.
+// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a virtual device was
+// not moved by anybody, indexes are those of other links, and the settings of hardware are what the administrator wants now.
 type Baseline struct {
+	// BootID is the kernel's boot in which the baseline was taken. Records of drivers that did not note it have none.
+	BootID string `json:"bootID,omitempty"`
 	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	// DriverOverride is the only driver that may take the hardware, if an administrator has said so.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
+	// Parent is the index of the link that a virtual link stands on, or of a veth's other end; 0 without one.
+	Parent int `json:"parent,omitempty"`
+	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
+	VLANID       int    `json:"vlanID,omitempty"`
+	VLANProtocol string `json:"vlanProtocol,omitempty"`
 	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
