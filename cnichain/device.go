@@ -37,6 +37,11 @@ func (h LinuxHost) Snapshot(device Device) (Device, error) {
 			return device, err
 		}
 		remember(&device, link)
+		if device.AllowInUse && device.Exclusive {
+			if device.Network, err = readNetwork(handle, link); err != nil {
+				return device, err
+			}
+		}
 	}
 	device.BootID = boot
 	device.Driver = driverOf(&device)
@@ -143,11 +148,27 @@ func (h LinuxHost) Restore(device Device) error {
 	if device.IfName == "" {
 		return nil
 	}
-	err = restoreLink(handle, &device)
+	return restoreConfigured(handle, &device)
+}
+
+// restoreConfigured gives the link its settings, and then what the node had on it.
+func restoreConfigured(handle *netlink.Handle, device *Device) error {
+	if err := restoreSettings(handle, device); err != nil {
+		return err
+	}
+	link, err := findDevice(handle, device)
+	if err != nil {
+		return err
+	}
+	return restoreNetwork(handle, link, device)
+}
+
+func restoreSettings(handle *netlink.Handle, device *Device) error {
+	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
 		return err
 	}
-	return errors.Join(whileTrusted(handle, &device, func() error { return restoreLink(handle, &device) }), restoreVF(handle, &device))
+	return errors.Join(whileTrusted(handle, device, func() error { return restoreLink(handle, device) }), restoreVF(handle, device))
 }
 
 // restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in every boot, and

@@ -39,7 +39,10 @@ type Options struct {
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
-	Clock          clock.Clock
+	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always can. Later
+	// nobody asks again what the node does with it.
+	CheckFree func(context.Context, *Device) error
+	Clock     clock.Clock
 }
 
 // Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
@@ -170,7 +173,7 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err := e.prepareStep(attachment, record, node); err != nil {
 		return stepError(record, commandAdd, err)
 	}
-	if err := e.own(attachment, record); err != nil {
+	if err := e.own(ctx, attachment, record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
@@ -206,7 +209,7 @@ func (e *Executor) bind(record *StepRecord) (err error) {
 }
 
 // own makes the attachment the owner of the step's exclusive device, unless that is held back.
-func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
+func (e *Executor) own(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
 	}
@@ -218,7 +221,7 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 		err = e.stillCalled(record.Step.Device)
 	}
 	if err == nil {
-		err = e.renewBaseline(record)
+		err = e.renewBaseline(ctx, record)
 	}
 	if err != nil {
 		e.owners.release(record)
@@ -228,11 +231,16 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 
 // renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what the device
 // was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the new one.
-func (e *Executor) renewBaseline(record *StepRecord) error {
+func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
 	planned := record.Step.Device
 	boot, err := e.Host.Boot()
 	if err != nil || planned.BootID == boot {
 		return err
+	}
+	if planned.Exclusive && e.CheckFree != nil {
+		if err := e.CheckFree(ctx, planned); err != nil {
+			return err
+		}
 	}
 	now, err := e.Host.Snapshot(*planned)
 	if err != nil && planned.Exclusive {

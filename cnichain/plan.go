@@ -36,6 +36,8 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
 	PF string `json:"pf,omitempty"`
+	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
+	AllowInUse bool `json:"allowInUse,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is what the device must look like when it has come home.
@@ -77,6 +79,8 @@ type Baseline struct {
 	// XDP is true when a program was attached.
 	XDP bool      `json:"xdp,omitempty"`
 	VF  *VFConfig `json:"vf,omitempty"`
+	// Network is what the node has configured on the device; nil where the device may not be in use.
+	Network *NetworkConfig `json:"network,omitempty"`
 }
 
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.

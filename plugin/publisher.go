@@ -323,7 +323,7 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
-		Attributes: attributes,
+		Attributes: attributes, AllowInUse: entry.Persona.AllowInUse,
 	}, nil
 }
 

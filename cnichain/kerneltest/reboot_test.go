@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -146,6 +147,27 @@ func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	b := l.pod("b", plan)
 	before := l.state()
 	b.refused("since the reboot its interface up0 is another link (bridge, was veth)")
+	l.expect(before)
+}
+
+// What the node does with the link in this boot was not known when the claim was prepared.
+func TestRebootGivesTheDeviceAUse(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+	l.bootID = "of the next boot"
+	l.restart(nil)
+	l.executor.CheckFree = func(_ context.Context, device *cnichain.Device) error {
+		return fmt.Errorf("%s has an address", device.IfName)
+	}
+	before := l.state()
+	a := l.pod("a", plan)
+	a.refused("up0 has an address")
+	a.end()
+	a.awaitGone()
 	l.expect(before)
 }
 
