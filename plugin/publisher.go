@@ -177,7 +177,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	}
 	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
 	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
+		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {
 		return err
