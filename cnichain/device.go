@@ -156,6 +156,9 @@ func restoreConfigured(handle *netlink.Handle, device *Device) error {
 	if err := restoreSettings(handle, device); err != nil {
 		return err
 	}
+	if err := freeAddress(handle, device); err != nil {
+		return err
+	}
 	link, err := findDevice(handle, device)
 	if err != nil {
 		return err
@@ -205,6 +208,20 @@ func restoreLink(handle *netlink.Handle, device *Device) error {
 		return fmt.Errorf("device %s is not as it was: %s", device.Name, strings.Join(wrong, ", "))
 	}
 	return nil
+}
+
+// FreeAddress changes nothing of a function that may take other addresses, or whose baseline is of another boot.
+func (h LinuxHost) FreeAddress(device Device) error {
+	boot, err := h.Boot()
+	if err != nil || device.BootID != boot || device.VF == nil {
+		return err
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
+	}
+	defer handle.Close()
+	return freeAddress(handle, &device)
 }
 
 // Home looks for the device.

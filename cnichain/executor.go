@@ -200,10 +200,15 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return e.save(attachment)
 }
 
-// bind gives the step's device to the driver that the step wants. The journal has said already that something may be done.
+// bind gives the step's device to the driver that the step wants, and makes a function that stays with its own as new. The journal has
+// said already that something may be done.
 func (e *Executor) bind(record *StepRecord) (err error) {
-	if record.Step.binds() {
+	_, exclusive := ownedDevice(record)
+	switch {
+	case record.Step.binds():
 		record.DeviceNodes, err = e.Host.Bind(*record.Step.Device)
+	case exclusive && record.Step.Device.VF != nil:
+		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err
 }

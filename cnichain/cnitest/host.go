@@ -108,6 +108,9 @@ func (n *Node) Bind(device cnichain.Device) ([]string, error) {
 	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
 }
 
+// FreeAddress implements cnichain.Host.
+func (n *Node) FreeAddress(cnichain.Device) error { return nil }
+
 // Snapshot implements cnichain.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
