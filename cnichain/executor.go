@@ -34,8 +34,8 @@ type Options struct {
 	Dirs []string
 	// StepTimeout bounds one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	// A step whose DEL has failed GiveUpAttempts times (default: 10), or for GiveUpAfter (default: 5 min), becomes a
-	// Leftover, and OnLeftover (may be nil) is told.
+	// A step whose DEL has failed GiveUpAttempts times (default: 10), or that fails when its attachment has failed for
+	// GiveUpAfter (default: 5 min) in this process, becomes a Leftover, and OnLeftover (may be nil) is told.
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
@@ -150,6 +150,9 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		return err
 	}
 	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
+		return err
+	}
+	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
 		return err
 	}
 	taken, err := e.Host.Links(attachment.Pin)
@@ -379,7 +382,7 @@ func findLink(links []Link, name string) *Link {
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
-		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: record.Step.Path, netns: attachment.Pin, stdin: record.Stdin})
+		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
 			select {
@@ -422,7 +425,24 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 	if record.Step.Makes {
 		record.Link = link
 	}
+	believeAddresses(attachment, links)
 	return obeyed(&record.Step, link.MAC, result)
+}
+
+// believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are told: a step may
+// have changed the interface of an earlier one, whose result others depend on.
+func believeAddresses(attachment *Attachment, links []Link) {
+	for i := range attachment.Steps {
+		merged := attachment.Steps[i].Merged
+		if merged == nil {
+			continue
+		}
+		for _, made := range merged.Interfaces {
+			if link := findLink(links, made.Name); made.Sandbox == attachment.Pin && link != nil && link.MAC != "" {
+				made.Mac = link.MAC
+			}
+		}
+	}
 }
 
 // keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:

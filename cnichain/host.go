@@ -26,6 +26,8 @@ type Host interface {
 	Unpin(pin string) error
 	// Exists says whether there is a network namespace at pin.
 	Exists(pin string) bool
+	// NamespaceID tells the network namespace at a path from all others that exist.
+	NamespaceID(path string) (string, error)
 	// Links returns the links in the namespace at the path.
 	Links(netns string) ([]Link, error)
 	// Rename gives a link of the namespace at the path another name.
@@ -119,6 +121,15 @@ func (LinuxHost) Unpin(pin string) error {
 
 // Exists checks for a namespace file system at the path.
 func (LinuxHost) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
+
+// NamespaceID is the inode in the kernel's file system of namespaces.
+func (LinuxHost) NamespaceID(path string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return "", fmt.Errorf("cannot look at network namespace %s: %w", path, err)
+	}
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino), nil
+}
 
 // Links lists the links of a namespace.
 func (LinuxHost) Links(path string) ([]Link, error) {

@@ -129,7 +129,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if err := e.undress(attachment, record, link); err != nil {
 		return err
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record)})
 	if failure == nil {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (e *Executor) away(record *StepRecord, link *Link) (device *Device, away bo
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	plan := callPlan{command: commandDel, path: record.Step.Path, stdin: delStdin(record)}
+	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
 	switch {
 	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
 		return e.delStandIn(ctx, attachment, record, plan)

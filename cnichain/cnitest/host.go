@@ -157,6 +157,9 @@ func (n *Node) Exists(pin string) bool {
 	return n.pods[pin] != nil
 }
 
+// NamespaceID implements cnichain.Host.
+func (n *Node) NamespaceID(path string) (string, error) { return path, nil }
+
 // Links lists the links of a pod.
 func (n *Node) Links(pin string) ([]cnichain.Link, error) {
 	n.mu.Lock()

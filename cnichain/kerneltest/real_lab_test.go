@@ -147,6 +147,12 @@ func (l *realLab) exclusive(step, name string) cnichain.RootDevice {
 // plan compiles a topology of the given name and steps for a claim of the same name. Root steps need no selector.
 func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
 	l.Helper()
+	return l.planOf(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, name, steps, devices...)
+}
+
+// planOf compiles a topology for a claim.
+func (l *realLab) planOf(claim cnichain.Claim, name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
+	l.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = name
 	l.must(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps))
@@ -158,8 +164,7 @@ func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnich
 	plugins, err := l.executor.Probe(context.Background(), cnichain.Types(topology))
 	l.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Node: "node", Schemas: cnichain.DefaultSchemas(),
-		Plugins: plugins, Devices: devices,
+		Claim: claim, Node: "node", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
 	})
 	if len(problems) > 0 {
 		l.Fatal(problems.ToAggregate())
