@@ -175,7 +175,10 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	if err != nil {
+		return err
+	}
 	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
 		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
