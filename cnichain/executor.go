@@ -397,7 +397,7 @@ func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *
 		}
 		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", record.Step.Type, err)
+			return nil, secretsOf(record.Stdin).error(fmt.Errorf("%s: %w", record.Step.Type, err))
 		}
 		record.Result, err = resultAs(result, record.Step.CNIVersion)
 		return result, err
