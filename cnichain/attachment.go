@@ -58,13 +58,18 @@ type Attachment struct {
 	// let go of it.
 	Pin string `json:"pin"`
 	// NetNS is the path by which the runtime names the namespace. The runtime removes it when it ends the sandbox.
-	NetNS     string       `json:"netNS,omitempty"`
+	NetNS string `json:"netNS,omitempty"`
+	// NetNSID identifies the namespace in its boot, so that it can be pinned again if the pin is gone.
+	NetNSID   string       `json:"netNSID,omitempty"`
 	Phase     Phase        `json:"phase"`
 	CreatedAt time.Time    `json:"createdAt"`
 	Steps     []StepRecord `json:"steps"`
 
 	// unsaved is true while the journal does not have what this record says, because it could not be written.
 	unsaved bool
+	// failingSince is when a DEL failed first in this process. It is not kept: a clock that jumps between two processes, or a
+	// driver that was away, must not make of the next failure the last.
+	failingSince time.Time
 }
 
 // StepRecord is the durable record of one step.

@@ -31,10 +31,12 @@ func (e *Executor) call(ctx context.Context, attachment *Attachment, record *Ste
 	environ := e.environ(attachment, record, plan)
 	start := e.Clock.Now()
 	output, err := e.Exec.Call(ctx, plan.path, plan.stdin, environ)
+	hidden := secretsOf(plan.stdin)
+	err = hidden.error(err)
 	e.Log.Record(Call{
 		Time: start, Duration: e.Clock.Since(start), Claim: record.Claim, SandboxID: attachment.SandboxID, Pod: attachment.Pod.String(),
 		Step: record.Step.Name, Instance: record.Step.Instance, Command: plan.command, Plugin: plan.path, CNIVersion: record.Step.CNIVersion,
-		Env: environ, Stdin: plan.stdin, Output: output, Err: err,
+		Env: environ, Stdin: plan.stdin, Output: hidden.output(output), Err: err,
 	})
 	if err == nil && output.Truncated && plan.command == commandAdd { // nothing else is read
 		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)

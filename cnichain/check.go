@@ -67,7 +67,7 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 	if reworked || record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
 		return nil
 	}
-	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record)})
 	return err
 }
 
@@ -92,7 +92,7 @@ func (e *Executor) Status(ctx context.Context, plan *Plan) error {
 		record.Step.PrevResult = false
 		input, err := stdin(nobody, record, record.Step.Config)
 		if err == nil {
-			_, err = e.call(ctx, nobody, record, callPlan{command: commandStatus, path: record.Step.Path, stdin: input})
+			_, err = e.call(ctx, nobody, record, callPlan{command: commandStatus, path: e.binary(&record.Step), stdin: input})
 		}
 		var answer *types.Error
 		if errors.As(err, &answer) && (answer.Code == codeNotAvailable || answer.Code == codeLimitedConnectivity) {
@@ -133,7 +133,7 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		n := networks[key]
 		input, err := gcStdin(n.record, n.valid)
 		if err == nil {
-			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: n.record.Step.Path, stdin: input})
+			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: e.binary(&n.record.Step), stdin: input})
 		}
 		if err != nil {
 			problems = append(problems, stepError(n.record, commandGC, err))
@@ -144,7 +144,8 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 
 func ownNetwork(record *StepRecord) bool {
 	step := &record.Step
-	return step.Network == defaultNetwork(record.Topology, step.Name, step.Instance, step.Makes)
+	return step.Network == defaultNetwork(record.Topology, step.Name, step.Instance, step.Makes, record.Claim) ||
+		step.Network == sharedNetwork(record.Topology, step.Name, step.Instance, step.Makes)
 }
 
 // gcStdin is the configuration of an ADD with the attachments that are valid, and without its result.

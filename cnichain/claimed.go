@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -50,14 +49,31 @@ func (w *wishes) grant(root string, wanted *v1alpha1.ClaimParameters) {
 
 func (w *wishes) name(path *field.Path, step *PlanStep, name string) {
 	err := checkIfName(name)
-	if err == nil && strings.ContainsAny(name, "{}") {
-		err = fmt.Errorf("%q is not an interface name: no braces", name) // it would be a template
+	if err == nil {
+		err = checkClaimedName(name)
 	}
 	if err != nil {
 		w.add(field.Invalid(path, name, fmt.Sprintf("claim %s: %v", w.binding.Claim, err)))
 		return
 	}
 	step.IfName = name
+}
+
+// checkClaimedName is stricter than the kernel: plugins get the name in CNI_IFNAME and in their configuration, as root, and some are
+// scripts. all and default are every interface's settings in sysctls.
+func checkClaimedName(name string) error {
+	ordinary := func(r rune, first bool) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || !first && (r == '.' || r == '_' || r == '-')
+	}
+	for i, r := range name {
+		if !ordinary(r, i == 0) {
+			return fmt.Errorf("%q is not a valid interface name for a claim: use letters, digits, '.', '_' and '-', and begin with a letter or digit", name)
+		}
+	}
+	if name == "all" || name == "default" {
+		return fmt.Errorf("%q is not a valid interface name: it stands for all interfaces in sysctls", name)
+	}
+	return nil
 }
 
 // standsOn says whether a step is a root step or depends on it, also by others. Steps stand after those that they depend on.

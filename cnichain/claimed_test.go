@@ -77,10 +77,23 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 		`no slash`:                      {"right": {{InterfaceName: "../x"}}},
 		`or what is no printable ASCII`: {"right": {{InterfaceName: "a\x00b"}}},
 		`"\x1b[2J" is not`:              {"right": {{InterfaceName: "\x1b[2J"}}},
-		`no braces`:                     {"right": {{InterfaceName: "{{a.b}}"}}},
 	} {
 		if _, problem := compileFor(t, wanted, 1); !strings.Contains(problem, want) {
 			t.Errorf("problem is %q, want %q", problem, want)
+		}
+	}
+}
+
+// The name of a claim goes to plugins that run as root, and some are scripts.
+func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
+	for _, name := range []string{"{{a.b}}", "$(reboot)", "';ls;'", "--help", "net1|tee", "a*", ".hidden", "_x", "a\\b", "all", "default"} {
+		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}}, 1); !strings.Contains(problem, "is not a valid interface name") {
+			t.Errorf("%s: problem is %q", name, problem)
+		}
+	}
+	for _, name := range []string{"net1", "data-0.100", "A_b", "9p"} {
+		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}}, 1); problem != "" {
+			t.Errorf("%s: problem is %q", name, problem)
 		}
 	}
 }

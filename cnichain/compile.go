@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -91,9 +92,19 @@ func RootProblem(claim Claim, topology, step string, devices, instances int) str
 		claim, devices, step, instances, topology)
 }
 
-// defaultNetwork is the CNI network of a step that names none. Instances share one, and with it addresses; but plugins that
-// work on another's interface know what they have made by network and container alone.
-func defaultNetwork(topology, step string, instance int, makes bool) string {
+// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses; but plugins that
+// work on another's interface know what they have made by network and container alone, and a pod may have two claims of a topology.
+func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
+	if makes {
+		return topology + "." + step
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(claim.UID))
+	return fmt.Sprintf("%s.%08x", sharedNetwork(topology, step, instance, false), hash.Sum32())
+}
+
+// sharedNetwork is what earlier drivers took: records have it.
+func sharedNetwork(topology, step string, instance int, makes bool) string {
 	if instance > 0 && !makes {
 		return fmt.Sprintf("%s.%s.%d", topology, step, instance)
 	}
@@ -232,7 +243,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
 	if network == "" {
-		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type))
+		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type), c.binding.Claim)
 	}
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,

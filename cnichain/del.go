@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
@@ -25,6 +26,9 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	var problems []error
+	if err := e.pinAgain(attachment); err != nil {
+		problems = append(problems, err)
+	}
 	if markDeleting(attachment, claims) || attachment.unsaved {
 		// A journal that can't be written must not keep anything attached; the record stays until it can be.
 		if err := e.save(attachment); err != nil {
@@ -47,7 +51,23 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
+	attachment.failingSince = time.Time{}
 	return e.finish(attachment)
+}
+
+// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as gone, and what is
+// in it as destroyed.
+func (e *Executor) pinAgain(attachment *Attachment) error {
+	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) || !e.Host.Exists(attachment.NetNS) {
+		return nil
+	}
+	if boot, err := e.Host.Boot(); err != nil || boot != attachment.BootID {
+		return err
+	}
+	if id, err := e.Host.NamespaceID(attachment.NetNS); err != nil || id != attachment.NetNSID {
+		return nil //nolint:nilerr // the path is another namespace's, or gone by now
+	}
+	return e.Host.Pin(attachment.NetNS, attachment.Pin)
 }
 
 // markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
@@ -79,8 +99,8 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		if ctx.Err() != nil {
 			return failure // it had no chance: others have used up the time
 		}
-		e.countFailure(record)
-		if !e.hopeless(record) {
+		e.countFailure(attachment, record)
+		if !e.hopeless(attachment, record) {
 			return errors.Join(failure, e.save(attachment))
 		}
 		if err := e.leaveOver(attachment, record, failure); err != nil {

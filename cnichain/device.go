@@ -16,8 +16,16 @@ import (
 // sysPCI is where the kernel shows PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
-// Snapshot reads the baseline of a device that is on the host.
-func (LinuxHost) Snapshot(device Device) (Device, error) {
+// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of this one:
+// then a virtual device is the link of its name.
+func (h LinuxHost) Snapshot(device Device) (Device, error) {
+	boot, err := h.Boot()
+	if err != nil {
+		return device, err
+	}
+	if device.BootID != boot {
+		device.Baseline = Baseline{Kind: device.Kind, Port: device.Port}
+	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return device, fmt.Errorf("cannot look at device %s: %w", device.Name, err)
@@ -29,7 +37,13 @@ func (LinuxHost) Snapshot(device Device) (Device, error) {
 			return device, err
 		}
 		remember(&device, link)
+		if device.AllowInUse && device.Exclusive {
+			if device.Network, err = readNetwork(handle, link); err != nil {
+				return device, err
+			}
+		}
 	}
+	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
@@ -52,13 +66,16 @@ func remember(device *Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name
 	device.Baseline = Baseline{
-		Kind: link.Type(), Index: attrs.Index, Port: portOf(attrs.Name),
+		Kind: link.Type(), Index: attrs.Index, Parent: attrs.ParentIndex, Port: portOf(attrs.Name),
 		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
 		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
 		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: hasXDP(attrs),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
 		device.MAC = "" // that of one of its ports, and another one when ports come and go
+	}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
 	}
 }
 
@@ -96,11 +113,18 @@ func driverOf(device *Device) string {
 
 // Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks again.
 func (h LinuxHost) Restore(device Device) error {
+	boot, err := h.Boot()
+	if err != nil {
+		return err
+	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
 	}
 	defer handle.Close()
+	if device.BootID != boot {
+		return restoreDriver(handle, &device)
+	}
 	if device.BindTo != "" {
 		if err := unbindAsBefore(&device); err != nil {
 			return err
@@ -124,11 +148,48 @@ func (h LinuxHost) Restore(device Device) error {
 	if device.IfName == "" {
 		return nil
 	}
-	err = restoreLink(handle, &device)
+	return restoreConfigured(handle, &device)
+}
+
+// restoreConfigured gives the link its settings, and then what the node had on it.
+func restoreConfigured(handle *netlink.Handle, device *Device) error {
+	if err := restoreSettings(handle, device); err != nil {
+		return err
+	}
+	if err := freeAddress(handle, device); err != nil {
+		return err
+	}
+	link, err := findDevice(handle, device)
+	if err != nil {
+		return err
+	}
+	return restoreNetwork(handle, link, device)
+}
+
+func restoreSettings(handle *netlink.Handle, device *Device) error {
+	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
 		return err
 	}
-	return errors.Join(whileTrusted(handle, &device, func() error { return restoreLink(handle, &device) }), restoreVF(handle, &device))
+	return errors.Join(whileTrusted(handle, device, func() error { return restoreLink(handle, device) }), restoreVF(handle, device))
+}
+
+// restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in every boot, and
+// may still have the driver of a pod. It must be on the host, with whatever name and settings it has in this boot.
+func restoreDriver(handle *netlink.Handle, device *Device) error {
+	if device.PCIAddress == "" {
+		return nil
+	}
+	if device.BindTo != "" && device.BindTo != device.Driver && driverOf(device) == device.BindTo {
+		if err := unbindAsBefore(device); err != nil {
+			return err
+		}
+	}
+	if device.IfName == "" || driverOf(device) != device.Driver {
+		return nil // nothing says that it has a link in this boot
+	}
+	_, err := findDevice(handle, device)
+	return err
 }
 
 func restoreLink(handle *netlink.Handle, device *Device) error {
@@ -149,10 +210,28 @@ func restoreLink(handle *netlink.Handle, device *Device) error {
 	return nil
 }
 
+// FreeAddress changes nothing of a function that may take other addresses, or whose baseline is of another boot.
+func (h LinuxHost) FreeAddress(device Device) error {
+	boot, err := h.Boot()
+	if err != nil || device.BootID != boot || device.VF == nil {
+		return err
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
+	}
+	defer handle.Close()
+	return freeAddress(handle, &device)
+}
+
 // Home looks for the device.
-func (LinuxHost) Home(device Device) (bool, error) {
+func (h LinuxHost) Home(device Device) (bool, error) {
 	if device.IfName == "" {
 		return true, nil // it has no link
+	}
+	boot, err := h.Boot()
+	if err != nil || device.BootID != boot && device.PCIAddress == "" {
+		return err == nil, err
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -175,9 +254,8 @@ func (LinuxHost) Gone(device Device) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// findDevice finds hardware by its PCI address. Another link is the device if it is of its kind and has the name that
-// devices have on their way home, or two of name, index and address are its own: any one of them may have changed, or belong
-// to another by now.
+// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found may be renamed, set
+// down and moved, so a link that is not proven to be the device is never returned.
 func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	links, err := listLinks(handle)
 	if err != nil {
@@ -186,30 +264,66 @@ func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	if device.PCIAddress != "" {
 		return findByPCI(links, device)
 	}
-	for _, link := range links {
-		if isHome(link, device) {
-			return link, nil
-		}
+	if link := findVirtual(links, device); link != nil {
+		return link, nil
 	}
 	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName, device.Index, device.MAC, os.ErrNotExist)
 }
 
-func isHome(link netlink.Link, device *Device) bool {
-	attrs := link.Attrs()
-	if device.Kind != "" && link.Type() != device.Kind {
-		return false
+// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives: while the device
+// was away, somebody may have made a link like it. Nil if there is none.
+func findVirtual(links []netlink.Link, device *Device) netlink.Link {
+	var found netlink.Link
+	for _, link := range links {
+		switch {
+		case device.BootID == "": // the baseline is still to be read
+			if link.Attrs().Name == device.IfName {
+				return link
+			}
+		case device.Kind != "" && link.Type() != device.Kind:
+		case link.Attrs().Name == transitName(device):
+			return link
+		case found == nil && isDeviceOnHost(link, device):
+			found = link
+		}
 	}
-	return attrs.Name == transitName(device) || matches(attrs, device) >= 2 || device.Index == 0 && attrs.Name == device.IfName
+	return found
 }
 
+// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this boot. Of one parent
+// the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of name, index and address
+// are its own: any one of them may have changed, or belong to another by now.
+func isDeviceOnHost(link netlink.Link, device *Device) bool {
+	attrs := link.Attrs()
+	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
+		return attrs.Name == device.IfName && sameAddress(attrs, device)
+	}
+	if device.Kind != kindVeth && attrs.ParentIndex != device.Parent {
+		return false
+	}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		return vlan.VlanId == device.VLANID && vlan.VlanProtocol.String() == device.VLANProtocol
+	}
+	return matches(attrs, device) >= 2
+}
+
+// matches counts what of name, index and address is the device's.
 func matches(attrs *netlink.LinkAttrs, device *Device) int {
 	same := 0
-	for _, is := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, attrs.HardwareAddr.String() == device.MAC} {
+	for _, is := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
 		if is {
 			same++
 		}
 	}
 	return same
+}
+
+// sameAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that of an end
+// and may be the same for many.
+func sameAddress(attrs *netlink.LinkAttrs, device *Device) bool {
+	is := attrs.HardwareAddr
+	identifies := len(is) == 6 || len(is) == 8 || len(is) == 20
+	return identifies && slices.ContainsFunc(is, func(b byte) bool { return b != 0 }) && is.String() == device.MAC
 }
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.

@@ -9,6 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,7 +67,7 @@ type CallOutput struct {
 // hold the output open. The zero value is ready; it is safe for concurrent use.
 type PluginExec struct {
 	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see AwaitEarlier.
-	// Empty: none.
+	// Processes that a plugin leaves behind keep it open, too. Empty: none.
 	Lock string
 }
 
@@ -154,12 +157,62 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return err
 		}
+		if e.onlyHelpersLeft() {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)", limit, e.Lock)
 		case <-ticker.C:
 		}
 	}
+}
+
+// onlyHelpersLeft says whether whoever holds the lock is no plugin itself, but was left behind by one, such as a daemon that a plugin
+// starts when it is first used. Who cannot be seen may be a plugin.
+func (e PluginExec) onlyHelpersLeft() bool {
+	lock, err := os.Stat(e.Lock)
+	if err != nil {
+		return false
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return false
+	}
+	seen := false
+	for _, process := range processes {
+		if filepath.Base(process) == strconv.Itoa(os.Getpid()) || !hasOpen(process, lock) {
+			continue
+		}
+		if isPlugin(process) {
+			return false
+		}
+		seen = true
+	}
+	return seen
+}
+
+func hasOpen(process string, file os.FileInfo) bool {
+	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(descriptors, func(path string) bool {
+		open, err := os.Stat(path)
+		return err == nil && os.SameFile(open, file)
+	})
+}
+
+// isPlugin says whether a process is one that the driver has started: it leads a process group and no session. Its children are in its
+// group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is seen at the next look.
+func isPlugin(process string) bool {
+	data, err := os.ReadFile(filepath.Join(process, "stat"))
+	if err != nil {
+		return true
+	}
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:])) // after the name: state, parent, group, session
+	pid := filepath.Base(process)
+	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
 func signalGroup(pid int, signal syscall.Signal) error {

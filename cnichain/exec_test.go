@@ -5,7 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -138,5 +141,49 @@ func TestMergeResults(t *testing.T) {
 	}
 	if first.Interfaces[1].Mac != "a" {
 		t.Error("merging changed its input")
+	}
+}
+
+// Waiting is for plugins that still work, not for what they have left behind.
+func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		waits  bool
+	}{
+		"helper":           {script: "sleep 60 </dev/null >/dev/null 2>&1 &\necho $! >PIDS\necho '{}'"},
+		"daemon":           {script: "setsid sleep 60 </dev/null >/dev/null 2>&1 &\necho $! >PIDS\necho '{}'"},
+		"plugin":           {script: "echo $$ >PIDS\nsleep 60", waits: true},
+		"plugin and child": {script: "echo $$ >PIDS\nsleep 60 &\nwait", waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pids := filepath.Join(t.TempDir(), "pids")
+			e := PluginExec{Lock: filepath.Join(t.TempDir(), "cni.lock")}
+			path := script(t, strings.ReplaceAll(test.script, "PIDS", pids))
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = e.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
+			}()
+			defer func() {
+				cancel()
+				<-ended
+				if data, err := os.ReadFile(pids); err == nil { // what is left of a helper
+					if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+					}
+				}
+			}()
+			if !test.waits {
+				<-ended
+			}
+			for data, _ := os.ReadFile(pids); len(data) == 0; data, _ = os.ReadFile(pids) {
+				runtime.Gosched()
+			}
+			err := e.AwaitEarlier(context.Background(), map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
+			if (err != nil) != test.waits {
+				t.Errorf("error is %v, want one: %v", err, test.waits)
+			}
+		})
 	}
 }

@@ -34,12 +34,15 @@ type Options struct {
 	Dirs []string
 	// StepTimeout bounds one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	// A step whose DEL has failed GiveUpAttempts times (default: 10), or for GiveUpAfter (default: 5 min), becomes a
-	// Leftover, and OnLeftover (may be nil) is told.
+	// A step whose DEL has failed GiveUpAttempts times (default: 10), or that fails when its attachment has failed for
+	// GiveUpAfter (default: 5 min) in this process, becomes a Leftover, and OnLeftover (may be nil) is told.
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
-	Clock          clock.Clock
+	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always can. Later
+	// nobody asks again what the node does with it.
+	CheckFree func(context.Context, *Device) error
+	Clock     clock.Clock
 }
 
 // Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
@@ -137,11 +140,19 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 }
 
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	boot, err := e.Host.Boot()
+	if err != nil {
+		return err
+	}
+	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
 	if err := e.save(attachment); err != nil {
 		return err
 	}
 	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
+		return err
+	}
+	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
 		return err
 	}
 	taken, err := e.Host.Links(attachment.Pin)
@@ -165,7 +176,7 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err := e.prepareStep(attachment, record, node); err != nil {
 		return stepError(record, commandAdd, err)
 	}
-	if err := e.own(attachment, record); err != nil {
+	if err := e.own(ctx, attachment, record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
@@ -192,16 +203,21 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return e.save(attachment)
 }
 
-// bind gives the step's device to the driver that the step wants. The journal has said already that something may be done.
+// bind gives the step's device to the driver that the step wants, and makes a function that stays with its own as new. The journal has
+// said already that something may be done.
 func (e *Executor) bind(record *StepRecord) (err error) {
-	if record.Step.binds() {
+	_, exclusive := ownedDevice(record)
+	switch {
+	case record.Step.binds():
 		record.DeviceNodes, err = e.Host.Bind(*record.Step.Device)
+	case exclusive && record.Step.Device.VF != nil:
+		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err
 }
 
 // own makes the attachment the owner of the step's exclusive device, unless that is held back.
-func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
+func (e *Executor) own(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
 	}
@@ -212,10 +228,49 @@ func (e *Executor) own(attachment *Attachment, record *StepRecord) error {
 	if err == nil {
 		err = e.stillCalled(record.Step.Device)
 	}
+	if err == nil {
+		err = e.renewBaseline(ctx, record)
+	}
 	if err != nil {
 		e.owners.release(record)
 	}
 	return err
+}
+
+// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what the device
+// was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the new one.
+func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
+	planned := record.Step.Device
+	boot, err := e.Host.Boot()
+	if err != nil || planned.BootID == boot {
+		return err
+	}
+	if planned.Exclusive && e.CheckFree != nil {
+		if err := e.CheckFree(ctx, planned); err != nil {
+			return err
+		}
+	}
+	now, err := e.Host.Snapshot(*planned)
+	if err != nil && planned.Exclusive {
+		return err
+	}
+	if err != nil { // of one that stays on the host nothing is restored, and its plugin says what is wrong with it
+		now = *planned
+		now.Baseline = Baseline{}
+	}
+	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && (now.Kind != planned.Kind || now.VLANID != planned.VLANID) {
+		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); delete the pod and its claim",
+			planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
+	}
+	record.Step.Device = &now
+	return nil
+}
+
+func vlanSuffix(device *Device) string {
+	if device.VLANID == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
 // stillCalled refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
@@ -327,7 +382,7 @@ func findLink(links []Link, name string) *Link {
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
-		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: record.Step.Path, netns: attachment.Pin, stdin: record.Stdin})
+		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
 			select {
@@ -342,7 +397,7 @@ func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *
 		}
 		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", record.Step.Type, err)
+			return nil, secretsOf(record.Stdin).error(fmt.Errorf("%s: %w", record.Step.Type, err))
 		}
 		record.Result, err = resultAs(result, record.Step.CNIVersion)
 		return result, err
@@ -370,7 +425,24 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 	if record.Step.Makes {
 		record.Link = link
 	}
+	believeAddresses(attachment, links)
 	return obeyed(&record.Step, link.MAC, result)
+}
+
+// believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are told: a step may
+// have changed the interface of an earlier one, whose result others depend on.
+func believeAddresses(attachment *Attachment, links []Link) {
+	for i := range attachment.Steps {
+		merged := attachment.Steps[i].Merged
+		if merged == nil {
+			continue
+		}
+		for _, made := range merged.Interfaces {
+			if link := findLink(links, made.Name); made.Sandbox == attachment.Pin && link != nil && link.MAC != "" {
+				made.Mac = link.MAC
+			}
+		}
+	}
 }
 
 // keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:

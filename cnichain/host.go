@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -17,14 +18,16 @@ import (
 // Host is the kernel as the executor sees it. Implementations are safe for concurrent use, and never change the
 // namespace of a thread that others may run on.
 type Host interface {
+	// Boot returns the ID of the kernel's boot.
+	Boot() (string, error)
 	// Pin keeps a network namespace reachable at pin, whatever its maker does. Pinning again is no error.
 	Pin(netns, pin string) error
 	// Unpin undoes Pin; it is no error when there is nothing.
 	Unpin(pin string) error
 	// Exists says whether there is a network namespace at pin.
 	Exists(pin string) bool
-	// Same says whether there is one network namespace at both paths.
-	Same(netns, pin string) bool
+	// NamespaceID tells the network namespace at a path from all others that exist.
+	NamespaceID(path string) (string, error)
 	// Links returns the links in the namespace at the path.
 	Links(netns string) ([]Link, error)
 	// Rename gives a link of the namespace at the path another name.
@@ -44,23 +47,43 @@ type Host interface {
 	// Bind binds a device to the driver BindTo, unless it is, and returns the device nodes that an application needs to use
 	// it. Restore undoes it.
 	Bind(Device) (nodes []string, err error)
+	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended by
+	// whoever had it before. Restore does it, too.
+	FreeAddress(Device) error
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
 	Snapshot(Device) (Device, error)
-	// Home says whether a device is in the host's namespace. It changes nothing.
+	// Home says whether a device is in the host's namespace. It changes nothing. A virtual device whose baseline is of
+	// another boot was not moved in this one, and is there if it exists at all.
 	Home(Device) (bool, error)
 	// Gone says whether the machine does not have the hardware any more: it was removed, or its physical function has made
 	// its virtual ones anew. It is false for virtual links.
 	Gone(Device) bool
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
-	// device that is not there is an error that is os.ErrNotExist.
+	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no link: it
+	// only returns a PCI function to its driver.
 	Restore(Device) error
 }
 
 // LinuxHost is the real kernel, seen from the host's network namespace. The zero value is ready.
-type LinuxHost struct{}
+type LinuxHost struct {
+	// BootID stands for the kernel's boot ID; empty: the kernel is asked. Tests set it to simulate a reboot.
+	BootID string
+}
 
 var _ Host = LinuxHost{}
+
+// Boot asks the kernel.
+func (h LinuxHost) Boot() (string, error) {
+	if h.BootID != "" {
+		return h.BootID, nil
+	}
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("cannot read the boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
 
 // Pin bind-mounts the namespace.
 func (h LinuxHost) Pin(path, pin string) error {
@@ -99,17 +122,13 @@ func (LinuxHost) Unpin(pin string) error {
 // Exists checks for a namespace file system at the path.
 func (LinuxHost) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// Same compares what the kernel knows namespaces by. While there is a pin its namespace lives, and no other has its inode.
-func (h LinuxHost) Same(netns, pin string) bool {
-	if !h.Exists(netns) || !h.Exists(pin) {
-		return false
+// NamespaceID is the inode in the kernel's file system of namespaces.
+func (LinuxHost) NamespaceID(path string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return "", fmt.Errorf("cannot look at network namespace %s: %w", path, err)
 	}
-	one, err := os.Stat(netns)
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(pin)
-	return err == nil && os.SameFile(one, other)
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino), nil
 }
 
 // Links lists the links of a namespace.

@@ -3,6 +3,7 @@ package cnichain
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,11 +36,16 @@ func inNewNamespace(t *testing.T) (other string) {
 
 func TestLinuxHostRestoresADevice(t *testing.T) {
 	inNewNamespace(t)
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: 1500}, PeerName: "peer0"}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0xa}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: 1500, HardwareAddr: mac}, PeerName: "peer0"}
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
-	device := Device{Name: "up0", IfName: "up0", Baseline: Baseline{MTU: 1500, MAC: "02:00:00:00:00:0a", Up: true}}
+	boot, err := LinuxHost{}.Boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := Device{Name: "up0", IfName: "up0", Baseline: Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
 	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil { // the baseline, of an earlier driver, has no such names
 		t.Fatal(err)
 	}
@@ -55,6 +61,11 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
 		t.Errorf("device is %+v", attrs)
+	}
+	other := device
+	other.MAC = "02:00:00:00:00:0b" // a link of its name only
+	if err := (LinuxHost{}).Restore(other); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error for another link of the name is %v", err)
 	}
 	device.IfName = "gone"
 	if err := (LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {

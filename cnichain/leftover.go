@@ -96,19 +96,21 @@ func (l *leftovers) all() []Leftover {
 }
 
 // countFailure is called after each DEL that failed.
-func (e *Executor) countFailure(record *StepRecord) {
+func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
+	now := e.Clock.Now()
 	record.Failures++
 	if record.FailingSince == nil {
-		now := e.Clock.Now()
 		record.FailingSince = &now
+	}
+	if attachment.failingSince.IsZero() {
+		attachment.failingSince = now
 	}
 }
 
-// hopeless says whether a step has failed too often or for too long. A second failure is wanted in any case: the time
-// may have passed while the driver was away.
-func (e *Executor) hopeless(record *StepRecord) bool {
-	return record.Failures >= e.GiveUpAttempts ||
-		record.Failures > 1 && e.Clock.Since(*record.FailingSince) >= e.GiveUpAfter
+// hopeless says whether a step has failed too often, or its attachment for too long: an attempt has time for a few steps that hang, so
+// the time of each step alone would add up. Only this process' time counts.
+func (e *Executor) hopeless(attachment *Attachment, record *StepRecord) bool {
+	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
 // leaveOver records that a step can't be undone. The device is held back before its owner is forgotten.

@@ -36,6 +36,8 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
 	PF string `json:"pf,omitempty"`
+	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
+	AllowInUse bool `json:"allowInUse,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is what the device must look like when it has come home.
@@ -45,14 +47,22 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as [Host.Snapshot] reads it while it is free.
+// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a virtual device was
+// not moved by anybody, indexes are those of other links, and the settings of hardware are what the administrator wants now.
 type Baseline struct {
+	// BootID is the kernel's boot in which the baseline was taken. Records of drivers that did not note it have none.
+	BootID string `json:"bootID,omitempty"`
 	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	// DriverOverride is the only driver that may take the hardware, if an administrator has said so.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
+	// Parent is the index of the link that a virtual link stands on, or of a veth's other end; 0 without one.
+	Parent int `json:"parent,omitempty"`
+	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
+	VLANID       int    `json:"vlanID,omitempty"`
+	VLANProtocol string `json:"vlanProtocol,omitempty"`
 	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
@@ -69,6 +79,8 @@ type Baseline struct {
 	// XDP is true when a program was attached.
 	XDP bool      `json:"xdp,omitempty"`
 	VF  *VFConfig `json:"vf,omitempty"`
+	// Network is what the node has configured on the device; nil where the device may not be in use.
+	Network *NetworkConfig `json:"network,omitempty"`
 }
 
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.

@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -15,6 +16,19 @@ type probeKey struct {
 	path  string
 	inode uint64
 	mtime int64
+}
+
+// binary is where a step's plugin is now: where it was when the claim was prepared, or, if the folder of plugins has moved since, where
+// it is found today.
+func (e *Executor) binary(step *PlanStep) string {
+	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
+		return step.Path
+	}
+	path, err := e.Exec.FindInPath(step.Type, e.Dirs)
+	if err != nil {
+		return step.Path // the call says that it is not there
+	}
+	return path
 }
 
 // Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of the

@@ -9,10 +9,26 @@ import (
 // Load tells a new executor what the journal holds, by key, before anything else is asked of it.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
+		adoptBoot(attachment)
 		e.owners.load(attachment)
 	}
 	for _, leftover := range leftovers {
+		adoptBoot(&leftover.Attachment)
 		e.leftovers.put(leftover)
+	}
+}
+
+// adoptBoot is for records of drivers that did not note in which boot a baseline was taken. That was the attachment's boot, or an
+// earlier one: so the index of the link says nothing.
+func adoptBoot(attachment *Attachment) {
+	for i := range attachment.Steps {
+		step := &attachment.Steps[i].Step
+		if step.Device == nil || step.Device.BootID != "" {
+			continue
+		}
+		device := *step.Device
+		device.BootID, device.Index = attachment.BootID, 0
+		step.Device = &device
 	}
 }
 

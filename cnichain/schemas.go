@@ -87,6 +87,17 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
+// Moving returns the CNI types that move the allocated device into the pod, sorted.
+func (s Schemas) Moving() []string {
+	var types []string
+	for _, cniType := range sortedKeys(s.byType) {
+		if s.byType[cniType].Output.Devices == devicesMove {
+			types = append(types, cniType)
+		}
+	}
+	return types
+}
+
 // parseSchemas adds the specs in the documents to those that are there.
 func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)

@@ -1,6 +1,7 @@
 package cnichain
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -165,4 +167,27 @@ func jsonType(expression ast.Expr) v1alpha1.ParameterType {
 		}
 	}
 	return ""
+}
+
+// Two steps of a plugin that keeps one queue for each interface would fail at ADD: they are refused when the topology is written.
+func TestOneBandwidthForEachInterface(t *testing.T) {
+	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"
+	for name, test := range map[string]struct {
+		parents [2]string
+		refused bool
+	}{
+		"one interface":    {[2]string{"left", "left"}, true},
+		"after the other":  {[2]string{"left", "one"}, true},
+		"other interfaces": {[2]string{"left", "right"}, false},
+	} {
+		topology := &v1alpha1.NetworkTopology{}
+		steps := "- {name: left, type: macvlan}\n- {name: right, type: macvlan}\n- " + fmt.Sprintf(limit, "one", test.parents[0]) + "\n- " + fmt.Sprintf(limit, "two", test.parents[1])
+		if err := yaml.Unmarshal([]byte(steps), &topology.Spec.Steps); err != nil {
+			t.Fatal(err)
+		}
+		problems := CheckContracts(topology, DefaultSchemas())
+		if (len(problems) > 0) != test.refused || test.refused && !strings.Contains(problems.ToAggregate().Error(), `on which step "one" runs bandwidth`) {
+			t.Errorf("%s: problems are %v", name, problems)
+		}
+	}
 }

@@ -129,7 +129,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if err := e.undress(attachment, record, link); err != nil {
 		return err
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: record.Step.Path, netns: attachment.Pin, stdin: delStdin(record)})
+	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record)})
 	if failure == nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 
 // undress makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
 func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Link) error {
-	device, away, err := e.away(record)
+	device, away, err := e.away(record, link)
 	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
 		return err
 	}
@@ -163,18 +163,20 @@ func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Lin
 	return e.Host.Undress(attachment.Pin, seen, *device)
 }
 
-// away says whether the step has an exclusive device that is not on the host.
-func (e *Executor) away(record *StepRecord) (device *Device, away bool, err error) {
+// away says whether the step has an exclusive device that is not on the host. link is the step's interface in the pod, which may be
+// nil. If that is the device, a link of the host that looks like it is another.
+func (e *Executor) away(record *StepRecord, link *Link) (device *Device, away bool, err error) {
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return nil, false, nil
 	}
-	home, err := e.Host.Home(*record.Step.Device)
-	return record.Step.Device, !home, err
+	device = record.Step.Device
+	home, err := e.Host.Home(*device)
+	return device, !home || link != nil && record.Step.Makes && isMoved(link, device), err
 }
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	plan := callPlan{command: commandDel, path: record.Step.Path, stdin: delStdin(record)}
+	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
 	switch {
 	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
 		return e.delStandIn(ctx, attachment, record, plan)
@@ -250,7 +252,7 @@ func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bo
 	if err != nil || where == nowhere {
 		return false, err
 	}
-	device, away, err := e.away(record)
+	device, away, err := e.away(record, link)
 	if err != nil {
 		return false, err
 	}
@@ -329,6 +331,12 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 
 // couldBe says whether a link is of the device's kind: an application can't make hardware.
 func couldBe(link *Link, device *Device) bool { return device.Kind == "" || link.Kind == device.Kind }
+
+// isMoved says whether a link in a pod is the virtual device itself and nothing that was made on it: that would be of another kind, or
+// stand on the device.
+func isMoved(link *Link, device *Device) bool {
+	return device.PCIAddress == "" && device.Index != 0 && link.Kind == device.Kind && link.Parent == device.Parent
+}
 
 // isDevice says whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
 func isDevice(link *Link, device *Device) bool {

@@ -492,3 +492,38 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	w.must(w.del(made))
 	w.expect(cleanNode)
 }
+
+// The time to give up is the attachment's: steps that hang one after the other do not each begin anew.
+func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
+	w := newWorkbench(t)
+	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
+	first, second := device("a", "up0"), device("a", "up1")
+	first.Device.Exclusive, second.Device.Exclusive = false, false
+	made := attachment(w.plan("c", step, first), w.plan("d", step, second))
+	w.must(w.add(made))
+	w.node.Fail("macvlan DEL", errors.New("hangs"))
+	wantError(t, w.executor.Del(context.Background(), made, "c"), "hangs")
+	w.clock.Step(5 * time.Minute)
+	w.must(w.del(made))
+	if leftovers := w.executor.Leftovers(); len(leftovers) != 2 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+}
+
+// A clock that jumps while the driver restarts, or a driver that was away, does not make of the second failure the last.
+func TestJumpOfTheClock(t *testing.T) {
+	w := newWorkbench(t)
+	w.must(w.add(w.linkThenTune()))
+	w.node.Fail("tuning DEL", errors.New("for a moment"))
+	wantError(t, w.executor.Del(context.Background(), w.restarted()), "for a moment")
+	w.clock.Step(24 * time.Hour)
+	made := w.restarted()
+	w.restart(made)
+	wantError(t, w.executor.Del(context.Background(), made), "for a moment")
+	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+	w.node.Fail("tuning DEL", nil)
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}

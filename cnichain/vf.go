@@ -1,8 +1,10 @@
 package cnichain
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // readVF reads what the physical function keeps of a virtual one; nil where it keeps nothing, as with virtio.
@@ -110,6 +113,78 @@ func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *Device
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
 	}
+}
+
+// freeAddress ends that a function is refused other addresses than its own, as igb's driver does once an address was set through the
+// physical function, be it the function's own: some CNI plugins set that at every DEL. It shows only where the physical
+// function names the function's own address as the administrator's, and when the function asks for another.
+func freeAddress(handle *netlink.Handle, device *Device) error {
+	if device.IfName == "" || device.VF == nil || device.VF.Trust || isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
+		return nil
+	}
+	own, err := net.ParseMAC(device.MAC)
+	if err != nil {
+		return nil //nolint:nilerr // links without an address have none to be set
+	}
+	link, err := findDevice(handle, device)
+	if err != nil {
+		return err
+	}
+	err = takeOtherAddress(handle, link, own)
+	if !isRefusal(err) {
+		return err
+	}
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return silent(device, pf)
+	}
+	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(own))); err != nil {
+		return restoreVF(handle, device) // the driver takes no zeros, and nothing else ends it
+	}
+	if err := takeOtherAddress(handle, link, own); err != nil && !isRefusal(err) {
+		return err
+	}
+	// Another driver may not show the function's own address there: then it was the administrator's, and is again.
+	return restoreVF(handle, device)
+}
+
+// takeOtherAddress gives a link another address and then its own again. A refusal of the other leaves it as it is.
+func takeOtherAddress(handle *netlink.Handle, link netlink.Link, own net.HardwareAddr) error {
+	name := link.Attrs().Name
+	if err := handle.LinkSetHardwareAddr(link, otherAddress(own)); err != nil {
+		if isRefusal(err) {
+			return err
+		}
+		return nil // it can't take addresses in this state, or not at all
+	}
+	if err := handle.LinkSetHardwareAddr(link, own); err != nil {
+		return fmt.Errorf("cannot give %s its address %s back: %w", name, own, errors.Join(err, errAddressLost))
+	}
+	return nil
+}
+
+// errAddressLost tells a failure to take back the own address from a refusal of another one.
+var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
+
+// isRefusal says whether a physical function does not let a virtual one take an address.
+func isRefusal(err error) bool {
+	return !errors.Is(err, errAddressLost) &&
+		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
+}
+
+// otherAddress derives a locally administered address that nobody else has.
+func otherAddress(own net.HardwareAddr) net.HardwareAddr {
+	hash := fnv.New32a()
+	_, _ = hash.Write(own)
+	sum := hash.Sum32()
+	other := net.HardwareAddr{0x02, 'd', byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
+	if bytes.Equal(other, own) {
+		other[5]++
+	}
+	return other
 }
 
 // whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some drivers

@@ -3,29 +3,195 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// Busy says what the node itself does with a link at this moment, in a form such as "it is a port of the bridge br0"; empty if
-// nothing. A link that is busy must not be taken away. A link that is not there is not busy.
-func Busy(ctx context.Context, from Sources, name IfName) (string, error) {
-	links, err := attempt(ctx, func() ([]link, error) {
-		links, _, err := readLinks(from.Links, from.NodeAddresses)
-		return links, err
-	})
-	if err != nil {
-		return "", err
+// Use is what the node itself does with a link at some moment.
+type Use struct {
+	// Reason is in a form such as "it is a port of the bridge br0"; empty if the node does nothing with the link.
+	Reason string
+	// Restorable says that the node only has addresses, routes and rules of its own on the link, which can be given back
+	// when the link returns. It is false for a link that carries a default route or an address of the Node object.
+	Restorable bool
+}
+
+// routing is what Busy asks beside what LinkLister has; *netlink.Handle is one.
+type routing interface {
+	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
+	RuleList(family int) ([]netlink.Rule, error)
+}
+
+// Busy says what the node itself does with a link at this moment. A link that is busy must not be taken away. A link that is not
+// there is not busy. A physical function is busy with all that its virtual functions are, if these are on the host.
+func Busy(ctx context.Context, from Sources, name IfName) (Use, error) {
+	return attempt(ctx, func() (Use, error) { return readUse(from, name) })
+}
+
+func readUse(from Sources, name IfName) (Use, error) {
+	lister := &dumps{LinkLister: from.Links}
+	links, _, err := readLinks(lister, from.NodeAddresses)
+	if err != nil || !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
+		return Use{}, err
 	}
+	uses, err := configured(from.Links, lister, lister.links)
+	if err != nil {
+		return Use{}, err
+	}
+	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
+		return use, nil
+	}
+	functions, err := linksOfVFs(from.Sys, name)
+	if err != nil {
+		return Use{}, err
+	}
+	for _, function := range functions {
+		if use := useOf(function, links, uses); use.Reason != "" {
+			return Use{Reason: fmt.Sprintf("the node uses its virtual function %s: %s", function, use.Reason)}, nil
+		}
+	}
+	return useOf(name, links, uses), nil
+}
+
+// useOf says what is done with one link. What stands on it or carries the node's own traffic comes before what can be given back.
+func useOf(name IfName, links []link, uses map[int]Use) Use {
+	var own Use
 	for i := range links {
 		l := &links[i]
 		switch {
 		case l.Parent == name:
-			return fmt.Sprintf("the %s %s stands on it", l.Kind, l.Interface), nil
+			return Use{Reason: fmt.Sprintf("the %s %s stands on it", l.Kind, l.Interface)}
 		case l.Interface != name:
 		case l.Master != "":
-			return fmt.Sprintf("it is a port of the %s %s", l.MasterKind, l.Master), nil
+			return Use{Reason: fmt.Sprintf("it is a port of the %s %s", l.MasterKind, l.Master)}
 		case l.DefaultRoute:
-			return "it carries a default route or an address of the node, or what does stands on it", nil
+			return Use{Reason: "it carries a default route or an address of the node, or what does stands on it"}
+		default:
+			own = uses[l.index]
 		}
 	}
-	return "", nil
+	return own
+}
+
+// configured returns, by index, what links are used for that have addresses, routes or rules, and all links below them.
+func configured(from, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
+	uses := map[int]Use{}
+	add := func(index int, restorable bool, format string, args ...any) {
+		if use, known := uses[index]; !known || use.Restorable && !restorable {
+			uses[index] = Use{Reason: fmt.Sprintf(format, args...), Restorable: restorable}
+		}
+	}
+	addresses, err := lister.AddrList(nil, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list addresses: %w", err)
+	}
+	for _, a := range addresses {
+		if a.IPNet != nil && !a.IP.IsLinkLocalUnicast() {
+			add(a.LinkIndex, true, "it has the address %s", a.IPNet)
+		}
+	}
+	if tables, ok := from.(routing); ok {
+		if err := routed(tables, list, add); err != nil {
+			return nil, err
+		}
+	}
+	for _, index := range slices.Collect(maps.Keys(uses)) {
+		for below := range withLower([]int{index}, list) {
+			if below != index {
+				add(below, false, "a link that stands on it is in use: %s", uses[index].Reason)
+			}
+		}
+	}
+	return uses, nil
+}
+
+// routed adds what routes of all tables, and rules, use links for.
+func routed(from routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any)) error {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := from.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("cannot list routes: %w", err)
+		}
+		for i := range routes {
+			r := &routes[i]
+			if isOwnRoute(r) {
+				continue
+			}
+			add(r.LinkIndex, !isSpecialRoute(r), "it carries a route to %s in table %d", destination(r), r.Table)
+			for _, hop := range r.MultiPath {
+				add(hop.LinkIndex, false, "it is one of the ways to %s in table %d", destination(r), r.Table)
+			}
+		}
+	}
+	rules, err := from.RuleList(unix.AF_UNSPEC)
+	if err != nil {
+		return fmt.Errorf("cannot list rules: %w", err)
+	}
+	for i := range rules {
+		for _, l := range list {
+			if name := l.Attrs().Name; rules[i].IifName == name || rules[i].OifName == name {
+				add(l.Attrs().Index, true, "the routing rule of priority %d names it", rules[i].Priority)
+			}
+		}
+	}
+	return nil
+}
+
+// isOwnRoute says whether the kernel has made a route by itself for a link that is up.
+func isOwnRoute(r *netlink.Route) bool {
+	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
+}
+
+// isSpecialRoute says whether a route is more than a destination, a gateway and numbers.
+func isSpecialRoute(r *netlink.Route) bool {
+	return r.Encap != nil || r.NewDst != nil || r.Via != nil || r.MPLSDst != nil || len(r.MultiPath) > 0
+}
+
+func destination(r *netlink.Route) string {
+	if r.Dst == nil {
+		return "everything"
+	}
+	return r.Dst.String()
+}
+
+// linksOfVFs are the links in the host's namespace of the virtual functions of a link's PCI function.
+func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
+	sys := &sysfs{fsys: fsys}
+	entry := path.Join("class/net", string(name))
+	target, err := fsys.ReadLink(entry)
+	if err != nil {
+		return nil, fmt.Errorf("%w: sysfs has no %s: %w", errChanged, entry, err)
+	}
+	at := place{sys, path.Join(path.Dir(entry), target), string(name)}
+	below, hardware := at.link("device")
+	if !hardware {
+		return nil, nil
+	}
+	address := pciFunction(path.Join(at.dir, below))
+	pf, isFunction := sys.functionPlace(string(address))
+	if !isFunction {
+		return nil, nil
+	}
+	functions, err := pf.vfIndexes()
+	if err != nil {
+		return nil, err
+	}
+	var names []IfName
+	for function := range functions {
+		vf, ok := sys.functionPlace(string(function))
+		if !ok {
+			continue
+		}
+		links, _ := vf.list("net")
+		for _, link := range links {
+			names = append(names, IfName(link))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }

@@ -95,6 +95,7 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	for i := range vfs {
 		vfs[i].Type = TypeVF
 	}
+	protectPFs(vfs, devices)
 	named, orphans := adopt(vfs, devices)
 	for _, d := range named {
 		devices[d.identity()] = d
@@ -103,6 +104,21 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	facts.add(devices, nil)
 	facts.Problems = sortedProblems(facts.Problems)
 	return facts
+}
+
+// protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does: most drivers take
+// the links of these down with their own.
+func protectPFs(vfs []Device, devices map[string]Device) {
+	carriers := map[PCIAddress]bool{}
+	for i := range vfs {
+		carriers[vfs[i].PFAddress] = carriers[vfs[i].PFAddress] || vfs[i].DefaultRoute
+	}
+	for identity, d := range devices {
+		if d.PCIAddress != "" && carriers[d.PCIAddress] {
+			d.DefaultRoute = true
+			devices[identity] = d
+		}
+	}
 }
 
 // on returns the link's device with the facts of the PCI function below it.

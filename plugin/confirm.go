@@ -21,7 +21,7 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 	for _, box := range s.list() {
 		netns := listed[box.id]
 		pin, ready := box.pinned()
-		confirmed := netns != "" && (!ready || s.repin(box, pin) && s.executor.Host.Same(netns, pin))
+		confirmed := netns != "" && (!ready || s.repin(box, pin) && s.sameNamespace(netns, pin))
 		box.confirm(confirmed)
 		if ready && netns != "" && !confirmed {
 			s.logger(box).Info("The sandbox has another network namespace than the one that was attached; it is attached anew", "netns", netns, "pin", pin)
@@ -51,6 +51,21 @@ func (s *sandboxes) isConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connected
+}
+
+// sameNamespace says whether there is one network namespace at both paths. While there is a pin its namespace lives, and
+// no other has its identity.
+func (s *sandboxes) sameNamespace(netns, pin string) bool {
+	host := s.executor.Host
+	if !host.Exists(netns) || !host.Exists(pin) {
+		return false
+	}
+	one, err := host.NamespaceID(netns)
+	if err != nil {
+		return false
+	}
+	other, err := host.NamespaceID(pin)
+	return err == nil && one == other
 }
 
 // repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
@@ -189,7 +204,7 @@ func (s *sandboxes) admitsOrphan(claimUID, netns string) bool {
 	s.mu.Lock()
 	pins := s.orphans[claimUID]
 	s.mu.Unlock()
-	return slices.ContainsFunc(pins, func(pin string) bool { return s.executor.Host.Same(netns, pin) })
+	return slices.ContainsFunc(pins, func(pin string) bool { return s.sameNamespace(netns, pin) })
 }
 
 // releaseOrphan forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace

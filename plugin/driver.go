@@ -219,6 +219,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
 	executor := cnichain.NewExecutor(cnichain.Options{
 		Exec: d.exec(), Host: cnichain.LinuxHost{}, Journal: chains, Log: measuredCalls{d.callLog, d.metrics}, Dirs: d.config.CNIDirs,
+		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
 		OnLeftover: func(leftover cnichain.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Given up undoing a step", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
@@ -307,7 +308,7 @@ func quarantined(executor *cnichain.Executor) func(discovery.Device) bool {
 }
 
 // busy says what the node itself does with a link.
-func (d *Driver) busy(ctx context.Context, name discovery.IfName) (string, error) {
+func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use, error) {
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
 	sources := d.guard

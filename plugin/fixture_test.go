@@ -56,7 +56,7 @@ type fixture struct {
 	// unhealthy says what is wrong with devices.
 	unhealthy map[discovery.IfName]string
 	// busyLinks says what the node does with links.
-	busyLinks map[discovery.IfName]string
+	busyLinks map[discovery.IfName]discovery.Use
 
 	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
 	runtime map[string]string
@@ -189,7 +189,7 @@ func (f *fixture) baselines(record *ClaimRecord) error {
 }
 
 // busy says what the test says.
-func (f *fixture) busy(_ context.Context, name discovery.IfName) (string, error) {
+func (f *fixture) busy(_ context.Context, name discovery.IfName) (discovery.Use, error) {
 	return f.busyLinks[name], nil
 }
 

@@ -12,7 +12,7 @@ const whatIsSlow = "it is tried again; netdra trace on the node shows which CNI 
 type keyedLocks struct {
 	places int
 	mu     sync.Mutex
-	held map[string]*keyedLock
+	held   map[string]*keyedLock
 }
 
 type keyedLock struct {

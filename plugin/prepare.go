@@ -43,8 +43,8 @@ type draPlugin struct {
 	locks     *keyedLocks
 	// connected says whether the container runtime would tell us about a new pod.
 	connected func() bool
-	// busy says what the node itself does with a link; empty if nothing.
-	busy  func(context.Context, discovery.IfName) (string, error)
+	// busy says what the node itself does with a link.
+	busy  func(context.Context, discovery.IfName) (discovery.Use, error)
 	fatal func(error)
 }
 
@@ -169,11 +169,15 @@ func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error 
 	if !device.Exclusive || device.IfName == "" {
 		return nil
 	}
-	reason, err := d.busy(ctx, discovery.IfName(device.IfName))
-	if err == nil && reason != "" {
-		err = fmt.Errorf("device %s (%s) can't be taken from the node: %s; free it, or exclude it with a DeviceExposurePolicy, and delete the claim", device.Name, device.IfName, reason)
+	use, err := d.busy(ctx, discovery.IfName(device.IfName))
+	if err != nil || use.Reason == "" || use.Restorable && device.AllowInUse {
+		return err
 	}
-	return err
+	remedy := "free it, or exclude it with a DeviceExposurePolicy, and delete the claim"
+	if use.Restorable {
+		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
+	}
+	return fmt.Errorf("device %s (%s) can't be taken from the node: %s; %s", device.Name, device.IfName, use.Reason, remedy)
 }
 
 func steps(record *ClaimRecord) int {

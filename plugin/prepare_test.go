@@ -13,6 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
@@ -297,7 +298,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
 	f.must(f.claims.release("c"))
-	f.busyLinks = map[discovery.IfName]string{"up0": "it is a port of the bridge br0"}
+	f.busyLinks = map[discovery.IfName]discovery.Use{"up0": {Reason: "it is a port of the bridge br0"}}
 	err := f.claims.hold(record, f.baselines)
 	if err == nil || !strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
@@ -307,6 +308,26 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	}
 	f.busyLinks = nil
 	f.must(f.claims.hold(record, f.baselines))
+}
+
+// A link with addresses of the node is taken if the policy says so, and only if these can be given back.
+func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
+	for _, test := range []struct {
+		use   discovery.Use
+		allow bool
+		want  string
+	}{
+		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, false, "or set allowInUse in the policy"},
+		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, true, ""},
+		{discovery.Use{Reason: "it carries a default route"}, true, "can't be taken from the node: it carries a default route"},
+	} {
+		f := newFixture(t)
+		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
+		err := f.dra.notBusy(t.Context(), &cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, AllowInUse: test.allow})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v, allowed %v: %v", test.use, test.allow, err)
+		}
+	}
 }
 
 // A driver that is being stopped begins no release: kubelet asks the next one.

@@ -188,9 +188,12 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision := policy.Resolve(facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	if err != nil {
+		return err
+	}
 	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
+		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {
 		return err
@@ -356,7 +359,7 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
-		Attributes: attributes,
+		Attributes: attributes, AllowInUse: entry.Persona.AllowInUse,
 	}, nil
 }
 

@@ -26,11 +26,11 @@ type sandbox struct {
 	mu  sync.Mutex // guards the rest; never held over I/O
 	pin string     // of the network namespace: that of the attachment
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
-	claims     map[string]bool
-	attached   []cnichain.StepRecord // a copy of the steps, while ready
-	netns      string                // the runtime's path
-	stop       context.CancelFunc    // ends the attaching
-	ready      bool
+	claims   map[string]bool
+	attached []cnichain.StepRecord // a copy of the steps, while ready
+	netns    string                // the runtime's path
+	stop     context.CancelFunc    // ends the attaching
+	ready    bool
 	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
 	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
 	confirmed bool

@@ -34,6 +34,9 @@ type Persona struct {
 	Policy string
 	// Exclusive says that one claim takes the whole device.
 	Exclusive bool
+	// AllowInUse says that the device may be taken although the node has addresses, routes or rules on it. False for
+	// shared personas.
+	AllowInUse bool
 	// Plugins are the CNI plugins that may attach the device under this entry, in the order of the policy.
 	Plugins []string
 	// Capacity has the counters of the policy, sorted by name.

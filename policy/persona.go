@@ -39,6 +39,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		Suffix:               suffix,
 		Policy:               p.Name,
 		Exclusive:            exclusive,
+		AllowInUse:           exclusive && e.AllowInUse,
 		AdditionalAttributes: additionalAttributes(e.AdditionalAttributes),
 	}
 	for _, plugin := range plugins {

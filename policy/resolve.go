@@ -2,10 +2,9 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +25,15 @@ type Node struct {
 // by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails, does not
 // match; an exclude policy whose expression fails hides what it was asked about. Neither argument is changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
+	decision, err := ResolveContext(context.Background(), facts, policies, node)
+	if err != nil {
+		panic(err) // nothing can end it
+	}
+	return decision
+}
+
+// ResolveContext is Resolve that ends with ctx. There is no decision then: half of one would withdraw devices.
+func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) (Decision, error) {
 	var decision Decision
 	rules := make([]*rule, 0, len(policies))
 	for i := range policies {
@@ -33,13 +41,17 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 	}
 	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 	devices := slices.SortedFunc(slices.Values(facts.Devices), func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
-	for i, answers := range ask(devices, rules) {
+	asked, err := ask(ctx, devices, rules)
+	if err != nil {
+		return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
+	}
+	for i, answers := range asked {
 		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
 	for _, r := range rules {
 		decision.Problems = append(decision.Problems, r.problems...)
 	}
-	return decision
+	return decision, nil
 }
 
 // rule is a policy made ready for a node.
@@ -119,27 +131,45 @@ type answer struct {
 	err     error
 }
 
-// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of the work
-// of Resolve, so all processors share it.
-func ask(devices []discovery.Device, rules []*rule) [][]answer {
-	answers := make([][]answer, len(devices))
-	workers := runtime.GOMAXPROCS(0)
-	var group sync.WaitGroup
-	for worker := range workers {
-		group.Go(func() {
-			for i := worker; i < len(devices); i += workers {
-				device := variablesOf(&devices[i])
-				answers[i] = make([]answer, len(rules))
-				for j, r := range rules {
-					if r.asks() {
-						answers[i][j].matches, answers[i][j].err = r.selector.matches(device)
-					}
-				}
-			}
-		})
+// What expressions may cost at one reading of a node, in CEL's units, of which a processor does some 20,000 in a millisecond. All
+// policies share readingCost, and each has evaluationShare for every device in any case.
+const (
+	readingCost     = 20_000_000
+	evaluationShare = 100
+)
+
+// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of the work of
+// Resolve, and takes one processor: nodes are there for pods. A rule that has used up its share fails on the devices that are left.
+func ask(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
+	asking := 0
+	for _, r := range rules {
+		if r.asks() {
+			asking++
+		}
 	}
-	group.Wait()
-	return answers
+	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
+	spent := make([]uint64, len(rules))
+	answers := make([][]answer, len(devices))
+	for i := range devices {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		device := variablesOf(&devices[i])
+		answers[i] = make([]answer, len(rules))
+		for j, r := range rules {
+			switch {
+			case !r.asks():
+			case spent[j] >= budget:
+				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of the node, and all %d policies share %d; make it simpler: compare whole values with == or in",
+					spent[j], asking, readingCost)
+			default:
+				var cost uint64
+				answers[i][j].matches, cost, answers[i][j].err = r.selector.matches(device)
+				spent[j] += cost
+			}
+		}
+	}
+	return answers, nil
 }
 
 // asks says whether the policy's expression is asked about devices.

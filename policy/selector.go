@@ -21,11 +21,15 @@ type selector struct {
 	result dracel.CompilationResult
 }
 
+// evaluationCost is what one evaluation of a policy's expression may cost. Kubernetes lets a class have a hundred times that, for one
+// device; a policy is asked about every device at every change.
+const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
+
 // compile compiles an expression. New expressions may use what the oldest supported API server knows; stored ones also
 // what newer ones do.
 func compile(expression string, env environment.Type) (selector, error) {
 	features := dracel.Features{EnableConsumableCapacity: true}
-	result := dracel.GetCompiler(features).CompileCELExpression(expression, dracel.Options{EnvType: &env})
+	result := dracel.GetCompiler(features).CompileCELExpression(expression, dracel.Options{EnvType: &env, CostLimit: new(uint64(evaluationCost))})
 	if result.Error != nil {
 		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields "+
 			`true or false, for example device.attributes["dra.networking"].type == "bridge"`, result.Error.Detail)
@@ -33,13 +37,17 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return selector{result}, nil
 }
 
-// matches evaluates the expression on a device.
-func (s selector) matches(device variables) (bool, error) {
-	result, _, err := s.result.Program.Eval(map[string]any(device))
-	if err != nil {
-		return false, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
+// matches evaluates the expression on a device, and says what that has cost.
+func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
+	result, details, err := s.result.Program.Eval(map[string]any(device))
+	cost = evaluationCost // also where nobody says
+	if details != nil && details.ActualCost() != nil {
+		cost = *details.ActualCost()
 	}
-	return result == types.True, nil
+	if err != nil {
+		return false, cost, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
+	}
+	return result == types.True, cost, nil
 }
 
 // CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, read only

@@ -37,7 +37,7 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 		}
 		for _, d := range devices {
 			want, _, wantErr := s.result.DeviceMatches(t.Context(), dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)})
-			got, err := s.matches(variablesOf(&d))
+			got, _, err := s.matches(variablesOf(&d))
 			switch {
 			case got != want || (err == nil) != (wantErr == nil):
 				t.Errorf("%s on %s: %t (%v), in a class %t (%v)", expression, d.Name, got, err, want, wantErr)

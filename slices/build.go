@@ -20,6 +20,8 @@ type Features struct {
 	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a pod
 	// that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
+	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge.
+	MovingCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for each:
 	// for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse the slices.
 	ListAttributes bool
@@ -172,7 +174,7 @@ func (b *builder) sortedProblems() []policy.Problem {
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
-		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, inOrder(d.main.Personas))))
+		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, b.attachable(d.main.Device, inOrder(d.main.Personas)))))
 	}
 	link := d.link()
 	vfs := make([]function, 0, len(d.vfs))

@@ -34,6 +34,30 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
+// attachable leaves out of the personas of a bridge the plugins that would have to move it, and personas without any other.
+func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
+	if d.BridgeType == "" {
+		return personas
+	}
+	var kept []policy.Persona
+	for _, p := range personas {
+		var plugins []string
+		for _, plugin := range p.Plugins {
+			if b.features.MovingCNIs.Has(plugin) {
+				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, which the kernel refuses for a bridge, so the device is not offered for it: "+
+					"remove the plugin from supportedCNIPlugins, or let the selector leave bridges out", plugin)
+				continue
+			}
+			plugins = append(plugins, plugin)
+		}
+		if len(plugins) > 0 || len(p.Plugins) == 0 {
+			p.Plugins = plugins
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
 // entries returns the entries of a device without pools and counters.
 func (b *builder) entries(d discovery.Device, personas []policy.Persona) []Entry {
 	var entries []Entry

@@ -52,7 +52,7 @@ func (f *chainFlags) addTo(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.devices, "device", "d", nil,
 		"STEP=LINK, or LINK where only one step takes a device: the link is an interface name or a PCI address; give one for every root step, and more for further instances of the topology, in order")
 	flags.StringArrayVar(&f.shared, "shared", nil,
-		"root STEP whose devices stay on the machine and may be used by others (macvlan, vlan...); by default a device is one's own, and must be as before at the end; bridges are always shared")
+		"root STEP whose devices stay on the machine and may be used by others (macvlan, vlan...); by default a device is one's own, and must be as before at the end; bridges are always shared, and refused where the plugin would move them")
 	flags.BoolVar(&f.force, "force", false, "take also links that carry this machine's traffic: it may be cut off")
 	flags.StringVar(&f.netns, "netns", "", "network namespace that stands for the pod: a path, or a name below /var/run/netns (default: one made for the run)")
 	flags.StringVar(&f.pod, "pod", "default/netdra", "NAMESPACE/NAME that the plugins are told")

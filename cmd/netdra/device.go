@@ -56,7 +56,7 @@ func (f *deviceFlags) parse(topology *v1alpha1.NetworkTopology) ([]given, error)
 }
 
 // bind finds the devices on the machine, and refuses those that a chain would take from the machine's own traffic.
-func (m *machine) bind(ctx context.Context, topology *v1alpha1.NetworkTopology, flags *deviceFlags) ([]cnichain.RootDevice, error) {
+func (m *machine) bind(ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, flags *deviceFlags) ([]cnichain.RootDevice, error) {
 	wanted, err := flags.parse(topology)
 	if err != nil {
 		return nil, err
@@ -83,6 +83,11 @@ func (m *machine) bind(ctx context.Context, topology *v1alpha1.NetworkTopology, 
 		}
 		device := deviceOf(found, node, one.step, stepType(topology, one.step))
 		device.Exclusive = !slices.Contains(flags.shared, one.step) && found.Type != discovery.TypeBridge
+		if moves(schemas, device.CNIs[0]) && found.Type == discovery.TypeBridge {
+			problems = append(problems, fmt.Errorf("--device %s=%s: cannot give a bridge to plugin %s: it moves devices into pods, which the kernel refuses for bridges; give another link",
+				one.step, one.link, device.CNIs[0]))
+			continue
+		}
 		if loss := harm(found, &device, own); loss != "" && !flags.force {
 			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", one.step, one.link, loss))
 		}
@@ -90,6 +95,10 @@ func (m *machine) bind(ctx context.Context, topology *v1alpha1.NetworkTopology, 
 	}
 	problems = append(problems, refuseTwice(devices)...)
 	return devices, errors.Join(problems...)
+}
+
+func moves(schemas cnichain.Schemas, cniType string) bool {
+	return slices.Contains(schemas.Moving(), cniType)
 }
 
 // refuseTwice refuses a link that would be owned by two instances or steps.

@@ -39,6 +39,10 @@ func TestRefusals(t *testing.T) {
 			},
 			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the plugin leaves it on the machine: --shared link); give another link, or say --force",
 		},
+		"bridge": {arguments: []string{"-d", "br0"}, want: "cannot give a bridge to plugin host-device"},
+		"bridge by force": {
+			arguments: []string{"-d", "br0", "--force", "--shared", "link"}, want: "cannot give a bridge to plugin host-device",
+		},
 		"own namespace": {
 			arguments: []string{"-d", "up0", "--netns", "/run/netns/own"}, change: func(f *fake) { _ = f.node.Pin("", "/run/netns/own") },
 			want: "this machine's own network namespace",

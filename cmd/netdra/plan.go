@@ -92,7 +92,7 @@ func (f *chainFlags) plan(cmd *cobra.Command, on *machine, to console) (*planned
 			return nil, err
 		}
 	}
-	devices, err := on.bind(cmd.Context(), topology, &f.deviceFlags)
+	devices, err := on.bind(cmd.Context(), topology, schemas, &f.deviceFlags)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ Topology moved; a claim asks for deviceClassName moved-link
    plugin      DIR/cni/tuning, called with CNI 1.1.0
    after       link
    interface   works on net1 (that of link)
-   network     moved.tune
+   network     moved.tune.b46151e9
    prevResult  yes, the results of link
    config
      mtu: 1400

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -87,7 +88,7 @@ func (f *preview) complete(on machine, policies []policyapi.DeviceExposurePolicy
 		}
 		f.node = strings.ToLower(name) // as the kubelet does
 	}
-	f.features.CNIBinaries = sets.New(f.plugins...)
+	f.features.CNIBinaries, f.features.MovingCNIs = sets.New(f.plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)
 	for i := range policies {
 		if e := policies[i].Spec.Exposure; e != nil && f.plugins == nil {
 			for _, plugin := range e.SupportedCNIPlugins {

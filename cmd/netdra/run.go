@@ -152,7 +152,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 			return err
 		}
 	}
-	devices, err := s.on.bind(ctx, topology, &s.deviceFlags)
+	devices, err := s.on.bind(ctx, topology, schemas, &s.deviceFlags)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
+// Boot implements cnichain.Host.
+func (n *Node) Boot() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.boot(), nil
+}
+
+func (n *Node) boot() string { return fmt.Sprintf("boot-%d", n.boots) }
+
 // Rename implements cnichain.Host.
 func (n *Node) Rename(pin string, index int, wanted string) error {
 	n.mu.Lock()
@@ -62,7 +71,12 @@ func (n *Node) Home(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, home := n.host[device.IfName]
-	return home, nil
+	return home || n.ofAnotherBoot(device), nil
+}
+
+// ofAnotherBoot is a virtual device that was not moved in this boot.
+func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
+	return device.PCIAddress == "" && device.BootID != n.boot()
 }
 
 // Gone implements cnichain.Host: what RemoveHardware has removed.
@@ -94,10 +108,14 @@ func (n *Node) Bind(device cnichain.Device) ([]string, error) {
 	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
 }
 
+// FreeAddress implements cnichain.Host.
+func (n *Node) FreeAddress(cnichain.Device) error { return nil }
+
 // Snapshot implements cnichain.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	device.BootID = n.boot()
 	if function, kept := n.functions[device.PCIAddress]; kept {
 		device.VF = &function
 	}
@@ -142,13 +160,6 @@ func (n *Node) EndNamespace(netns string) {
 	delete(n.namespaces, netns)
 }
 
-// Same implements cnichain.Host.
-func (n *Node) Same(netns, pin string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.namespaces[netns] && n.pods[pin] != nil && n.pinned[pin] == netns
-}
-
 // Unpin forgets the pod.
 func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
@@ -164,6 +175,16 @@ func (n *Node) Exists(path string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pods[path] != nil || n.namespaces[path]
+}
+
+// NamespaceID implements cnichain.Host.
+func (n *Node) NamespaceID(path string) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if netns := n.pinned[path]; netns != "" && n.pods[path] != nil {
+		return netns, nil
+	}
+	return path, nil
 }
 
 // Links lists the links of a pod.
@@ -185,7 +206,7 @@ func (n *Node) Restore(device cnichain.Device) error {
 		n.host[device.IfName] = link
 		delete(n.bound, device.IfName)
 	}
-	if _, home := n.host[device.IfName]; !home && device.IfName != "" {
+	if _, home := n.host[device.IfName]; !home && device.IfName != "" && !n.ofAnotherBoot(device) {
 		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
 	return nil

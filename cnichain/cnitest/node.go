@@ -26,6 +26,7 @@ type Node struct {
 	lies   map[string]bool // by call
 	hold   map[string]chan struct{}
 	lost   bool
+	boots  int
 	kept   bool
 	// removed are PCI functions that the machine does not have any more.
 	removed map[string]bool
@@ -184,6 +185,7 @@ func (n *Node) Keep(address string, config cnichain.VFConfig) {
 func (n *Node) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.boots++
 	clear(n.pods)
 	clear(n.namespaces)
 }

@@ -19,8 +19,11 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// schema is the version of the records' form. A journal of a newer schema is not opened.
-const schema = 1
+// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field is added that
+// undoing needs: an older driver would write the record back without it. Records of older schemas are read.
+//
+//	2: baselines have the boot in which they were taken, VLANs, and what the node has configured; attachments their namespace's ID.
+const schema = 2
 
 // DB is an open journal. It is safe for concurrent use; another process can't open it at the same time.
 type DB struct {

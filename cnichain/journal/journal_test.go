@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,5 +121,46 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	records, damaged, err := bucket.All()
 	if err != nil || len(records) != 1 || len(damaged) != 1 || damaged[0].Key != "bad" {
 		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+	}
+}
+
+// Records of an older driver are read; it must not read those of this one, since it would write them back without what it doesn't know.
+func TestJournalOfAnOlderSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	opened, bucket := openAt(t, path)
+	if err := bucket.Put("a", thing{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	older := func(tx *bbolt.Tx) error {
+		record := tx.Bucket(bucket.name).Get([]byte("a"))
+		older := bytes.Replace(record, fmt.Appendf(nil, `"schema":%d`, schema), []byte(`"schema":1`), 1)
+		if bytes.Equal(record, older) {
+			t.Error("records are written with the schema of the older driver")
+		}
+		if err := tx.Bucket(bucket.name).Put([]byte("a"), older); err != nil {
+			return err
+		}
+		return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("1"))
+	}
+	if err := opened.bolt.Update(older); err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openAt(t, path)
+	defer func() { _ = opened.Close() }()
+	records, damaged, err := bucket.All()
+	if err != nil || len(damaged) > 0 || records["a"].Name != "a" || opened.SetAside != "" {
+		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
+	}
+	err = opened.bolt.View(func(tx *bbolt.Tx) error {
+		if stamped := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); stamped != fmt.Sprint(schema) || schema < 2 {
+			t.Errorf("the journal has schema %s after this driver has opened it", stamped)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -43,7 +43,12 @@ type realLab struct {
 	// index is the last that a link of the host was given. These are far from those that links get by themselves: indexes
 	// are of a namespace, and tests that want one of the host to be one of a pod's too say so.
 	index int
+	// bootID is the boot that new executors take this one for; empty: the kernel's.
+	bootID string
 }
+
+// kernel is the host of executors.
+func (l *realLab) kernel() cnichain.LinuxHost { return cnichain.LinuxHost{BootID: l.bootID} }
 
 // newRealLab begins with an empty journal. exec may be nil.
 func newRealLab(t *testing.T, exec cnichain.Exec) *realLab {
@@ -67,7 +72,7 @@ func (l *realLab) restart(exec cnichain.Exec) map[string]*cnichain.Attachment {
 	chains, err := journal.NewChains(l.db.DB)
 	l.must(err)
 	l.chains = chains
-	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
+	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: l.kernel(), Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
 	attachments, damaged, err := chains.Load(l.executor)
 	l.must(err)
 	if len(damaged) > 0 {
@@ -117,7 +122,7 @@ func (l *realLab) onHost(name string, do func(netlink.Link) error) {
 // device is a link of the host as it is when a claim is prepared.
 func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
-	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{
+	device, err := l.kernel().Snapshot(cnichain.Device{
 		Pool: "node", Name: name, Request: "nic", IfName: name,
 		CNIs:       []string{"macvlan", "bridge", "host-device", "netdev", "ptp"},
 		Attributes: map[string]any{"ifName": name, "mtu": 1380},
@@ -142,6 +147,12 @@ func (l *realLab) exclusive(step, name string) cnichain.RootDevice {
 // plan compiles a topology of the given name and steps for a claim of the same name. Root steps need no selector.
 func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
 	l.Helper()
+	return l.planOf(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, name, steps, devices...)
+}
+
+// planOf compiles a topology for a claim.
+func (l *realLab) planOf(claim cnichain.Claim, name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
+	l.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = name
 	l.must(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps))
@@ -153,8 +164,7 @@ func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnich
 	plugins, err := l.executor.Probe(context.Background(), cnichain.Types(topology))
 	l.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Node: "node", Schemas: cnichain.DefaultSchemas(),
-		Plugins: plugins, Devices: devices,
+		Claim: claim, Node: "node", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
 	})
 	if len(problems) > 0 {
 		l.Fatal(problems.ToAggregate())
@@ -249,9 +259,11 @@ func (p *realPod) record() *cnichain.Attachment {
 // end is what the runtime does when the pod ends: it lets go of the namespace.
 func (p *realPod) end() { cnitest.RemovePod(p.path) }
 
-// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background.
+// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background. The next executor of the lab
+// works in another boot.
 func (p *realPod) reboot() {
 	p.Helper()
+	p.bootID = "of the next boot"
 	p.end()
 	p.must(cnichain.LinuxHost{}.Unpin(p.attachment.Pin))
 	p.awaitGone()

@@ -240,6 +240,9 @@ func (b *bench) expect(before []string) {
 func (b *bench) empty() {
 	b.Helper()
 	b.must(filepath.WalkDir(pluginState, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == "vf_lock" {
+			return filepath.SkipDir // empty, one for each function
+		}
 		if err == nil && !entry.IsDir() {
 			b.Errorf("the plugin still has %s", path)
 		}

@@ -25,6 +25,11 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 		return fmt.Errorf("cannot open the namespace %q: %w", args.Netns, err)
 	}
 	defer func() { _ = pod.Close() }() // was only read
+	unlock, err := p.lock(c.DeviceID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	f, err := p.find(c.DeviceID)
 	if err != nil {
 		return err

@@ -12,12 +12,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// del is DEL. It goes by the record of ADD, not by its configuration.
+// del is DEL. It goes by the record of ADD, not by its configuration, and forgets it also when it fails: then the next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
 	if err != nil || r == nil {
 		return err
 	}
+	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
+}
+
+func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {
 		return err
@@ -28,32 +32,36 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 		}
 	}
 	if args.Netns == "" {
-		return os.Remove(p.recordPath(args))
+		return nil
 	}
+	unlock, err := p.lock(c.DeviceID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	pod, err := ns.GetNS(args.Netns)
 	var gone ns.NSPathNotExistErr
 	if err != nil && !errors.As(err, &gone) {
 		return fmt.Errorf("cannot open the namespace %q: %w", args.Netns, err)
 	}
-	if err == nil {
-		defer func() { _ = pod.Close() }() // was only read
-		if err := leave(r, args.IfName, pod); err != nil {
-			return err
-		}
+	f, findErr := p.find(c.DeviceID)
+	if findErr != nil {
+		return findErr
 	}
-	f, err := p.find(c.DeviceID)
-	if err != nil {
-		return err
+	if f.pf, findErr = netlink.LinkByName(r.Settings.PF); findErr != nil { // by the name of ADD's time
+		return fmt.Errorf("physical function %s: %w", r.Settings.PF, findErr)
 	}
 	if err := f.reset(c, r.Settings); err != nil {
 		return err
 	}
-	if pod != nil {
-		if err := p.release(c.DeviceID); err != nil {
-			return err
-		}
+	if err != nil {
+		return nil // the namespace is gone, and the function is not let go of
 	}
-	return os.Remove(p.recordPath(args))
+	defer func() { _ = pod.Close() }() // was only read
+	if err := leave(r, args.IfName, pod); err != nil {
+		return err
+	}
+	return p.release(c.DeviceID)
 }
 
 // leave moves the link back to the host, with the name and address that it had there.

@@ -57,6 +57,7 @@ func (p *plugin) find(address string) (*function, error) {
 
 // settings are those that are made through the physical function.
 type settings struct {
+	PF           string // what the physical function was called at ADD
 	MAC          string
 	VLAN, QoS    int
 	SpoofCheck   bool
@@ -70,7 +71,7 @@ func (f *function) settings() (settings, error) {
 	for _, vf := range f.pf.Attrs().Vfs {
 		if vf.ID == f.index {
 			return settings{
-				MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, SpoofCheck: vf.Spoofchk, Trust: vf.Trust == 1,
+				PF: f.pf.Attrs().Name, MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, SpoofCheck: vf.Spoofchk, Trust: vf.Trust == 1,
 				LinkState: vf.LinkState, MinTx: int(vf.MinTxRate), MaxTx: int(vf.MaxTxRate),
 			}, nil
 		}
@@ -133,7 +134,7 @@ func (f *function) reset(c *config, before settings) error {
 	if c.SpoofCheck != "" {
 		problems = append(problems, netlink.LinkSetVfSpoofchk(f.pf, f.index, before.SpoofCheck))
 	}
-	if c.MAC != "" {
+	if c.MAC != "" || before.MAC != "" { // where ADD has set none as well
 		problems = append(problems, f.setMAC(before.MAC))
 	}
 	if c.Trust != "" {

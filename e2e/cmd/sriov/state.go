@@ -9,6 +9,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"golang.org/x/sys/unix"
 )
 
 // plugin knows where things are.
@@ -60,6 +61,22 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 }
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
+
+// lock is held while a function is changed. Its file stays.
+func (p *plugin) lock(address string) (unlock func(), err error) {
+	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { _ = file.Close() }, nil
+}
 
 // claim notes which namespace has the function. It fails while another namespace that has it exists.
 func (p *plugin) claim(address, namespace string) error {

@@ -1,0 +1,361 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// sharedMAC is what VLANs of one card have in common, whatever they are called.
+func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
+
+// rebooted is the driver after a reboot: it undoes what the journal has, releases the claim, and tries again what it could not undo.
+func (p *realPod) rebooted(plans ...cnichain.Plan) {
+	p.Helper()
+	for _, attachment := range p.restart(nil) {
+		for range 12 {
+			_ = p.executor.Del(p.Context(), attachment)
+		}
+	}
+	for range 12 {
+		if err := p.executor.ProveHome(plans); err != nil {
+			p.Errorf("the claim is not released: %v", err)
+		}
+	}
+	for _, leftover := range p.executor.Leftovers() {
+		if err := p.executor.Retry(p.Context(), leftover.Key); err != nil {
+			p.Errorf("%s stays in quarantine: %v", leftover.Key, err)
+		}
+	}
+	p.empty()
+}
+
+// VLANs of one card have its address. After a boot another of them may have the index of the one that a pod had, and the pod's
+// may not be there yet.
+func TestRebootMixesVLANsUp(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	vlan := func(l *realLab, name, alias string, index int) { // a stand-in: the kernel at hand may have no VLANs
+		l.must(netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500}, PeerName: "p" + name,
+		}))
+		l.Cleanup(func() { l.drop(name) })
+		l.onHost(name, func(k netlink.Link) error { return netlink.LinkSetAlias(k, alias) })
+		l.onHost(name, netlink.LinkSetUp)
+		l.onHost("p"+name, netlink.LinkSetUp)
+	}
+	for name, comesBack := range map[string]bool{"in another order": true, "without the pod's": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			vlan(l, "up0.100", "vlan 100", 5001)
+			vlan(l, "up0.200", "vlan 200", 5002)
+			plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0.100"))
+			a := l.pod("a", plan)
+			a.add()
+			a.reboot()
+			l.drop("up0.200")
+			vlan(l, "up0.200", "vlan 200", 5001)
+			if comesBack {
+				vlan(l, "up0.100", "vlan 100", 5002)
+			}
+			want := l.aliases()
+			a.rebooted(plan)
+			if is := l.aliases(); !slices.Equal(is, want) {
+				t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+			}
+		})
+	}
+}
+
+// aliases are the host's links with what people call them, sorted.
+func (l *realLab) aliases() []string {
+	l.Helper()
+	links, err := netlink.LinkList()
+	l.must(err)
+	var lines []string
+	for _, link := range links {
+		attrs := link.Attrs()
+		lines = append(lines, fmt.Sprintf("%d %s %q %s mtu=%d up=%v", attrs.Index, attrs.Name, attrs.Alias, attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// What an administrator changes with a reboot stays: the settings of the earlier boot do not come back, neither when the earlier
+// attachment is undone nor after the next pod of the same claim.
+func TestRebootEndsABaseline(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	mac := sharedMAC()
+	attrs := netlink.LinkAttrs{Name: "up0", HardwareAddr: mac, MTU: 1500, TxQLen: 1000}
+	l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "up0p"}))
+	plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+	a := l.pod("a", plan)
+	a.add()
+	a.reboot()
+	attrs.MTU, attrs.TxQLen = 1400, 500
+	l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "up0p"}))
+	l.onHost("up0", netlink.LinkSetUp)
+	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "of this boot") })
+	want := l.aliases()
+	a.rebooted(plan)
+	if is := l.aliases(); !slices.Equal(is, want) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+	}
+	before := l.state()
+	b := l.pod("b", plan) // from the claim's record, which has the old baseline
+	b.add()
+	b.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMTU(link, 1300) })
+	b.attachment = l.restart(nil)[b.attachment.SandboxID] // the journal has the new one
+	b.del()
+	l.must(l.executor.ProveHome([]cnichain.Plan{plan}))
+	b.end()
+	b.awaitGone()
+	l.expect(before)
+	if is := l.aliases(); !slices.Equal(is, want) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+	}
+}
+
+// A claim stays prepared over a reboot, and its device's name is another link's now.
+func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+	a := l.pod("a", plan)
+	a.add()
+	a.reboot()
+	l.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "up0"}}))
+	a.rebooted(plan)
+	b := l.pod("b", plan)
+	before := l.state()
+	b.refused("since the reboot its interface up0 is another link (bridge, was veth)")
+	l.expect(before)
+}
+
+// What the node does with the link in this boot was not known when the claim was prepared.
+func TestRebootGivesTheDeviceAUse(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+	l.bootID = "of the next boot"
+	l.restart(nil)
+	l.executor.CheckFree = func(_ context.Context, device *cnichain.Device) error {
+		return fmt.Errorf("%s has an address", device.IfName)
+	}
+	before := l.state()
+	a := l.pod("a", plan)
+	a.refused("up0 has an address")
+	a.end()
+	a.awaitGone()
+	l.expect(before)
+}
+
+// Links of several kinds with one address come back from a reboot in another order: with each other's names, and with each
+// other's indexes. Whatever the driver does then, none of them is touched.
+func TestRebootPermutesLinks(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	makers := map[string]func(netlink.LinkAttrs) netlink.Link{
+		"veth": func(a netlink.LinkAttrs) netlink.Link {
+			return &netlink.Veth{LinkAttrs: a, PeerName: fmt.Sprint("p", a.Index)}
+		},
+		"dummy": func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} },
+		"vxlan": func(a netlink.LinkAttrs) netlink.Link {
+			return &netlink.Vxlan{LinkAttrs: a, VxlanId: a.Index, Port: 4789}
+		},
+		"macvlan": func(a netlink.LinkAttrs) netlink.Link { // each on a parent of its own: one parent wants different addresses
+			parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("b", a.Index), Index: a.Index + 1000}}
+			if err := netlink.LinkAdd(parent); err != nil {
+				t.Fatal(err)
+			}
+			a.ParentIndex = a.Index + 1000
+			return &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}
+		},
+	}
+	for kind, maker := range makers {
+		for name, order := range map[string]struct{ names, indexes []int }{
+			"indexes rotated":           {[]int{0, 1, 2}, []int{1, 2, 0}},
+			"names rotated":             {[]int{1, 2, 0}, []int{0, 1, 2}},
+			"both rotated":              {[]int{1, 2, 0}, []int{2, 0, 1}},
+			"exchanged":                 {[]int{1, 0, 2}, []int{1, 0, 2}},
+			"as before":                 {[]int{0, 1, 2}, []int{0, 1, 2}},
+			"the pod's is not there":    {[]int{1, 2}, []int{0, 1}},
+			"another has its index":     {[]int{2, 1}, []int{0, 2}},
+			"another has name or index": {[]int{0, 2}, []int{2, 0}},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				l := newRealLab(t, nil)
+				boot := func(names, indexes []int) {
+					for i := range names {
+						attrs := netlink.LinkAttrs{Name: fmt.Sprint("up", names[i]), Index: 5001 + indexes[i], HardwareAddr: sharedMAC(), TxQLen: 1000}
+						if err := netlink.LinkAdd(maker(attrs)); errors.Is(err, unix.EOPNOTSUPP) {
+							t.Skipf("needs a kernel with links of kind %s", kind)
+						} else {
+							l.must(err)
+						}
+						l.onHost(attrs.Name, netlink.LinkSetUp)
+						l.onHost(attrs.Name, func(link netlink.Link) error {
+							return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, byte(names[i]), 1).To4(), Mask: net.CIDRMask(24, 32)}})
+						})
+					}
+				}
+				shutdown := func() {
+					links, err := netlink.LinkList()
+					l.must(err)
+					for _, link := range links {
+						if strings.HasPrefix(link.Attrs().Name, "up") || strings.HasPrefix(link.Attrs().Name, "b5") {
+							_ = netlink.LinkDel(link) // one goes with the other
+						}
+					}
+				}
+				t.Cleanup(shutdown)
+				boot([]int{0, 1, 2}, []int{0, 1, 2})
+				plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+				a := l.pod("a", plan)
+				a.add()
+				a.reboot()
+				shutdown()
+				boot(order.names, order.indexes)
+				want, links := l.state(), l.aliases()
+				a.rebooted(plan)
+				l.expect(want)
+				if is := l.aliases(); !slices.Equal(is, links) {
+					t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(links, "\n"), strings.Join(is, "\n"))
+				}
+			})
+		}
+	}
+}
+
+// Links such as tun and wireguard have no address. One that somebody has made again on the host, under the name of the one that a pod
+// has, is not the device: that must neither be deleted in the pod nor be taken for returned.
+func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	tun := func(l *realLab) {
+		link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "wg0"}, Mode: netlink.TUNTAP_MODE_TUN}
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Skipf("needs to make a link without an address: %v", err)
+		}
+		for _, fd := range link.Fds {
+			_ = fd.Close()
+		}
+	}
+	l := newRealLab(t, nil)
+	tun(l)
+	l.onHost("wg0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "the first") })
+	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "wg0")))
+	a.add()
+	tun(l)
+	l.onHost("wg0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "the second") })
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") }) // DEL by the plugin fails
+	before := l.aliases()
+	for range 4 {
+		if err := a.tryDel(); err == nil {
+			t.Error("the device is said to have returned, while another link has its name")
+		}
+	}
+	is := l.aliases()
+	for _, line := range before {
+		if strings.Contains(line, "the second") && !slices.Contains(is, line) {
+			t.Errorf("the host's link was %q, and now there are\n%s", line, strings.Join(is, "\n"))
+		}
+	}
+	l.drop("wg0")
+	a.del()
+	l.empty()
+	l.onHost("wg0", func(link netlink.Link) error {
+		if link.Attrs().Alias != "the first" {
+			t.Errorf("the device has the alias %q", link.Attrs().Alias)
+		}
+		return nil
+	})
+}
+
+// A link that networkd makes again has the same address as before (MACAddressPolicy=persistent).
+func TestLookAlikeOnTheHost(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	dummy := func(alias string) {
+		l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", HardwareAddr: sharedMAC(), TxQLen: 1000}, PeerName: alias[4:]}))
+		l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, alias) })
+	}
+	dummy("the first")
+	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
+	a.add()
+	dummy("the second")
+	for range 4 {
+		if err := a.tryDel(); err == nil {
+			t.Error("the device is said to have returned, while another link has its name")
+		}
+	}
+	l.onHost("up0", func(link netlink.Link) error {
+		if link.Attrs().Alias != "the second" {
+			t.Errorf("the host's link has the alias %q", link.Attrs().Alias)
+		}
+		return nil
+	})
+	l.drop("up0")
+	a.del()
+	l.onHost("up0", func(link netlink.Link) error {
+		if link.Attrs().Alias != "the first" {
+			t.Errorf("the device has the alias %q", link.Attrs().Alias)
+		}
+		return nil
+	})
+	l.empty()
+}
+
+// A driver that did not note boots has left an attachment: the index in its record may be of an earlier boot.
+func TestRecordWithoutBoot(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	l.uplink("other0")
+	a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
+	before := l.state()
+	a.add()
+	old := a.record()
+	device := old.Steps[0].Step.Device
+	l.onHost("other0", func(link netlink.Link) error {
+		device.BootID, device.Index = "", link.Attrs().Index
+		return nil
+	})
+	l.must(l.chains.Save(old))
+	a.attachment = l.restart(nil)[old.SandboxID]
+	a.del()
+	l.expect(before)
+	l.empty()
+	data, err := yaml.Marshal(a.attachment)
+	l.must(err)
+	if !strings.Contains(string(data), "bootID") {
+		t.Errorf("the attachment has no boot:\n%s", data)
+	}
+}

@@ -1,0 +1,52 @@
+package slices_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// The kernel moves no bridge, so a bridge is not offered to a plugin that would have to.
+func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
+	devices := []discovery.Device{
+		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux"},
+		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
+	}
+	all := features()
+	all.MovingCNIs = sets.New("host-device")
+	for name, test := range map[string]struct{ plugins, want string }{
+		"only such":         {"[{name: host-device, exclusive: true}]", "eth1"},
+		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]", "br0 eth1"},
+		"none such":         {"[{name: bridge, exclusive: true}]", "br0 eth1"},
+	} {
+		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"), policy.Node{Name: "worker-1"})
+		result, err := draslices.Build("worker-1", decision, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, entry := range result.Entries {
+			names = append(names, entry.Name)
+			if entry.Name == "br0" {
+				if _, offered := entry.Spec.Attributes["cni.dra.networking/host-device"]; offered {
+					t.Errorf("%s: br0 is offered to host-device", name)
+				}
+			}
+		}
+		if strings.Join(names, " ") != test.want {
+			t.Errorf("%s: published are %v, want %s", name, names, test.want)
+		}
+		told := false
+		for _, problem := range result.Problems {
+			told = told || problem.Device == "br0" && strings.Contains(problem.Message, "CNI plugin host-device moves devices into pods")
+		}
+		if told != strings.Contains(test.plugins, "host-device") {
+			t.Errorf("%s: problems are %v", name, result.Problems)
+		}
+	}
+}
