@@ -63,7 +63,7 @@ func readTopology(found *document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 		return topology, lines
 	}
 	for _, problem := range judge(topology, schemas) {
-		lines = append(lines, found.where()+": "+problem.Error())
+		lines = append(lines, found.at(problem.Field)+": "+problem.Error())
 	}
 	return topology, lines
 }

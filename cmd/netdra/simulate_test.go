@@ -83,7 +83,7 @@ func TestSimulateRefuses(t *testing.T) {
 		`unknown field "spec.device"; did you mean devices?`:       {strings.Replace(claim, "devices", "device", 1), []string{"-f", "-"}},
 		"netdra reads apiVersion resource.k8s.io/v1":               {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
 		"the claim asks for nothing":                               {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
-		"get no DeviceClass:\n  stdin:1: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
+		"get no DeviceClass:\n  stdin:4: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
 		"cannot find the cluster":                                  {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
 		"if any flags in the group":                                {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {

@@ -36,10 +36,10 @@ func TestValidate(t *testing.T) {
 			content: strings.NewReplacer("dependOn: [link]", "dependOn: [lnik]", `"true"`, `"device.attributes[\"dra.networking\"].ifNam == \"x\""`,
 				"name: moved", "name: Moved", "mtu: 1400", "type: x").Replace(linkThenTune),
 			want: `
-✗ DIR/t.yaml:2: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
-✗ DIR/t.yaml:2: spec.steps[1].dependOn[0]: Not found: "lnik"
-✗ DIR/t.yaml:2: spec.steps[1].config.type: Forbidden: is set by the driver; what says it is the step's type
-✗ DIR/t.yaml:2: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": the expression reads device.attributes["dra.networking"].ifNam, which not every device has, and reading it there is an error that stops the scheduling of the pod: write has(device.attributes["dra.networking"].ifNam) && before it
+✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+✗ DIR/t.yaml:13: spec.steps[1].dependOn[0]: Not found: "lnik"
+✗ DIR/t.yaml:14: spec.steps[1].config.type: Forbidden: is set by the driver; what says it is the step's type
+✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": the expression reads device.attributes["dra.networking"].ifNam, which not every device has, and reading it there is an error that stops the scheduling of the pod: write has(device.attributes["dra.networking"].ifNam) && before it
 `,
 		},
 		"unknown and double fields": {
@@ -98,7 +98,7 @@ func TestSchemas(t *testing.T) {
 		want    string
 	}{
 		"used": {schemas: mineSchema, code: exitRefused, want: `
-✗ DIR/t.yaml:2: spec.steps[0].dependOn: Required value: mine works on an interface that another step made: name that step
+✗ DIR/t.yaml:7: spec.steps[0].dependOn: Required value: mine works on an interface that another step made: name that step
 `},
 		"wrong words": {
 			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ", "deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exitRefused,

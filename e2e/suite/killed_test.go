@@ -2,11 +2,14 @@ package suite
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
 // A driver, a runtime or a kubelet that is killed at any moment leaves nothing on the node, no container without its interfaces
@@ -139,4 +142,27 @@ func (e *env) restart(component lab.Component) {
 	if err := e.cluster.Restart(ctx, component, syscall.SIGKILL); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// A driver that hangs is worse than one that is away: the runtime asks it of every pod. It is ended soon, and another one works.
+func TestDriverThatHangs(t *testing.T) {
+	e := newEnv(t, "hangs")
+	e.offerMacvlan("ha0", "10.150.0.0/24")
+	hung := e.processes(stack.Driver)
+	e.signal(stack.Driver, syscall.SIGSTOP)
+	t.Cleanup(func() {
+		for _, pid := range hung {
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it has ended
+		}
+	})
+	start := time.Now()
+	e.create(pod("p", "ha0"))
+	e.eventually("the driver that hangs is replaced", func(context.Context) (bool, error) {
+		now := e.processes(stack.Driver)
+		return len(now) == 1 && !slices.Contains(hung, now[0]), fmt.Errorf("processes are %v, the one that hangs is %v", now, hung)
+	})
+	t.Logf("another driver ran %s after the first began to hang", since(start))
+	e.ready("p")
+	e.deleting("p")
+	e.gone("p")
 }
