@@ -20,7 +20,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-older e2e-schedulers soak bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
+
+model: build ## Hold the promise of the gate against random faults for MINUTES (10); SEED repeats its decisions (root)
+	$(GO) test -count=1 -timeout $$(($(MINUTES) * 3 + 20))m -v -run '^TestModel$$' ./e2e/suite -model=$(MINUTES)m -seed=$(SEED)
 
 bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTimes' ./e2e/suite -samples=$(SAMPLES)

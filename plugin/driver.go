@@ -36,6 +36,8 @@ import (
 type Config struct {
 	// NodeName is the name of this node in Kubernetes.
 	NodeName string
+	// Version is the driver's, for people.
+	Version string
 	// RestConfig says how to reach the API server.
 	RestConfig *rest.Config
 	// PluginDir holds the driver's sockets and its journal: kubelet's directory for the plugin.

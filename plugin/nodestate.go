@@ -14,6 +14,8 @@ import (
 // nodeState is what the socket says of the driver itself and its surroundings, for `netdra doctor`.
 type nodeState struct {
 	Node string `json:"node"`
+	// Version is the driver's.
+	Version string `json:"version,omitempty"`
 	// Heard says whether all of the API server was read once. While it was not, nothing is known of the node and of topologies.
 	Heard bool `json:"heard"`
 	// NodeFound says whether the API server has a Node object of that name.
@@ -72,7 +74,7 @@ type topologyState struct {
 func (d *Driver) state() nodeState {
 	c := &d.config
 	state := nodeState{
-		Node: c.NodeName, Heard: d.cluster.heard(), NotReady: append([]string{}, d.missing()...), Problems: d.publisher.known(),
+		Node: c.NodeName, Version: c.Version, Heard: d.cluster.heard(), NotReady: append([]string{}, d.missing()...), Problems: d.publisher.known(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir, CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,

@@ -37,7 +37,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	config := plugin.Config{}
+	config := plugin.Config{Version: version.Get().String()}
 	var kubeconfig, file string
 	var verbosity int
 	cmd := &cobra.Command{

@@ -84,9 +84,6 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if err != nil {
 		return err
 	}
-	if err := installPlugins(cluster, options.Bin); err != nil {
-		return err
-	}
 	if err := cluster.ImportImages(ctx, tars...); err != nil {
 		return err
 	}
@@ -104,28 +101,6 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 			return fmt.Errorf("%s is not ready: %w\n%s", workload, err, logs)
 		}
 		step(workload + " is ready")
-	}
-	return nil
-}
-
-// installPlugins copies the project's CNI plugins to where the node has those of others.
-func installPlugins(cluster *lab.Cluster, bin string) error {
-	dir, err := cluster.NodePath("/opt/cni/bin")
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile(filepath.Join(bin, Plugins))
-	if err != nil {
-		return fmt.Errorf("cannot install the CNI plugins (build them first): %w", err)
-	}
-	for _, name := range PluginNames() {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path+".new", data, 0o755); err != nil { //nolint:gosec // a program
-			return fmt.Errorf("cannot install CNI plugin %s: %w", name, err)
-		}
-		if err := os.Rename(path+".new", path); err != nil { // one that runs can't be written to
-			return fmt.Errorf("cannot install CNI plugin %s: %w", name, err)
-		}
 	}
 	return nil
 }

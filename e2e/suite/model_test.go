@@ -1,0 +1,429 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+var modelTime = flag.Duration("model", time.Minute, "how long TestModel injects faults")
+
+// The invariant of docs/concepts.md, held against random interleavings of faults and kinds of pods: a container that names a
+// claim runs only in a network namespace to which the claim is attached. A container that starts otherwise ends with [early].
+// When the faults are over, every pod becomes Ready by itself, and once the pods are gone nothing of them is left.
+func TestModel(t *testing.T) {
+	seed := *soakSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("to repeat the decisions: -model=%s -seed=%d", *modelTime, seed)
+	e := newEnv(t, "model")
+	m := &model{env: e, random: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}} //nolint:gosec // it must be repeatable
+	m.offer()
+	before := e.state()
+	m.makePods()
+	m.ready(m.pods()...)
+	m.shadow()
+	for end := time.Now().Add(*modelTime); time.Now().Before(end) && !t.Failed(); {
+		m.round()
+	}
+	m.settle()
+	m.withoutJournal()
+	t.Logf("done: %v; containers that were looked at: %d", m.done, m.looked)
+	m.removePods()
+	e.asItWas(before)
+}
+
+// model is the world of TestModel: some pods of each kind, of which one after the other is replaced, and faults.
+type model struct {
+	*env
+	random *rand.Rand
+	// generation counts the pods of each kind.
+	generation map[string]int
+	// restore ends faults that last.
+	restore []func()
+	done    map[string]int
+	looked  int
+}
+
+// withoutJournal loses the journal: pods run on, and their containers can be started again. Nothing more is promised of pods that
+// ran then (docs/limits.md), so a link that one of them has as a whole is not risked, and all are replaced.
+func (m *model) withoutJournal() {
+	m.Helper()
+	m.replace("whole")
+	kept := m.name("whole")
+	m.deleting(kept)
+	m.gone(kept)
+	m.loseJournal()
+	m.kill("container", m.some(m.containerProcesses())...)
+	m.driverReady()
+	m.kill("container", m.some(m.containerProcesses())...)
+	m.restart(lab.Kubelet)
+	m.generation["whole"]++
+	m.make("whole")
+	m.settle()
+	m.done["journal lost"]++
+	for _, kind := range modelKinds() {
+		m.replace(kind)
+	}
+	m.settle()
+}
+
+// replace deletes the pod of a kind and makes another.
+func (m *model) replace(kind string) {
+	m.Helper()
+	old := m.name(kind)
+	m.generation[kind]++
+	m.deleting(old)
+	m.make(kind)
+	m.done["replaced "+kind]++
+}
+
+// modelKinds are the kinds of pods, and how each names its claim.
+func modelKinds() []string {
+	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
+}
+
+// offer makes links, topologies and claims. Addresses are static, so that a journal that is lost leaves no lease behind: what a
+// lost journal has known is lost (docs/limits.md). Nobody sends anything.
+func (m *model) offer() {
+	m.Helper()
+	m.generation = map[string]int{}
+	for _, name := range []string{"mo0", "mo1"} {
+		m.veth(name)
+	}
+	static := "ipam: {type: static, addresses: [{address: 10.140.0.1/24}]}"
+	step := `
+- name: link
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
+  config: {%s}`
+	m.apply(documents(
+		expose("mo0", "macvlan", true, "mo0"), topology("model", fmt.Sprintf(step, "macvlan", "mo0", static)), claimTemplate("model", "model-link"),
+		expose("mo1", "netdev", false, "mo1"), topology("model-whole", fmt.Sprintf(step, "netdev", "mo1", static)), claimTemplate("model-whole", "model-whole-link"),
+		m.extendedClass(), `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: model-shared}
+spec:
+  devices:
+    requests: [{name: r0, exactly: {deviceClassName: model-link}}]
+`))
+	m.env.offer("mo0", "mo1")
+}
+
+// extendedClass is a class of a platform team that pods ask for by the name of an extended resource.
+func (m *model) extendedClass() string {
+	return `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: model-extended}
+spec:
+  extendedResourceName: example.com/model
+  selectors:
+  - cel: {expression: 'device.driver == "dra.networking" && device.attributes["dra.networking"].ifName == "mo0"'}
+  config:
+  - opaque:
+      driver: dra.networking
+      parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: model}, step: link}
+`
+}
+
+func (m *model) pods() []string {
+	var names []string
+	for _, kind := range modelKinds() {
+		names = append(names, m.name(kind))
+	}
+	return names
+}
+
+func (m *model) name(kind string) string { return fmt.Sprintf("%s-%d", kind, m.generation[kind]) }
+
+func (m *model) makePods() {
+	for _, kind := range modelKinds() {
+		m.make(kind)
+	}
+}
+
+// make makes a pod; the API server is there all the time.
+func (m *model) make(kind string) {
+	m.Helper()
+	name := m.name(kind)
+	yaml := watchedPod(name, "resourceClaimTemplateName: model", whole)
+	switch kind {
+	case "shared1", "shared2":
+		yaml = watchedPod(name, "resourceClaimName: model-shared", whole)
+	case "whole":
+		yaml = watchedPod(name, "resourceClaimTemplateName: model-whole", whole)
+	case "sidecar": // it names no claim, as those that webhooks inject, and may start before the interfaces are there
+		yaml += `  - name: sidecar
+    image: localhost/toolbox:e2e
+    imagePullPolicy: IfNotPresent
+    command: [sleep, "86400"]
+`
+	case "init":
+		yaml += "  initContainers:\n" + watchedContainer("init", name, "[{name: net}]", whole) + "    restartPolicy: Always\n"
+	case "extended":
+		yaml = fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {watched: "true"}}
+spec:
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  containers:
+%s`, name, strings.Replace(watchedContainer("main", name, "[]", whole), "resources: {claims: []}", "resources: {limits: {example.com/model: 1}}", 1))
+	}
+	m.create(yaml)
+}
+
+// round injects a fault, perhaps replaces a pod, and looks. Faults come close together now and then.
+func (m *model) round() {
+	m.Helper()
+	faults := m.faults()
+	names := make([]string, 0, len(faults))
+	for name := range faults {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	name := names[m.random.IntN(len(names))]
+	m.done[name]++
+	faults[name]()
+	if m.random.IntN(3) == 0 {
+		m.replace(modelKinds()[m.random.IntN(len(modelKinds()))])
+	}
+	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // something happens meanwhile
+	m.look()
+	if m.random.IntN(4) == 0 { // let everything come to rest, now and then
+		m.settle()
+	}
+}
+
+// faults are what can happen to a node.
+func (m *model) faults() map[string]func() {
+	return map[string]func(){
+		"driver killed":  func() { m.kill(stack.Driver) },
+		"driver stopped": func() { m.try("stop the driver", "-n", stack.Namespace, "delete", "pod", "-l", "app.kubernetes.io/name="+stack.Driver, "--wait=false") },
+		"NRI away": func() {
+			m.hideNRI()
+			m.kill(stack.Driver)
+		},
+		"containerd killed": func() { m.restart(lab.Containerd) },
+		"containerd killed with its shims": func() {
+			shims := m.processes("containerd-shim-runc-v2")
+			m.kill("containerd-shim-runc-v2", m.some(shims)...)
+			m.restart(lab.Containerd)
+		},
+		"sandboxes killed":  func() { m.kill("pause", m.some(m.sandboxes())...) },
+		"containers killed": func() { m.kill("container", m.some(m.containerProcesses())...) },
+		"kubelet killed":    func() { m.restart(lab.Kubelet) },
+		"CDI files removed": m.removeSpecs,
+	}
+}
+
+// some chooses some, at least one.
+func (m *model) some(pids []int) []int {
+	if len(pids) == 0 {
+		return []int{}
+	}
+	m.random.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+	return pids[:1+m.random.IntN(len(pids))]
+}
+
+// sandboxes are the pause processes of the watched pods.
+func (m *model) sandboxes() []int {
+	var pids []int
+	for _, pid := range m.allProcesses("pause") {
+		namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			continue
+		}
+		for _, sleeping := range m.containerProcesses() {
+			if other, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", sleeping)); err == nil && other == namespace {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// containerProcesses are those of the watched containers that run.
+func (m *model) containerProcesses() []int {
+	var pids []int
+	for _, pod := range m.pods() {
+		pids = append(pids, m.containersOf(pod)...)
+	}
+	return pids
+}
+
+// allProcesses are those of a program in whatever network namespace of the node's: they share its mounts of /run.
+func (m *model) allProcesses(program string) []int {
+	m.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		m.Fatal(err)
+	}
+	var pids []int
+	for _, link := range links {
+		path, err := os.Readlink(link)
+		if err != nil || filepath.Base(path) != program {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscan(filepath.Base(filepath.Dir(link)), &pid); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// kill kills processes of a program: those that are given, else all on the node's network.
+func (m *model) kill(program string, pids ...int) {
+	m.Helper()
+	if pids == nil {
+		pids = m.processes(program)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			m.Fatalf("cannot kill %s: %v", program, err)
+		}
+	}
+}
+
+// hideNRI takes the runtime's socket away from drivers that start, until the next rest.
+func (m *model) hideNRI() {
+	m.Helper()
+	const socket = "/run/nri/nri.sock"
+	path := m.fileOnNode(socket)
+	hidden := path + ".hidden"
+	if err := os.Rename(path, hidden); err != nil {
+		return // it is hidden, or containerd is about to make it
+	}
+	m.restore = append(m.restore, func() {
+		if _, err := os.Lstat(path); err == nil { // containerd was restarted meanwhile, and has made another
+			_ = os.Remove(hidden)
+			return
+		}
+		if err := os.Rename(hidden, path); err != nil {
+			m.Error(err)
+		}
+	})
+}
+
+func (m *model) removeSpecs() {
+	m.Helper()
+	for _, path := range m.filesOnNode("/var/run/cdi", "*dra.networking*") {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			m.Error(err)
+		}
+	}
+}
+
+// loseJournal cuts the journal off while the driver stands, and kills it.
+func (m *model) loseJournal() {
+	m.Helper()
+	drivers := m.processes(stack.Driver)
+	for _, pid := range drivers {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	if err := os.Truncate(m.fileOnNode("/var/lib/kubelet/plugins/dra.networking/journal.db"), 100); err != nil {
+		m.Error(err)
+	}
+	m.kill(stack.Driver, drivers...)
+}
+
+// look fails the test if a container has started without its interfaces.
+func (m *model) look() {
+	m.Helper()
+	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "watched=true"})
+	if err != nil {
+		m.Fatal(err)
+	}
+	for i := range pods.Items {
+		for _, container := range []string{"main", "init"} {
+			m.looked++
+			if startedEarly(&pods.Items[i], container) {
+				m.Errorf("container %s of pod %s was started without its interfaces", container, pods.Items[i].Name)
+			}
+		}
+	}
+}
+
+// settle ends the faults that last, and waits until every pod is Ready: none is stuck.
+func (m *model) settle() {
+	m.Helper()
+	for _, restore := range m.restore {
+		restore()
+	}
+	m.restore = nil
+	m.done["rests"]++
+	m.driverReady()
+	for _, pod := range m.pods() {
+		m.eventuallyReady(pod)
+	}
+	m.look()
+}
+
+// eventuallyReady waits for longer than [env.ready]: kubelet doubles the time until it tries a container again, up to five
+// minutes, with each time that it has ended.
+func (m *model) eventuallyReady(name string) {
+	m.Helper()
+	var last string
+	for end := time.Now().Add(stuckAfter); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		pod, err := m.client.CoreV1().Pods(m.namespace).Get(context.Background(), name, metav1.GetOptions{})
+		if err == nil && isReady(pod) {
+			return
+		}
+		last = fmt.Sprint(err, describe(pod))
+	}
+	m.Fatalf("pod %s is stuck: %s", name, last)
+}
+
+// stuckAfter is when a pod that is not Ready is stuck.
+const stuckAfter = 7 * time.Minute
+
+func describe(pod *corev1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if waiting := status.State.Waiting; waiting != nil {
+			fmt.Fprintf(&text, " %s: %s %s;", status.Name, waiting.Reason, waiting.Message)
+		}
+	}
+	return text.String()
+}
+
+func (m *model) removePods() {
+	m.Helper()
+	names := m.pods()
+	m.deleting(names...)
+	m.gone(names...)
+}
+
+// try runs kubectl; what fails is no fault of the driver's.
+func (m *model) try(what string, args ...string) {
+	if output, err := m.kubectl("", args...); err != nil {
+		m.Logf("cannot %s: %v\n%s", what, err, output)
+	}
+}
+
+// shadow watches every container from outside, as long as the test runs.
+func (m *model) shadow() { m.observe() }
