@@ -3,7 +3,6 @@ package kerneltest
 import (
 	"net"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
-	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 func cidr(text string) *net.IPNet {
@@ -88,13 +86,6 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
 			device := l.inUse("up0")
-			sources, err := discovery.Host()
-			l.must(err)
-			defer sources.Close()
-			use, err := discovery.Busy(t.Context(), sources, "up0")
-			if err != nil || !use.Restorable || !strings.Contains(use.Reason, "192.168.50.2/24") {
-				t.Errorf("the link is busy with %+v, %v", use, err)
-			}
 			a := l.pod("a", l.plan("first", onlyHostDevice, device))
 			before, neighbours := l.state(), l.neighbours("up0")
 			a.add()
