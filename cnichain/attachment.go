@@ -118,6 +118,9 @@ type Link struct {
 	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+	// VLANID and VLANProtocol are a VLAN's.
+	VLANID       int    `json:"vlanID,omitempty"`
+	VLANProtocol string `json:"vlanProtocol,omitempty"`
 }
 
 // same says whether a link is the one that was seen before: an application can make another of the same name, and of the same

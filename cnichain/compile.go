@@ -248,7 +248,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
-		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type),
+		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type), Moves: schema.Output.Devices == devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 	}

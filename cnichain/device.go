@@ -318,12 +318,15 @@ func matches(attrs *netlink.LinkAttrs, device *Device) int {
 	return same
 }
 
-// sameAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that of an end
-// and may be the same for many.
 func sameAddress(attrs *netlink.LinkAttrs, device *Device) bool {
-	is := attrs.HardwareAddr
-	identifies := len(is) == 6 || len(is) == 8 || len(is) == 20
-	return identifies && slices.ContainsFunc(is, func(b byte) bool { return b != 0 }) && is.String() == device.MAC
+	return isUniqueAddress(device.MAC) && attrs.HardwareAddr.String() == device.MAC
+}
+
+// isUniqueAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that of an end
+// and may be the same for many.
+func isUniqueAddress(text string) bool {
+	mac, err := net.ParseMAC(text) // 6, 8 or 20 bytes
+	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
 }
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.

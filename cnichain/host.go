@@ -138,10 +138,14 @@ func (LinuxHost) Links(path string) ([]Link, error) {
 		found, err := listLinks(handle)
 		for _, link := range found {
 			attrs := link.Attrs()
-			links = append(links, Link{
+			seen := Link{
 				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
 				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
-			})
+			}
+			if vlan, ok := link.(*netlink.Vlan); ok {
+				seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
+			}
+			links = append(links, seen)
 		}
 		return err
 	})

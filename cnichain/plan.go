@@ -162,6 +162,8 @@ type PlanStep struct {
 	IfName string `json:"ifName,omitempty"`
 	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
 	Makes bool `json:"makes,omitempty"`
+	// Moves is true when the plugin moves its device into the pod; a record of an earlier driver does not say.
+	Moves bool `json:"moves,omitempty"`
 	// PrevResult is true when the plugin is given its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with its templates unrendered.
