@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -45,11 +46,20 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 		l.Cleanup(func() { _ = netlink.RuleDel(rule) })
 		return netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.168.50.9"), HardwareAddr: sharedMAC()})
 	})
+	l.reachable()
 	device, err := l.kernel().Snapshot(cnichain.Device{
 		Pool: "node", Name: name, Request: "nic", IfName: name, CNIs: []string{"host-device"}, Exclusive: true, AllowInUse: true,
 	})
 	l.must(err)
 	return cnichain.RootDevice{Step: "link", Device: device}
+}
+
+// reachable waits until the kernel has its own route to the IPv6 address, which it makes in the background.
+func (l *realLab) reachable() {
+	l.Helper()
+	l.await("the kernel has a route to its address", func() bool {
+		return slices.ContainsFunc(l.state(), func(line string) bool { return strings.Contains(line, "table 255 to fd00:50::2/128") })
+	})
 }
 
 // neighbours are the permanent ones of a link.
@@ -91,6 +101,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 			a.add()
 			ends(a)
 			a.del()
+			l.reachable()
 			l.expect(before)
 			if is := l.neighbours("up0"); !slices.Equal(is, neighbours) || len(is) == 0 {
 				t.Errorf("neighbours are %v, were %v", is, neighbours)
@@ -125,5 +136,6 @@ func TestRouteThatCannotBeRestored(t *testing.T) {
 		}
 	}
 	a.del()
+	l.reachable()
 	l.expect(before)
 }
