@@ -67,8 +67,8 @@ type Attachment struct {
 
 	// unsaved is true while the journal does not have what this record says, because it could not be written.
 	unsaved bool
-	// failingSince is when a DEL failed first in this process. It is not kept: a clock that jumps between two processes, or a
-	// driver that was away, must not make of the next failure the last.
+	// failingSince is when a DEL failed first in this process. It is not kept: a clock that jumps between two
+	// processes, or a driver that was away, must not make of the next failure the last.
 	failingSince time.Time
 }
 

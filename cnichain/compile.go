@@ -92,8 +92,9 @@ func RootProblem(claim Claim, topology, step string, devices, instances int) str
 		claim, devices, step, instances, topology)
 }
 
-// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses; but plugins that
-// work on another's interface know what they have made by network and container alone, and a pod may have two claims of a topology.
+// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses;
+// but plugins that work on another's interface know what they have made by network and container alone, and a pod may
+// have two claims of a topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step

@@ -55,8 +55,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return e.finish(attachment)
 }
 
-// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as gone, and what is
-// in it as destroyed.
+// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as
+// gone, and what is in it as destroyed.
 func (e *Executor) pinAgain(attachment *Attachment) error {
 	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) || !e.Host.Exists(attachment.NetNS) {
 		return nil
