@@ -67,8 +67,8 @@ type Attachment struct {
 
 	// unsaved is true while the journal does not have what this record says, because it could not be written.
 	unsaved bool
-	// failingSince is when a DEL failed first in this process. It is not kept: a clock that jumps between two processes, or a
-	// driver that was away, must not make of the next failure the last.
+	// failingSince is when a DEL failed first in this process. It is not kept: a clock that jumps between two
+	// processes, or a driver that was away, must not make of the next failure the last.
 	failingSince time.Time
 }
 
@@ -118,6 +118,9 @@ type Link struct {
 	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+	// VLANID and VLANProtocol are a VLAN's.
+	VLANID       int    `json:"vlanID,omitempty"`
+	VLANProtocol string `json:"vlanProtocol,omitempty"`
 }
 
 // same says whether a link is the one that was seen before: an application can make another of the same name, and of the same

@@ -67,7 +67,9 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 	if reworked || record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
 		return nil
 	}
-	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record)})
+	_, err = e.call(ctx, attachment, record, callPlan{
+		command: commandCheck, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record),
+	})
 	return err
 }
 

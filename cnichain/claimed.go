@@ -59,15 +59,17 @@ func (w *wishes) name(path *field.Path, step *PlanStep, name string) {
 	step.IfName = name
 }
 
-// checkClaimedName is stricter than the kernel: plugins get the name in CNI_IFNAME and in their configuration, as root, and some are
-// scripts. all and default are every interface's settings in sysctls.
+// checkClaimedName is stricter than the kernel: plugins get the name in CNI_IFNAME and in their configuration, as
+// root, and some are scripts. all and default are every interface's settings in sysctls.
 func checkClaimedName(name string) error {
 	ordinary := func(r rune, first bool) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || !first && (r == '.' || r == '_' || r == '-')
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			!first && (r == '.' || r == '_' || r == '-')
 	}
 	for i, r := range name {
 		if !ordinary(r, i == 0) {
-			return fmt.Errorf("%q is not a valid interface name for a claim: use letters, digits, '.', '_' and '-', and begin with a letter or digit", name)
+			return fmt.Errorf("%q is not a valid interface name for a claim: use letters, digits, '.', '_' and '-', "+
+				"and begin with a letter or digit", name)
 		}
 	}
 	if name == "all" || name == "default" {

@@ -92,8 +92,9 @@ func RootProblem(claim Claim, topology, step string, devices, instances int) str
 		claim, devices, step, instances, topology)
 }
 
-// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses; but plugins that
-// work on another's interface know what they have made by network and container alone, and a pod may have two claims of a topology.
+// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses;
+// but plugins that work on another's interface know what they have made by network and container alone, and a pod may
+// have two claims of a topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -248,7 +249,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
-		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type),
+		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type), Moves: schema.Output.Devices == devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 	}

@@ -26,14 +26,14 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	var problems []error
-	if err := e.pinAgain(attachment); err != nil {
-		problems = append(problems, err)
-	}
 	if markDeleting(attachment, claims) || attachment.unsaved {
 		// A journal that can't be written must not keep anything attached; the record stays until it can be.
 		if err := e.save(attachment); err != nil {
 			problems = append(problems, err)
 		}
+	}
+	if err := e.pinAgain(attachment); err != nil { // nothing in the namespace may count as gone
+		return errors.Join(append(problems, err)...)
 	}
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
@@ -55,8 +55,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return e.finish(attachment)
 }
 
-// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as gone, and what is
-// in it as destroyed.
+// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as
+// gone, and what is in it as destroyed.
 func (e *Executor) pinAgain(attachment *Attachment) error {
 	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) || !e.Host.Exists(attachment.NetNS) {
 		return nil

@@ -16,8 +16,8 @@ import (
 // sysPCI is where the kernel shows PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
-// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of this one:
-// then a virtual device is the link of its name.
+// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of
+// this one: then a virtual device is the link of its name.
 func (h LinuxHost) Snapshot(device Device) (Device, error) {
 	boot, err := h.Boot()
 	if err != nil {
@@ -174,8 +174,9 @@ func restoreSettings(handle *netlink.Handle, device *Device) error {
 	return errors.Join(whileTrusted(handle, device, func() error { return restoreLink(handle, device) }), restoreVF(handle, device))
 }
 
-// restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in every boot, and
-// may still have the driver of a pod. It must be on the host, with whatever name and settings it has in this boot.
+// restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in
+// every boot, and may still have the driver of a pod. It must be on the host, with whatever name and settings it has
+// in this boot.
 func restoreDriver(handle *netlink.Handle, device *Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -254,8 +255,8 @@ func (LinuxHost) Gone(device Device) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found may be renamed, set
-// down and moved, so a link that is not proven to be the device is never returned.
+// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found
+// may be renamed, set down and moved, so a link that is not proven to be the device is never returned.
 func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	links, err := listLinks(handle)
 	if err != nil {
@@ -270,8 +271,8 @@ func findDevice(handle *netlink.Handle, device *Device) (netlink.Link, error) {
 	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName, device.Index, device.MAC, os.ErrNotExist)
 }
 
-// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives: while the device
-// was away, somebody may have made a link like it. Nil if there is none.
+// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
+// while the device was away, somebody may have made a link like it. Nil if there is none.
 func findVirtual(links []netlink.Link, device *Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -290,9 +291,9 @@ func findVirtual(links []netlink.Link, device *Device) netlink.Link {
 	return found
 }
 
-// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this boot. Of one parent
-// the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of name, index and address
-// are its own: any one of them may have changed, or belong to another by now.
+// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this
+// boot. Of one parent the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of
+// name, index and address are its own: any one of them may have changed, or belong to another by now.
 func isDeviceOnHost(link netlink.Link, device *Device) bool {
 	attrs := link.Attrs()
 	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
@@ -318,12 +319,15 @@ func matches(attrs *netlink.LinkAttrs, device *Device) int {
 	return same
 }
 
-// sameAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that of an end
-// and may be the same for many.
 func sameAddress(attrs *netlink.LinkAttrs, device *Device) bool {
-	is := attrs.HardwareAddr
-	identifies := len(is) == 6 || len(is) == 8 || len(is) == 20
-	return identifies && slices.ContainsFunc(is, func(b byte) bool { return b != 0 }) && is.String() == device.MAC
+	return isUniqueAddress(device.MAC) && attrs.HardwareAddr.String() == device.MAC
+}
+
+// isUniqueAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is
+// that of an end and may be the same for many.
+func isUniqueAddress(text string) bool {
+	mac, err := net.ParseMAC(text) // 6, 8 or 20 bytes
+	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
 }
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.

@@ -168,8 +168,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft says whether whoever holds the lock is no plugin itself, but was left behind by one, such as a daemon that a plugin
-// starts when it is first used. Who cannot be seen may be a plugin.
+// onlyHelpersLeft says whether whoever holds the lock is no plugin itself, but was left behind by one, such as a
+// daemon that a plugin starts when it is first used. Who cannot be seen may be a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
 	if err != nil {
@@ -203,14 +203,16 @@ func hasOpen(process string, file os.FileInfo) bool {
 	})
 }
 
-// isPlugin says whether a process is one that the driver has started: it leads a process group and no session. Its children are in its
-// group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is seen at the next look.
+// isPlugin says whether a process is one that the driver has started: it leads a process group and no session. Its
+// children are in its group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is
+// seen at the next look.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
 		return true
 	}
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:])) // after the name: state, parent, group, session
+	// After the name: state, parent, group, session.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	pid := filepath.Base(process)
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }

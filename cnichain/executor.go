@@ -39,8 +39,8 @@ type Options struct {
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
-	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always can. Later
-	// nobody asks again what the node does with it.
+	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always
+	// can. Later nobody asks again what the node does with it.
 	CheckFree func(context.Context, *Device) error
 	Clock     clock.Clock
 }
@@ -203,8 +203,8 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return e.save(attachment)
 }
 
-// bind gives the step's device to the driver that the step wants, and makes a function that stays with its own as new. The journal has
-// said already that something may be done.
+// bind gives the step's device to the driver that the step wants, and makes a function that stays with its own as
+// new. The journal has said already that something may be done.
 func (e *Executor) bind(record *StepRecord) (err error) {
 	_, exclusive := ownedDevice(record)
 	switch {
@@ -237,8 +237,9 @@ func (e *Executor) own(ctx context.Context, attachment *Attachment, record *Step
 	return err
 }
 
-// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what the device
-// was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the new one.
+// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what
+// the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
+// new one.
 func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
 	planned := record.Step.Device
 	boot, err := e.Host.Boot()
@@ -258,9 +259,10 @@ func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error 
 		now = *planned
 		now.Baseline = Baseline{}
 	}
-	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && (now.Kind != planned.Kind || now.VLANID != planned.VLANID) {
-		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); delete the pod and its claim",
-			planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
+	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
+	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
+		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); "+
+			"delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
 	}
 	record.Step.Device = &now
 	return nil
@@ -382,7 +384,9 @@ func findLink(links []Link, name string) *Link {
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
-		output, err := e.call(ctx, attachment, record, callPlan{command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin})
+		output, err := e.call(ctx, attachment, record, callPlan{
+			command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin,
+		})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
 			select {
@@ -429,8 +433,8 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 	return obeyed(&record.Step, link.MAC, result)
 }
 
-// believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are told: a step may
-// have changed the interface of an earlier one, whose result others depend on.
+// believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are
+// told: a step may have changed the interface of an earlier one, whose result others depend on.
 func believeAddresses(attachment *Attachment, links []Link) {
 	for i := range attachment.Steps {
 		merged := attachment.Steps[i].Merged

@@ -47,8 +47,8 @@ type Host interface {
 	// Bind binds a device to the driver BindTo, unless it is, and returns the device nodes that an application needs to use
 	// it. Restore undoes it.
 	Bind(Device) (nodes []string, err error)
-	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended by
-	// whoever had it before. Restore does it, too.
+	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended
+	// by whoever had it before. Restore does it, too.
 	FreeAddress(Device) error
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
@@ -60,8 +60,8 @@ type Host interface {
 	// its virtual ones anew. It is false for virtual links.
 	Gone(Device) bool
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
-	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no link: it
-	// only returns a PCI function to its driver.
+	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no
+	// link: it only returns a PCI function to its driver.
 	Restore(Device) error
 }
 
@@ -138,10 +138,14 @@ func (LinuxHost) Links(path string) ([]Link, error) {
 		found, err := listLinks(handle)
 		for _, link := range found {
 			attrs := link.Attrs()
-			links = append(links, Link{
+			seen := Link{
 				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
 				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
-			})
+			}
+			if vlan, ok := link.(*netlink.Vlan); ok {
+				seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
+			}
+			links = append(links, seen)
 		}
 		return err
 	})

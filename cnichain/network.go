@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetworkConfig is what the node has configured on a link and a move to another namespace removes. Routing rules stay, whatever
-// becomes of the links that they name.
+// NetworkConfig is what the node has configured on a link and a move to another namespace removes. Routing rules
+// stay, whatever becomes of the links that they name.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
 	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
 }
 
-// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; 0 means forever.
+// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; 0 means
+// forever.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`
@@ -59,8 +60,8 @@ const maxNetworkEntries = 1000
 // keptAddressFlags are those of an address that somebody may set.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR
 
-// readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local and temporary
-// addresses, and what routers advertise.
+// readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local
+// and temporary addresses, and what routers advertise.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*NetworkConfig, error) {
 	var config NetworkConfig
 	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
@@ -73,7 +74,8 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*NetworkConfig, err
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+		ofLink := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, LinkIndex: link.Attrs().Index}
+		routes, err := handle.RouteListFiltered(family, ofLink, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list the routes of %s: %w", link.Attrs().Name, err)
 		}
@@ -93,8 +95,8 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*NetworkConfig, err
 		}
 	}
 	if n := len(config.Addresses) + len(config.Routes) + len(config.Neighbours); n > maxNetworkEntries {
-		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more than the %d that can be restored; remove allowInUse from its DeviceExposurePolicy",
-			link.Attrs().Name, n, maxNetworkEntries)
+		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more than the %d "+
+			"that can be restored; remove allowInUse from its DeviceExposurePolicy", link.Attrs().Name, n, maxNetworkEntries)
 	}
 	return &config, nil
 }
@@ -114,8 +116,11 @@ func nodeAddress(a *netlink.Addr) NodeAddress {
 }
 
 func isNodeRoute(r *netlink.Route) bool {
-	byKernel := r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
-	return r.Table != unix.RT_TABLE_LOCAL && r.Type == unix.RTN_UNICAST && r.Protocol != unix.RTPROT_RA && r.Flags&unix.RTM_F_CLONED == 0 && !byKernel
+	if r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
+		return false
+	}
+	return r.Table != unix.RT_TABLE_LOCAL && r.Type == unix.RTN_UNICAST && r.Protocol != unix.RTPROT_RA &&
+		r.Flags&unix.RTM_F_CLONED == 0
 }
 
 func nodeRoute(r *netlink.Route, family int) NodeRoute {
@@ -135,8 +140,8 @@ func nodeRoute(r *netlink.Route, family int) NodeRoute {
 	return route
 }
 
-// restoreNetwork adds what is missing on a link, and looks again: routes without a gateway first, by which the gateways of the
-// others are reached.
+// restoreNetwork adds what is missing on a link, and looks again: routes without a gateway first, by which the
+// gateways of the others are reached.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *Device) error {
 	if device.Network == nil {
 		return nil
@@ -193,7 +198,8 @@ func (c *NetworkConfig) missing(is *NetworkConfig, device *Device) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, strings.Join(lost[:min(len(lost), 10)], ", "))
+	shown := strings.Join(lost[:min(len(lost), 10)], ", ")
+	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, shown)
 }
 
 func (a *NodeAddress) add(handle *netlink.Handle, link netlink.Link) error {
@@ -229,8 +235,9 @@ func (r *NodeRoute) String() string {
 
 func (r *NodeRoute) add(handle *netlink.Handle, link netlink.Link) error {
 	route := &netlink.Route{
-		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority, Scope: netlink.Scope(r.Scope),
-		Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU, AdvMSS: r.AdvMSS, Gw: net.ParseIP(r.Gateway), Src: net.ParseIP(r.Source),
+		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
+		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU, AdvMSS: r.AdvMSS,
+		Gw: net.ParseIP(r.Gateway), Src: net.ParseIP(r.Source),
 	}
 	if r.OnLink {
 		route.SetFlag(netlink.FLAG_ONLINK)
@@ -251,7 +258,9 @@ func (r *NodeRoute) add(handle *netlink.Handle, link netlink.Link) error {
 func (n *NodeNeighbor) add(handle *netlink.Handle, link netlink.Link) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {
-		err = handle.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(n.IP), HardwareAddr: mac})
+		err = handle.NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(n.IP), HardwareAddr: mac,
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot add neighbour %s to %s: %w", n.IP, link.Attrs().Name, err)

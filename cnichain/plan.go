@@ -47,8 +47,9 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a virtual device was
-// not moved by anybody, indexes are those of other links, and the settings of hardware are what the administrator wants now.
+// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a
+// virtual device was not moved by anybody, indexes are those of other links, and the settings of hardware are what
+// the administrator wants now.
 type Baseline struct {
 	// BootID is the kernel's boot in which the baseline was taken. Records of drivers that did not note it have none.
 	BootID string `json:"bootID,omitempty"`
@@ -162,6 +163,8 @@ type PlanStep struct {
 	IfName string `json:"ifName,omitempty"`
 	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
 	Makes bool `json:"makes,omitempty"`
+	// Moves is true when the plugin moves its device into the pod; a record of an earlier driver does not say.
+	Moves bool `json:"moves,omitempty"`
 	// PrevResult is true when the plugin is given its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with its templates unrendered.

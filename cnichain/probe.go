@@ -18,8 +18,8 @@ type probeKey struct {
 	mtime int64
 }
 
-// binary is where a step's plugin is now: where it was when the claim was prepared, or, if the folder of plugins has moved since, where
-// it is found today.
+// binary is where a step's plugin is now: where it was when the claim was prepared, or, if the folder of plugins has
+// moved since, where it is found today.
 func (e *Executor) binary(step *PlanStep) string {
 	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
 		return step.Path

@@ -18,8 +18,8 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 	}
 }
 
-// adoptBoot is for records of drivers that did not note in which boot a baseline was taken. That was the attachment's boot, or an
-// earlier one: so the index of the link says nothing.
+// adoptBoot is for records of drivers that did not note in which boot a baseline was taken. That was the attachment's
+// boot, or an earlier one: so the index of the link says nothing.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step

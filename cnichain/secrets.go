@@ -15,8 +15,8 @@ const redacted = "(redacted)"
 // shortestSecret is the length below which values would be found in any text by chance.
 const shortestSecret = 4
 
-// secrets are the values of a plugin's configuration that must not be in what people are told: errors go to events and conditions,
-// which many may read, and plugins say what they like.
+// secrets are the values of a plugin's configuration that must not be in what people are told: errors go to events
+// and conditions, which many may read, and plugins say what they like.
 type secrets []string
 
 // secretsOf finds the values of keys that look as if they were secret.

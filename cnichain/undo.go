@@ -129,7 +129,9 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if err := e.undress(attachment, record, link); err != nil {
 		return err
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record)})
+	_, failure := e.call(ctx, attachment, record, callPlan{
+		command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record),
+	})
 	if failure == nil {
 		return nil
 	}
@@ -163,15 +165,15 @@ func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Lin
 	return e.Host.Undress(attachment.Pin, seen, *device)
 }
 
-// away says whether the step has an exclusive device that is not on the host. link is the step's interface in the pod, which may be
-// nil. If that is the device, a link of the host that looks like it is another.
+// away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
+// pod, which may be nil. If that is the device, a link of the host that looks like it is another.
 func (e *Executor) away(record *StepRecord, link *Link) (device *Device, away bool, err error) {
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return nil, false, nil
 	}
 	device = record.Step.Device
 	home, err := e.Host.Home(*device)
-	return device, !home || link != nil && record.Step.Makes && isMoved(link, device), err
+	return device, !home || link != nil && record.Step.Moves && isMoved(link, device), err
 }
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
@@ -332,13 +334,21 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 // couldBe says whether a link is of the device's kind: an application can't make hardware.
 func couldBe(link *Link, device *Device) bool { return device.Kind == "" || link.Kind == device.Kind }
 
-// isMoved says whether a link in a pod is the virtual device itself and nothing that was made on it: that would be of another kind, or
-// stand on the device.
+// isMoved says whether a link that a plugin has moved into a pod is a virtual device: an application can make another
+// link of its name.
 func isMoved(link *Link, device *Device) bool {
-	return device.PCIAddress == "" && device.Index != 0 && link.Kind == device.Kind && link.Parent == device.Parent
+	return device.PCIAddress == "" && device.Index != 0 &&
+		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
 }
 
 // isDevice says whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
+// VLANs of one card share that, and a pod may have several.
 func isDevice(link *Link, device *Device) bool {
-	return device.MAC != "" && link.MAC == device.MAC && couldBe(link, device)
+	return isUniqueAddress(device.MAC) && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
+}
+
+// sameVLAN is true where the device is no VLAN, or a baseline of an earlier driver does not say which.
+func sameVLAN(link *Link, device *Device) bool {
+	return device.VLANID == 0 && device.VLANProtocol == "" ||
+		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent
 }

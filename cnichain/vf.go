@@ -115,11 +115,13 @@ func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *Device
 	}
 }
 
-// freeAddress ends that a function is refused other addresses than its own, as igb's driver does once an address was set through the
-// physical function, be it the function's own: some CNI plugins set that at every DEL. It shows only where the physical
-// function names the function's own address as the administrator's, and when the function asks for another.
+// freeAddress ends that a function is refused other addresses than its own, as igb's driver does once an address was
+// set through the physical function, be it the function's own: some CNI plugins set that at every DEL. It shows only
+// where the physical function names the function's own address as the administrator's, and when the function asks for
+// another.
 func freeAddress(handle *netlink.Handle, device *Device) error {
-	if device.IfName == "" || device.VF == nil || device.VF.Trust || isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
+	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
+		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
 		return nil
 	}
 	own, err := net.ParseMAC(device.MAC)

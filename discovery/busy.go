@@ -16,8 +16,9 @@ import (
 type Use struct {
 	// Reason is in a form such as "it is a port of the bridge br0"; empty if the node does nothing with the link.
 	Reason string
-	// Restorable says that the node only has addresses, routes and rules of its own on the link, which can be given back
-	// when the link returns. It is false for a link that carries a default route or an address of the Node object.
+	// Restorable says that the node only has addresses, routes and rules of its own on the link, which can be given
+	// back when the link returns. It is false for a link that carries a default route or an address of the Node
+	// object.
 	Restorable bool
 }
 
@@ -27,8 +28,9 @@ type routing interface {
 	RuleList(family int) ([]netlink.Rule, error)
 }
 
-// Busy says what the node itself does with a link at this moment. A link that is busy must not be taken away. A link that is not
-// there is not busy. A physical function is busy with all that its virtual functions are, if these are on the host.
+// Busy says what the node itself does with a link at this moment. A link that is busy must not be taken away. A link
+// that is not there is not busy. A physical function is busy with all that its virtual functions are, if these are on
+// the host.
 func Busy(ctx context.Context, from Sources, name IfName) (Use, error) {
 	return attempt(ctx, func() (Use, error) { return readUse(from, name) })
 }
@@ -58,7 +60,8 @@ func readUse(from Sources, name IfName) (Use, error) {
 	return useOf(name, links, uses), nil
 }
 
-// useOf says what is done with one link. What stands on it or carries the node's own traffic comes before what can be given back.
+// useOf says what is done with one link. What stands on it or carries the node's own traffic comes before what can be
+// given back.
 func useOf(name IfName, links []link, uses map[int]Use) Use {
 	var own Use
 	for i := range links {

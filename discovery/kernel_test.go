@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,4 +172,45 @@ func TestKernelHardware(t *testing.T) {
 	if mode := kernel.RDMANetns(); mode != "" && mode != discovery.RDMAShared && mode != discovery.RDMAExclusive {
 		t.Errorf("RDMA devices are %q", mode)
 	}
+}
+
+// What the kernel itself puts on a link that is up is no use of it; addresses, routes of any table and rules are.
+func TestKernelBusy(t *testing.T) {
+	inNewNamespace(t)
+	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces
+	sources, err := discovery.Host()
+	must(t, err)
+	defer sources.Close()
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "up0p"}))
+	link, err := netlink.LinkByName("up0")
+	must(t, err)
+	for _, name := range []string{"up0", "up0p"} {
+		end, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkSetUp(end))
+	}
+	must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: network("fe80::7/64"), Flags: unix.IFA_F_NODAD}))
+	busy := func(want string) {
+		t.Helper()
+		use, err := discovery.Busy(t.Context(), sources, "up0")
+		if err != nil || use.Restorable != (want != "") || (use.Reason == "") != (want == "") || !strings.Contains(use.Reason, want) {
+			t.Errorf("busy with %+v, %v; want %q", use, err, want)
+		}
+	}
+	busy("")
+	address := &netlink.Addr{IPNet: network("192.168.50.2/24")}
+	must(t, netlink.AddrAdd(link, address))
+	busy("it has the address 192.168.50.2/24")
+	must(t, netlink.AddrDel(link, address))
+	busy("")
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network("10.200.0.0/16"), Table: 100, Scope: netlink.SCOPE_LINK}
+	must(t, netlink.RouteAdd(route))
+	busy("it carries a route to 10.200.0.0/16 in table 100")
+	must(t, netlink.RouteDel(route))
+	rule := netlink.NewRule()
+	rule.OifName, rule.Table, rule.Priority = "up0", 100, 1000
+	must(t, netlink.RuleAdd(rule))
+	busy("the routing rule of priority 1000 names it")
+	must(t, netlink.RuleDel(rule))
+	busy("")
 }

@@ -106,8 +106,8 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	return facts
 }
 
-// protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does: most drivers take
-// the links of these down with their own.
+// protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does:
+// most drivers take the links of these down with their own.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	carriers := map[PCIAddress]bool{}
 	for i := range vfs {

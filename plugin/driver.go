@@ -309,15 +309,19 @@ func quarantined(executor *cnichain.Executor) func(discovery.Device) bool {
 	}
 }
 
-// busy says what the node itself does with a link.
+// busy says what the node itself does with a link. While the addresses of the Node object are not known, any address may be one of
+// them, and nothing is given away for that.
 func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use, error) {
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
 	sources := d.guard
-	if node, err := d.cluster.thisNode(); err == nil {
+	node, unknown := d.cluster.thisNode()
+	if unknown == nil {
 		sources.NodeAddresses = addresses(node)
 	}
-	return discovery.Busy(ctx, sources, name)
+	use, err := discovery.Busy(ctx, sources, name)
+	use.Restorable = use.Restorable && unknown == nil
+	return use, err
 }
 
 // fail ends Run.

@@ -33,7 +33,9 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 }
 
 // ResolveContext is Resolve that ends with ctx. There is no decision then: half of one would withdraw devices.
-func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) (Decision, error) {
+func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) (
+	Decision, error,
+) {
 	var decision Decision
 	rules := make([]*rule, 0, len(policies))
 	for i := range policies {
@@ -131,15 +133,16 @@ type answer struct {
 	err     error
 }
 
-// What expressions may cost at one reading of a node, in CEL's units, of which a processor does some 20,000 in a millisecond. All
-// policies share readingCost, and each has evaluationShare for every device in any case.
+// What expressions may cost at one reading of a node, in CEL's units, of which a processor does some 20,000 in a
+// millisecond. All policies share readingCost, and each has evaluationShare for every device in any case.
 const (
 	readingCost     = 20_000_000
 	evaluationShare = 100
 )
 
-// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of the work of
-// Resolve, and takes one processor: nodes are there for pods. A rule that has used up its share fails on the devices that are left.
+// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of
+// the work of Resolve, and takes one processor: nodes are there for pods. A rule that has used up its share fails on
+// the devices that are left.
 func ask(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
@@ -160,8 +163,8 @@ func ask(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]an
 			switch {
 			case !r.asks():
 			case spent[j] >= budget:
-				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of the node, and all %d policies share %d; make it simpler: compare whole values with == or in",
-					spent[j], asking, readingCost)
+				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of the node, "+
+					"and all %d policies share %d; make it simpler: compare whole values with == or in", spent[j], asking, readingCost)
 			default:
 				var cost uint64
 				answers[i][j].matches, cost, answers[i][j].err = r.selector.matches(device)

@@ -21,15 +21,16 @@ type selector struct {
 	result dracel.CompilationResult
 }
 
-// evaluationCost is what one evaluation of a policy's expression may cost. Kubernetes lets a class have a hundred times that, for one
-// device; a policy is asked about every device at every change.
+// evaluationCost is what one evaluation of a policy's expression may cost. Kubernetes lets a class have a hundred
+// times that, for one device; a policy is asked about every device at every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
 // compile compiles an expression. New expressions may use what the oldest supported API server knows; stored ones also
 // what newer ones do.
 func compile(expression string, env environment.Type) (selector, error) {
 	features := dracel.Features{EnableConsumableCapacity: true}
-	result := dracel.GetCompiler(features).CompileCELExpression(expression, dracel.Options{EnvType: &env, CostLimit: new(uint64(evaluationCost))})
+	options := dracel.Options{EnvType: &env, CostLimit: new(uint64(evaluationCost))}
+	result := dracel.GetCompiler(features).CompileCELExpression(expression, options)
 	if result.Error != nil {
 		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields "+
 			`true or false, for example device.attributes["dra.networking"].type == "bridge"`, result.Error.Detail)

@@ -174,7 +174,8 @@ func (b *builder) sortedProblems() []policy.Problem {
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
-		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, b.attachable(d.main.Device, inOrder(d.main.Personas)))))
+		personas := b.attachable(d.main.Device, inOrder(d.main.Personas))
+		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, personas)))
 	}
 	link := d.link()
 	vfs := make([]function, 0, len(d.vfs))

@@ -34,7 +34,8 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// attachable leaves out of the personas of a bridge the plugins that would have to move it, and personas without any other.
+// attachable leaves out of the personas of a bridge the plugins that would have to move it, and personas without any
+// other.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
 	if d.BridgeType == "" {
 		return personas

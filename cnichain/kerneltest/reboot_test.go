@@ -359,3 +359,32 @@ func TestRecordWithoutBoot(t *testing.T) {
 		t.Errorf("the attachment has no boot:\n%s", data)
 	}
 }
+
+// The kernel puts a macvlan on a macvlan beside it, on the same parent: it is deleted in the end, and not moved to the host.
+func TestLinkBesideTheDevice(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	l.onHost("up0", func(parent netlink.Link) error {
+		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "m0", ParentIndex: parent.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	})
+	l.onHost("m0", netlink.LinkSetUp)
+	a := l.pod("a", l.plan("first", "[{name: link, type: macvlan}]", l.exclusive("link", "m0")))
+	before := l.aliases()
+	a.add()
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to look for it
+		return errors.Join(h.LinkSetDown(link), h.LinkSetName(link, "mine0"), h.LinkAddAltName(link, "other0"))
+	})
+	a.attachment.Steps[0].Failures = 5
+	a.attachment.Steps[0].Step.Path = "/nowhere"
+	a.attachment.Steps[0].Step.Type = "nothing" // the plugin is gone, and the driver does what it can
+	if err := a.tryDel(); err == nil {
+		t.Error("DEL without its plugin is no error")
+	}
+	if is := l.aliases(); !slices.Equal(is, before) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(is, "\n"))
+	}
+	a.has()
+}

@@ -171,3 +171,29 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	v.must(inPod(b.pod, func(handle *netlink.Handle) error { _, err := handle.LinkByName("net1"); return err }))
 	v.home()
 }
+
+// After a reboot a function is the one at its PCI address, but its settings are what the administrator wants now.
+func TestVFAfterAReboot(t *testing.T) {
+	v := newVFBench(t)
+	later := cnichain.LinuxHost{BootID: "of the next boot"}
+	link, err := netlink.LinkByName(v.baseline.IfName)
+	v.must(err)
+	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 6, 0))
+	v.must(netlink.LinkSetMTU(link, 1400))
+	t.Cleanup(v.home)
+	now, err := later.Snapshot(v.baseline)
+	v.must(err)
+	if now.MTU != 1400 || now.VF == nil || now.VF.VLAN != 6 || now.BootID != "of the next boot" || now.Port != v.baseline.Port {
+		t.Errorf("the new baseline is %+v, %+v", now.Baseline, now.VF)
+	}
+	v.must(later.Restore(v.baseline))
+	v.must(later.FreeAddress(v.baseline))
+	if home, err := later.Home(v.baseline); !home || err != nil {
+		t.Errorf("the function is on the host: %v, %v", home, err)
+	}
+	after, err := later.Snapshot(v.baseline)
+	v.must(err)
+	if diff := cmp.Diff(now, after); diff != "" {
+		t.Errorf("the function was changed (-before +now):\n%s", diff)
+	}
+}

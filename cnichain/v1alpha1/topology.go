@@ -99,7 +99,8 @@ type Step struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	IfName string `json:"ifName,omitempty"`
-	// network is the CNI network name, under which IPAM plugins keep leases. Default: <topology>.<step>.
+	// network is the CNI network name, under which IPAM plugins keep leases. Default: <topology>.<step>, followed by
+	// something of the claim where the plugin makes no interface.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 	// +optional

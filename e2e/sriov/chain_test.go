@@ -300,6 +300,42 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	}
 }
 
+// Chains that change addresses of functions that are not trusted work for one tenant after the other.
+func TestChainsThatChangeAddressesInTurn(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps     string
+		functions []function
+	}{
+		"tuning": {
+			steps:     `[{name: nic, type: sriov}, {name: tune, type: tuning, dependOn: [nic], config: {mac: "02:00:00:00:00:0%d"}}]`,
+			functions: []function{{"nic", pf0, 0}},
+		},
+		"bond": {
+			steps: `[{name: left, type: sriov}, {name: right, type: sriov}, {name: both, type: bond, dependOn: [left, right], ifName: bond%d,
+  config: {mode: active-backup, linksInContainer: true, links: [{name: "{{ left.interfaceName }}"}, {name: "{{ right.interfaceName }}"}],
+    miimon: "100", failOverMac: 0}}]`,
+			functions: []function{{"left", pf0, 0}, {"right", pf1, 0}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 1)
+			d := newDriver(b)
+			before := b.card()
+			for i := range 2 {
+				p := d.attach(fmt.Sprintf("turn%d", i), "sriov", fmt.Sprintf(test.steps, i+1), test.functions...)
+				for range 3 { // the plugin can't give back the address while the function has another
+					if err := p.del(); err != nil {
+						t.Logf("DEL: %v", err)
+					}
+				}
+				p.detach()
+				b.expect(before)
+			}
+			b.empty()
+		})
+	}
+}
+
 // A function that has no link, because a userspace driver has it, is refused by a step that does not want that. One that does
 // leaves it its driver. The plugin's own DEL fails as long as the pod lives, and still nothing stays of what it has set.
 func TestFunctionWithoutLink(t *testing.T) {

@@ -21,8 +21,10 @@ func Remarks(p *DeviceExposurePolicy) []string {
 		remarks = append(remarks, fmt.Sprintf("exclusionGroup %q has no effect, since a device that one claim takes excludes every other use of it: "+
 			"remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
 	}
-	if e.AllowInUse && e.AllowMultipleAllocations && !slices.ContainsFunc(e.SupportedCNIPlugins, func(p CNIPlugin) bool { return p.Exclusive }) {
-		remarks = append(remarks, "allowInUse has no effect, since no plugin is exclusive: a device that is shared stays on the node; remove it")
+	takes := func(p CNIPlugin) bool { return p.Exclusive }
+	if e.AllowInUse && e.AllowMultipleAllocations && !slices.ContainsFunc(e.SupportedCNIPlugins, takes) {
+		remarks = append(remarks, "allowInUse has no effect, since no plugin is exclusive: "+
+			"a device that is shared stays on the node; remove it")
 	}
 	if remark := bandwidthRemark(e); remark != "" {
 		remarks = append(remarks, remark)

@@ -98,8 +98,8 @@ type Exposure struct {
 	// allowMultipleAllocations lets several claims share the device, each taking some of its capacity.
 	// +optional
 	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
-	// allowInUse lets a claim take an exclusive device on which the node has addresses, routes or routing rules of its own.
-	// The node is without them while a pod has the device, and gets them back afterwards, until the next boot.
+	// allowInUse lets a claim take an exclusive device on which the node has addresses, routes or routing rules of its
+	// own. The node is without them while a pod has the device, and gets them back afterwards, until the next boot.
 	// Devices with a default route or an address of the Node object, bridge ports, and devices below other links are
 	// never taken.
 	// +optional

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -100,6 +101,9 @@ func (c *config) build(name string) (mac string, err error) {
 			return "", fmt.Errorf("mtu %d is larger than that of %s, which is %d", c.MTU, c.Links[i].Name, mtu)
 		}
 	}
+	if err := separate(members); err != nil {
+		return "", err
+	}
 	bond := c.bond(name)
 	if err := netlink.LinkAdd(bond); err != nil {
 		return "", err
@@ -109,6 +113,9 @@ func (c *config) build(name string) (mac string, err error) {
 			return "", err
 		}
 		if err := netlink.LinkSetMaster(member, bond); err != nil {
+			return "", fmt.Errorf("link %s: %w", member.Attrs().Name, err)
+		}
+		if err := netlink.LinkSetUp(member); err != nil {
 			return "", fmt.Errorf("link %s: %w", member.Attrs().Name, err)
 		}
 	}
@@ -163,6 +170,7 @@ func (c *config) dissolve(name string) error {
 	if err != nil {
 		return err
 	}
+	var released []netlink.Link
 	for i := range c.Links {
 		member, err := netlinksafe.LinkByName(c.Links[i].Name)
 		if err != nil || member.Attrs().MasterIndex != bond.Attrs().Index {
@@ -171,6 +179,34 @@ func (c *config) dissolve(name string) error {
 		if err := netlink.LinkSetNoMaster(member); err != nil {
 			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
 		}
+		if err := netlink.LinkSetUp(member); err != nil {
+			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
+		}
+		if member, err = netlinksafe.LinkByName(c.Links[i].Name); err != nil { // leaving a bond changes addresses
+			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
+		}
+		released = append(released, member)
 	}
-	return netlink.LinkDel(bond)
+	return errors.Join(separate(released), netlink.LinkDel(bond))
+}
+
+// separate gives members that have the address of an earlier one another address.
+func separate(members []netlink.Link) error {
+	taken := map[string]bool{}
+	for _, member := range members {
+		mac := slices.Clone(member.Attrs().HardwareAddr)
+		if !taken[mac.String()] {
+			taken[mac.String()] = true
+			continue
+		}
+		mac[0] |= 2 // locally administered
+		for taken[mac.String()] {
+			mac[len(mac)-1]++
+		}
+		if err := netlink.LinkSetHardwareAddr(member, mac); err != nil {
+			return fmt.Errorf("link %s: cannot set the address %s: %w", member.Attrs().Name, mac, err)
+		}
+		taken[mac.String()] = true
+	}
+	return nil
 }

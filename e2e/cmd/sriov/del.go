@@ -12,7 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// del is DEL. It goes by the record of ADD, not by its configuration, and forgets it also when it fails: then the next DEL does nothing.
+// del is DEL. It goes by the record of ADD, not by its configuration, and forgets it also when it fails: then the
+// next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
 	if err != nil || r == nil {
