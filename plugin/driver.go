@@ -475,6 +475,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	if err := d.cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
+	d.repairMetadata(ctx) // somebody may have removed files while no driver was there
 	changes, err := d.publisher.watch(ctx)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 // helperPlugins are the CNI plugins that the helper binary is when it is called by their names.
-var helperPlugins = []string{"netdev"}
+func helperPlugins() []string { return []string{"netdev"} }
 
 // installHelper puts the helper binary, which lies beside the driver's own, where the container runtime and the driver
 // find it on the host, and runs it once: the directory may be mounted without the right to execute. A file that is being
@@ -40,7 +40,7 @@ func installHelperFrom(ctx context.Context, source, dir string) error {
 			return fmt.Errorf("cannot install the helper binary: %w", err)
 		}
 	}
-	for _, name := range helperPlugins {
+	for _, name := range helperPlugins() {
 		if err := linkTo(nodeapi.HelperName, filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("cannot install the CNI plugin %s: %w", name, err)
 		}

@@ -24,14 +24,14 @@ func TestHelperIsInstalled(t *testing.T) {
 		if err := install(program); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range append([]string{nodeapi.HelperName}, helperPlugins...) {
+		for _, name := range append([]string{nodeapi.HelperName}, helperPlugins()...) {
 			if got, err := os.ReadFile(filepath.Join(target, name)); err != nil || string(got) != program {
 				t.Errorf("%s is %q, %v", name, got, err)
 			}
 		}
 	}
 	entries, err := os.ReadDir(target)
-	if err != nil || len(entries) != 1+len(helperPlugins) {
+	if err != nil || len(entries) != 1+len(helperPlugins()) {
 		t.Errorf("entries are %v, %v", entries, err)
 	}
 	if err := install("no program"); err == nil || !strings.Contains(err.Error(), "without noexec") {

@@ -71,7 +71,7 @@ func (c *claims) goneOf(present map[string]bool, mayBeInPod func(claimUID string
 			held := &record.Devices[i]
 			id := identity(held.Facts)
 			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
-			if !present[id] && !(moves && mayBeInPod(record.Claim.UID, held)) {
+			if !present[id] && (!moves || !mayBeInPod(record.Claim.UID, held)) {
 				gone[id] = true
 			}
 		}

@@ -13,21 +13,21 @@ import (
 // Node is a kernel with CNI plugins on it. Every plugin that is none of host-device, host-local and tuning makes an
 // interface. It is safe for concurrent use.
 type Node struct {
-	mu     sync.Mutex
-	index  int
-	host   map[string]cnichain.Link            // by name
-	pods   map[string]map[string]cnichain.Link // by pin, by name
+	mu    sync.Mutex
+	index int
+	host  map[string]cnichain.Link            // by name
+	pods  map[string]map[string]cnichain.Link // by pin, by name
 	// pinned has the runtime's path of the namespace of each pin; namespaces are the runtime's paths that are there.
 	pinned     map[string]string
 	namespaces map[string]bool
 	leases     map[string]bool // by container and interface
-	calls  []string
-	fail   map[string]error
-	lies   map[string]bool // by call
-	hold   map[string]chan struct{}
-	lost   bool
-	boots  int
-	kept   bool
+	calls      []string
+	fail       map[string]error
+	lies       map[string]bool // by call
+	hold       map[string]chan struct{}
+	lost       bool
+	boots      int
+	kept       bool
 	// removed are PCI functions that the machine does not have any more.
 	removed map[string]bool
 	// bound are the links, by name, of devices that have another driver.

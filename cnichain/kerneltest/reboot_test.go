@@ -255,7 +255,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	tun := func(l *realLab) {
+	tun := func(*realLab) {
 		link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "wg0"}, Mode: netlink.TUNTAP_MODE_TUN}
 		if err := netlink.LinkAdd(link); err != nil {
 			t.Skipf("needs to make a link without an address: %v", err)

@@ -65,10 +65,10 @@ type model struct {
 // ran then (docs/limits.md), so a link that one of them has as a whole is not risked, and all are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
-	m.replace("whole")
-	kept := m.name("whole")
-	m.deleting(kept)
-	m.gone(kept)
+	last := m.name("whole")
+	m.deleting(last)
+	m.gone(last)
+	m.link("mo1") // is on the node
 	m.loseJournal()
 	m.kill("container", m.some(m.containerProcesses())...)
 	m.driverReady()
@@ -217,8 +217,10 @@ func (m *model) round() {
 // faults are what can happen to a node.
 func (m *model) faults() map[string]func() {
 	return map[string]func(){
-		"driver killed":  func() { m.kill(stack.Driver) },
-		"driver stopped": func() { m.try("stop the driver", "-n", stack.Namespace, "delete", "pod", "-l", "app.kubernetes.io/name="+stack.Driver, "--wait=false") },
+		"driver killed": func() { m.kill(stack.Driver) },
+		"driver stopped": func() {
+			m.try("stop the driver", "-n", stack.Namespace, "delete", "pod", "-l", "app.kubernetes.io/name="+stack.Driver, "--wait=false")
+		},
 		"NRI away": func() {
 			m.hideNRI()
 			m.kill(stack.Driver)
