@@ -284,6 +284,37 @@ func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	return uids, c.pods.HasSynced()
 }
 
+// podUIDIsGone says whether the API server had no such pod on this node when it was heard last.
+func (c *cluster) podUIDIsGone(uid string) bool {
+	if !c.pods.HasSynced() {
+		return false
+	}
+	for _, item := range c.pods.GetStore().List() {
+		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
+			return false
+		}
+	}
+	return true
+}
+
+// isAllocated asks the API server whether a claim still has the devices of a record.
+func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, error) {
+	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read claim %s: %w", record.Claim, err)
+	}
+	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && record.isOf(claim), nil
+}
+
+// onPodGone calls wake when a pod is gone from the API server.
+func (c *cluster) onPodGone(wake func()) error {
+	_, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake() }})
+	return err
+}
+
 // podIsLeaving says whether a pod is gone from the API server as far as is known, is being deleted, or has ended.
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -488,5 +490,35 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	f.eventually("nobody waits in vain", func() bool { f.clock.Step(releaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
 		t.Errorf("second is %q", second)
+	}
+}
+
+// Pods that were deleted by force leave their claims to kubelet, which takes its time; whoever is given their devices does not wait
+// for that. A pod that is there is never robbed.
+func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
+	f := newFixture(t)
+	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")), 0).Core().V1().Pods().Informer()
+	go pods.RunWithContext(t.Context())
+	f.eventually("the cache is filled", pods.HasSynced)
+	f.dra.cluster.pods = pods
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	ended := make(chan error, 1)
+	go func() {
+		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
+		ended <- errors.Join(err, results["b"].Err)
+	}()
+	f.eventually("it waits", func() bool {
+		f.claims.mu.Lock()
+		defer f.claims.mu.Unlock()
+		return len(f.claims.waiting) == 1
+	})
+	f.claims.wake()
+	f.expect(attachedA, "claim-a")
+	f.must(pods.GetStore().Delete(podObject("a")))
+	f.claims.wake()
+	f.must(<-ended)
+	f.expect(clean)
+	if _, held := f.claims.get("claim-a"); held {
+		t.Error("the claim of the pod that is gone is held")
 	}
 }

@@ -251,7 +251,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
 		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
-	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail))
+	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail), d.cluster.onPodGone(d.claims.wake))
 }
 
 // buildPublisher wires what publishes devices.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,8 @@ type draPlugin struct {
 	// busy says what the node itself does with a link.
 	busy  func(context.Context, discovery.IfName) (discovery.Use, error)
 	fatal func(error)
+	// evicting are the UIDs of claims that are being evicted.
+	evicting sync.Map
 }
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
@@ -116,7 +119,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, err
 	}
 	complete := func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }
-	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, d.isLeaving, complete); err != nil {
+	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, holders{isLeaving: d.isLeaving, evict: d.evict}, complete); err != nil {
 		return nil, err
 	}
 	d.publisher.trigger()
@@ -411,6 +414,50 @@ func (d *draPlugin) isLeaving(record *ClaimRecord) bool {
 	}
 	return !slices.ContainsFunc(record.Consumers, func(consumer Consumer) bool {
 		return !d.cluster.podIsLeaving(consumer.PodUID)
+	})
+}
+
+// evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
+// allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds later,
+// when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
+func (d *draPlugin) evict(record *ClaimRecord) {
+	uid := record.Claim.UID
+	if d.sandboxes.isReleasing(uid) || !d.isAbandoned(record) {
+		return
+	}
+	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
+		return
+	}
+	begun := d.sandboxes.goTracked(func() {
+		defer d.evicting.Delete(uid)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.sandboxes.work), unprepareLimit)
+		defer cancel()
+		logger := klog.FromContext(d.sandboxes.work).WithValues("claim", record.Claim.String())
+		allocated, err := d.cluster.isAllocated(ctx, record)
+		if err != nil || allocated {
+			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
+			return
+		}
+		if err := d.unprepare(ctx, uid); err != nil {
+			logger.Error(err, "Cannot release a claim of pods that were deleted by force; kubelet asks for it, too")
+			return
+		}
+		logger.V(2).Info("Released a claim of pods that were deleted by force: another claim has its devices")
+	})
+	if !begun {
+		d.evicting.Delete(uid)
+	}
+}
+
+// isAbandoned says whether the API server has none of the pods that use a claim any more.
+func (d *draPlugin) isAbandoned(record *ClaimRecord) bool {
+	for _, consumer := range record.Consumers {
+		if !d.cluster.podUIDIsGone(consumer.PodUID) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(d.sandboxes.list(), func(box *sandbox) bool {
+		return box.uses(record.Claim.UID) && !d.cluster.podUIDIsGone(box.pod.UID)
 	})
 }
 

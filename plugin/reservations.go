@@ -30,10 +30,17 @@ func (e *conflictError) Error() string { return e.reason.Error() }
 
 func (e *conflictError) Unwrap() error { return e.reason }
 
+// holders are the claims that have the devices that another one wants.
+type holders struct {
+	// isLeaving says whether a claim is being released or is about to be; others are not waited for.
+	isLeaving func(*ClaimRecord) bool
+	// evict begins to release a claim if nobody can have a right to it any more.
+	evict func(*ClaimRecord)
+}
+
 // holdWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
-// Claims that want the same devices get them in the order in which they came. isLeaving says whether a holder is being
-// released or is about to be; others are not waited for.
-func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, isLeaving func(*ClaimRecord) bool, complete func(*ClaimRecord) error) error {
+// Claims that want the same devices get them in the order in which they came.
+func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, from holders, complete func(*ClaimRecord) error) error {
 	err := c.hold(record, complete)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
@@ -50,7 +57,10 @@ func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record Cla
 		if !errors.As(err, &conflict) {
 			return err
 		}
-		leaving := func(holder ClaimRecord) bool { return isLeaving(&holder) }
+		for i := range conflict.holders {
+			from.evict(&conflict.holders[i])
+		}
+		leaving := func(holder ClaimRecord) bool { return from.isLeaving(&holder) }
 		select {
 		case <-freed:
 		case <-notice.C():
@@ -106,6 +116,13 @@ func (c *claims) aheadLocked(uid string) map[string]ClaimRecord {
 		ahead[one.Claim.UID] = one
 	}
 	return ahead
+}
+
+// wake has those that wait look again: a pod may be gone whose claim they wait for.
+func (c *claims) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releasedLocked()
 }
 
 // nextRelease is closed when a claim may have become free to be held.

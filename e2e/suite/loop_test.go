@@ -47,6 +47,12 @@ func at(sorted []time.Duration, percent int) time.Duration {
 // loop returns the times from create to Ready. A pod is deleted as soon as it is Ready, and the next made at once.
 func (e *env) loop(name, template string, n int) []time.Duration {
 	e.Helper()
+	return e.loopWith(name, template, n, metav1.DeleteOptions{})
+}
+
+// loopWith says how pods are deleted.
+func (e *env) loopWith(name, template string, n int, deletion metav1.DeleteOptions) []time.Duration {
+	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	pods := e.client.CoreV1().Pods(e.namespace)
@@ -76,7 +82,7 @@ func (e *env) loop(name, template string, n int) []time.Duration {
 			e.Fatalf("pod %s is not Ready", wanted.Name)
 		}
 		times = append(times, time.Since(start))
-		if err := pods.Delete(ctx, wanted.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := pods.Delete(ctx, wanted.Name, deletion); err != nil && !apierrors.IsNotFound(err) {
 			e.Fatal(err)
 		}
 	}

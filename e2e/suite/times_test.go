@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
@@ -46,6 +49,40 @@ func TestTimesByInterfaces(t *testing.T) {
 		after := e.hooks()
 		t.Logf("%d interfaces: create to Ready P50 %s  P99 %s; RunPodSandbox waited %.1f ms for the driver on average", n, at(times, 50), at(times, 99),
 			1000*(after.seconds-before.seconds)/max(1, after.count-before.count))
+	}
+}
+
+// How fast pods with links as a whole follow one another, deleted gracefully and by force, beside pods without claims in the same run:
+// by forced deletion the next pod is given a device that is still being released. Printed, not asserted.
+func TestTimesOfChurn(t *testing.T) {
+	e := newEnv(t, "churn")
+	var links []string
+	for i := range 10 {
+		links = append(links, fmt.Sprintf("ch%d", i))
+		e.veth(links[i])
+	}
+	step := func(name, plugin string) string {
+		return fmt.Sprintf(`
+- name: %s
+  type: %s
+  selector: {cel: 'device.attributes["dra.networking"].ifName.startsWith("ch")'}`, name, plugin)
+	}
+	four := step("a", "netdev") + step("b", "netdev") + step("c", "netdev") + step("d", "netdev")
+	e.apply(documents(
+		strings.Replace(expose("ch", "netdev", false, links...), "supportedCNIPlugins: [", "supportedCNIPlugins: [{name: host-device, exclusive: true}, ", 1),
+		topology("ch-netdev", step("link", "netdev")), claimTemplate("netdev", "ch-netdev-link"),
+		topology("ch-host-device", step("link", "host-device")), claimTemplate("host-device", "ch-host-device-link"),
+		topology("ch-four", four), claimTemplate("four", "ch-four-a", "ch-four-b", "ch-four-c", "ch-four-d")))
+	e.offer(links...)
+	for _, deletion := range []struct {
+		name    string
+		options metav1.DeleteOptions
+	}{{"gracefully", metav1.DeleteOptions{}}, {"by force", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}}} {
+		for _, template := range []string{"", "netdev", "host-device", "four"} {
+			times := e.loopWith(strings.ReplaceAll(fmt.Sprintf("%s-%s", cmp.Or(template, "plain"), deletion.name), " ", "-"), template, *samples, deletion.options)
+			slices.Sort(times)
+			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"), at(times, 50), at(times, 90))
+		}
 	}
 }
 
