@@ -183,6 +183,15 @@ func (s *sandboxes) isOrphan(claimUID string) bool {
 	return s.orphans[claimUID] != nil
 }
 
+// orphanPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may have been
+// prepared again for one of them.
+func (s *sandboxes) orphanPinsOf(claimUID string) []string {
+	s.mu.Lock()
+	pins := slices.Clone(s.orphans[claimUID])
+	s.mu.Unlock()
+	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
+}
+
 // isOrphanPin says whether a file is the pin of an orphan.
 func (s *sandboxes) isOrphanPin(name string) bool {
 	s.mu.Lock()

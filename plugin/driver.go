@@ -21,6 +21,7 @@ import (
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/clock"
 
 	"golang.org/x/sync/errgroup"
@@ -85,6 +86,8 @@ type Driver struct {
 	health    *deviceHealth
 	carriers  *carriers
 	stopWork  context.CancelFunc
+	// again prepares claims as if kubelet had asked for it.
+	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks tell whether the driver hangs.
 	heartbeats *heartbeats
 	locks      *lockProbe
@@ -110,6 +113,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
 		registered: func() bool { return false }, waiting: errors.New("starting"), heartbeats: newHeartbeats(clock.RealClock{}),
 	}
+	d.again = d.prepareAgain
 	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.all(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
@@ -245,7 +249,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
 		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
-		metrics:    d.metrics,
+		metrics:    d.metrics, strangers: newStrangers(),
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
@@ -408,7 +412,7 @@ func (d *Driver) serve(ctx context.Context) error {
 func (d *Driver) sweeper() *sweeper {
 	return &sweeper{
 		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed, heartbeats: d.heartbeats,
-		swept: d.repairMetadata,
+		swept: func(ctx context.Context) { d.repairMetadata(ctx); d.recoverLost(ctx) },
 	}
 }
 

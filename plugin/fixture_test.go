@@ -61,6 +61,8 @@ type fixture struct {
 	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
 	runtime map[string]string
 	bootID  string
+	// client has the claims that recover reads.
+	client *fake.Clientset
 	// podsGone are the pods, by UID, that the API server does not have any more.
 	podsGone map[string]bool
 
@@ -164,7 +166,7 @@ func (f *fixture) startAlone(bootID string) {
 		}
 	}
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, failed: f.attachFailed, metrics: f.boxes.metrics}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, strangers: newStrangers(), failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
 		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },

@@ -82,7 +82,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID})
 		}
 	}
-	if err := d.prepareAgain(ctx, wanted); err != nil {
+	if err := d.again(ctx, wanted); err != nil {
 		logger.Error(err, "Cannot write metadata of claims again", "dir", d.config.CDIDir)
 	}
 	orphans, err := d.garbage()

@@ -19,7 +19,9 @@ type nodeState struct {
 	// Heard says whether all of the API server was read once. While it was not, nothing is known of the node and of topologies.
 	Heard bool `json:"heard"`
 	// NodeFound says whether the API server has a Node object of that name.
-	NodeFound bool         `json:"nodeFound"`
+	NodeFound bool `json:"nodeFound"`
+	// Addresses are those by which the cluster knows the node: links that carry them are never given away.
+	Addresses []string     `json:"addresses,omitempty"`
 	Versions  nodeVersions `json:"versions"`
 	Settings  settings     `json:"settings"`
 	// NotReady is what keeps pods with claims from starting.
@@ -86,6 +88,9 @@ func (d *Driver) state() nodeState {
 	if node, err := d.cluster.thisNode(); err == nil {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
+		for _, address := range addresses(node) {
+			state.Addresses = append(state.Addresses, address.String())
+		}
 		state.Versions = nodeVersions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion, Kernel: info.KernelVersion}
 	}
 	return state

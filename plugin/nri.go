@@ -55,6 +55,8 @@ type nriPlugin struct {
 	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they are
 	// the driver's business was decided before, perhaps by one that could ask the API server.
 	decided sets.Set[string]
+
+	strangers *strangers
 }
 
 // run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
@@ -183,6 +185,9 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 	c.mu.Lock()
 	c.decided = others
 	c.mu.Unlock()
+	c.strangers.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
+		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
+	}))
 	err := c.sandboxes.confirm(listed)
 	c.setConnected(true)
 	c.attachMissed(pods, named)
@@ -308,6 +313,9 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		err = sayable(err)
 	}()
 	records, err := n.claimsOf(pod)
+	if err == nil && len(records) == 0 && !isStatic(pod) {
+		n.strangers.add(pod)
+	}
 	if err != nil || len(records) == 0 {
 		return err
 	}
@@ -328,6 +336,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.clock.Now()
 	defer func() { observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox") }()
+	n.strangers.remove(pod.GetId())
 	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
 	defer budget.Stop()
 	select {
@@ -340,6 +349,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	n.strangers.remove(pod.GetId())
 	n.sandboxes.stopSandbox(pod.GetId())
 	return nil
 }

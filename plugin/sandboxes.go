@@ -156,10 +156,10 @@ func (s *sandboxes) syncGate(claimUID string) error {
 		return err
 	}
 	defer unlock()
-	if s.isOrphan(claimUID) {
+	record, held := s.claims.get(claimUID)
+	if !held && s.isOrphan(claimUID) {
 		return nil
 	}
-	record, held := s.claims.get(claimUID)
 	nodes, pins := s.admitted(claimUID)
 	if !held || len(pins) == 0 {
 		return s.gate.close(claimUID)
@@ -179,7 +179,7 @@ func (s *sandboxes) admitted(claimUID string) (nodes, pins []string) {
 		}
 	}
 	slices.Sort(nodes)
-	return slices.Compact(nodes), pins
+	return slices.Compact(nodes), append(pins, s.orphanPinsOf(claimUID)...)
 }
 
 func (s *sandboxes) syncGates(claimUIDs []string) error {
@@ -265,6 +265,13 @@ func (s *sandboxes) expectMissed(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missed = maps.Clone(ids)
+}
+
+// expectAlso adds a sandbox that is there.
+func (s *sandboxes) expectAlso(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed[id] = true
 }
 
 // isMissed says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.

@@ -61,8 +61,8 @@ type model struct {
 	looked  int
 }
 
-// withoutJournal loses the journal: pods run on, and their containers can be started again. Nothing more is promised of pods that
-// ran then (docs/limits.md), so a link that one of them has as a whole is not risked, and all are replaced.
+// withoutJournal loses the journal: pods run on, their containers can be started again, and new sandboxes get their interfaces.
+// What else it knew is lost (docs/limits.md), so a link that a pod has as a whole is not risked, and all pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
@@ -74,6 +74,8 @@ func (m *model) withoutJournal() {
 	m.driverReady()
 	m.kill("container", m.some(m.containerProcesses())...)
 	m.restart(lab.Kubelet)
+	m.settle()
+	m.kill("pause", m.some(m.sandboxes())...) // kubelet does not have claims prepared again for the new sandboxes
 	m.generation["whole"]++
 	m.make("whole")
 	m.settle()

@@ -1,0 +1,127 @@
+package plugin
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets a
+// new sandbox then needs its claims prepared again, and kubelet does not ask for that.
+
+// strangers are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have none. It is safe for
+// concurrent use.
+type strangers struct {
+	mu   sync.Mutex
+	byID map[string]*api.PodSandbox
+}
+
+func newStrangers() *strangers { return &strangers{byID: map[string]*api.PodSandbox{}} }
+
+func (s *strangers) add(pod *api.PodSandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID[pod.GetId()] = pod
+}
+
+func (s *strangers) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byID, id)
+}
+
+// replace begins anew with the sandboxes of a list.
+func (s *strangers) replace(pods []*api.PodSandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.byID)
+	for _, pod := range pods {
+		s.byID[pod.GetId()] = pod
+	}
+}
+
+func (s *strangers) list() []*api.PodSandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pods := make([]*api.PodSandbox, 0, len(s.byID))
+	for _, id := range sortedKeys(s.byID) {
+		pods = append(pods, s.byID[id])
+	}
+	return pods
+}
+
+// lostLimit bounds one look for claims that the journal has lost.
+const lostLimit = 20 * time.Second
+
+// recoverLost has the claims prepared, and attached, of pods of which the journal has lost the record, after a journal was
+// lost. What is attached still according to its gate is left alone.
+func (d *Driver) recoverLost(ctx context.Context) {
+	if !d.isAmnesic() || !d.nri.connected() || !d.cluster.heard() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lostLimit)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	for _, pod := range d.nri.strangers.list() {
+		lost, err := d.lostClaims(ctx, pod)
+		if err == nil && len(lost) == 0 {
+			d.nri.strangers.remove(pod.GetId())
+			continue
+		}
+		if err == nil {
+			logger.Info("Preparing claims again of which the journal has no record", "pod", podOf(pod).String(), "sandbox", pod.GetId())
+			err = d.again(ctx, lost)
+		}
+		if err != nil {
+			logger.Error(err, "Cannot prepare claims again of which the journal has no record", "pod", podOf(pod).String())
+			continue
+		}
+		d.sandboxes.expectAlso(pod.GetId())
+		d.sandboxes.goTracked(func() { d.nri.attachLate(pod, false) })
+	}
+}
+
+// lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it.
+func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
+	netns, err := d.nri.namespaces.of(pod)
+	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
+	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
+		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to
+	}
+	var lost []*drapb.Claim
+	for name := range resourceclaim.PodClaims(known) {
+		if _, prepared := d.claims.named(pod.GetNamespace(), name); prepared {
+			continue
+		}
+		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		uid := string(claim.UID)
+		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsOrphan(uid, netns) {
+			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
+		}
+	}
+	return lost, nil
+}
+
+// isForPod says whether a claim has devices of this driver, and is reserved for a pod.
+func isForPod(claim *resourceapi.ResourceClaim, podUID string) bool {
+	return claim.Status.Allocation != nil &&
+		slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {
+			return string(user.UID) == podUID
+		}) &&
+		slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
+			return result.Driver == v1alpha1.DriverName
+		})
+}

@@ -1,0 +1,82 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+// amnesic is a driver that has lost its journal while a pod had a claim, in a cluster that has both.
+func amnesic(t *testing.T) (f *fixture, prepared *int) {
+	f = newFixture(t)
+	claim := allocatedClaim("claim-a", "up0", "a")
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-1"), nil, 0o600))
+	return f, f.recovering(claim)
+}
+
+// recovering makes what [fixture.recover] needs; it counts the claims that are prepared again.
+func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
+	f.client = fake.NewClientset()
+	for _, claim := range claims {
+		f.must(f.client.Tracker().Add(claim))
+	}
+	return new(int)
+}
+
+// recover looks for lost claims, as the driver does from time to time.
+func (f *fixture) recover(count *int) {
+	f.Helper()
+	d := f.driver()
+	d.client = f.client
+	f.must(f.nri.cluster.pods.GetIndexer().Add(podObject("a", "claim-a")))
+	d.again = func(ctx context.Context, wanted []*drapb.Claim) error {
+		*count += len(wanted)
+		results, err := f.dra.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{allocatedClaim("claim-a", "up0", "a")})
+		f.must(err)
+		return results["claim-a"].Err
+	}
+	d.recoverLost(context.Background())
+}
+
+// A pod whose sandbox was replaced after the journal was lost is attached again, although kubelet prepares nothing anew.
+func TestLostClaimsArePreparedAgain(t *testing.T) {
+	f, count := amnesic(t)
+	f.ends("a-0")
+	f.runs("a-1")
+	f.start("boot-1")
+	f.node.AddHostLink("up0") // the kernel sends hardware back when the namespace ends
+	f.recover(count)
+	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attachRetry); return f.ready("a-1") })
+	if *count != 1 {
+		t.Errorf("%d claims were prepared again", *count)
+	}
+	f.recover(count)
+	if *count != 1 {
+		t.Errorf("%d claims were prepared again in all", *count)
+	}
+}
+
+// A pod that has its interfaces still is left alone, and so are those of others' claims.
+func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
+	f, count := amnesic(t)
+	f.runs("z-0")
+	f.start("boot-1")
+	f.recover(count)
+	if *count != 0 {
+		t.Errorf("%d claims were prepared again", *count)
+	}
+	f.expect(attachedA, "claim-a")
+	foreign := allocatedClaim("claim-a", "up0", "a")
+	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
+	if isForPod(foreign, "a") || !isForPod(allocatedClaim("c", "up0", "a"), "a") || isForPod(allocatedClaim("c", "up0", "a"), "b") {
+		t.Error("claims are mistaken")
+	}
+}
