@@ -229,6 +229,12 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.must(m.cluster.policies.GetStore().Replace(nil, ""))
 	m.expect(t, "ens0v0:withdrawn")
+	// That is as it should be: the taint says it, and nobody has to put anything right.
+	for _, problem := range m.problems {
+		if strings.Contains(problem.text, "ens0v0") {
+			t.Errorf("problem %q", problem.text)
+		}
+	}
 	f.must(f.claims.release("c"))
 	m.expect(t, "")
 }
