@@ -409,7 +409,7 @@ func (d *Driver) serve(ctx context.Context) error {
 func (d *Driver) sweeper() *sweeper {
 	return &sweeper{
 		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed, heartbeats: d.heartbeats,
-		swept: d.repairMetadata,
+		swept: func(ctx context.Context) { d.repairMetadata(ctx); d.statuses.forgetOld() },
 	}
 }
 
