@@ -127,6 +127,7 @@ func TestPoliciesTestAsksTheDriver(t *testing.T) {
 			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
 		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),
 		"/claims":    raw(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`),
+		"/sandboxes": raw(`[]`),
 	})
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1

@@ -43,7 +43,9 @@ type Device struct {
 	// State is Free, InUse, Blocked, or why nobody should be given it.
 	State string `json:"state"`
 	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
-	Why      string    `json:"why,omitempty"`
+	Why string `json:"why,omitempty"`
+	// Lost says that a pod has lost an interface of the device.
+	Lost     bool      `json:"lost,omitempty"`
 	Holders  []Holder  `json:"holders,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
 }
@@ -104,7 +106,7 @@ func device(from *driver.Answers, entry *draslices.Entry) Device {
 		d.State, d.Why = Blocked, blocker+" is in use"
 	}
 	if lost := lostOf(from, entry); len(lost) > 0 {
-		d.Why = strings.Join(lost, "; ")
+		d.Why, d.Lost = strings.Join(lost, "; "), true
 		if d.State == InUse && d.Use == use(true) {
 			d.State = Lost
 		}
