@@ -44,7 +44,8 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
 	if !acquire(ctx, l.requests) {
-		refuse(w, http.StatusServiceUnavailable, fmt.Errorf("cannot judge the object: %d other requests are not done; write it again later", maxRequests))
+		refuse(w, http.StatusServiceUnavailable,
+			fmt.Errorf("cannot judge the object: %d other requests are not done; write it again later", maxRequests))
 		return
 	}
 	defer release(l.requests)
@@ -57,14 +58,16 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(body) > maxBody:
 		// Who still writes when the connection is closed may not see the answer.
 		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("cannot judge the object: the request has more than %d bytes; make the object smaller", maxBody))
+		refuse(w, http.StatusRequestEntityTooLarge,
+			fmt.Errorf("cannot judge the object: the request has more than %d bytes; make the object smaller", maxBody))
 		return
 	case err != nil:
 		refuse(w, http.StatusBadRequest, fmt.Errorf("cannot read the request: %w", err))
 		return
 	}
 	if !acquire(ctx, l.turn) {
-		refuse(w, http.StatusServiceUnavailable, errors.New("cannot judge the object: other objects are being judged; write it again later"))
+		refuse(w, http.StatusServiceUnavailable,
+			errors.New("cannot judge the object: other objects are being judged; write it again later"))
 		return
 	}
 	defer release(l.turn)
