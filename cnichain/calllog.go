@@ -45,7 +45,7 @@ func (discard) Record(Call) {}
 type CallLog struct {
 	dir     string
 	onError func(error)
-	secret  *regexp.Regexp
+	secret  *regexp.Regexp // of secretKeys
 	mu      sync.Mutex
 }
 
@@ -58,7 +58,7 @@ const (
 
 // NewCallLog makes a log below dir. onError is told what could not be written.
 func NewCallLog(dir string, onError func(error)) *CallLog {
-	return &CallLog{dir: dir, onError: onError, secret: regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)}
+	return &CallLog{dir: dir, onError: onError, secret: secretKeys()}
 }
 
 // logLine is the form of a line.
@@ -155,7 +155,7 @@ func (l *CallLog) redact(value any) any {
 	case map[string]any:
 		for key := range value {
 			if l.secret.MatchString(key) {
-				value[key] = "(redacted)"
+				value[key] = redacted
 				continue
 			}
 			value[key] = l.redact(value[key])

@@ -145,25 +145,32 @@ func (c *compiler) refuseUnknown(byStep map[string][]RootDevice) {
 func (c *compiler) checkPlugins() {
 	for i := range c.topology.Spec.Steps {
 		step := &c.topology.Spec.Steps[i]
-		for _, cniType := range []string{step.Type, ipamType(rawConfig(step))} {
-			if cniType == "" {
-				continue
-			}
-			plugin, found := c.binding.Plugins[cniType]
-			if !found {
-				c.add(field.NotFound(c.path.Index(i).Child("type"), fmt.Sprintf(
-					"%s (no such CNI plugin on node %s: install it in %s, or set cniPlugins.image or paths.cniBin of the chart)",
-					cniType, c.binding.Node, cmp.Or(strings.Join(c.binding.Dirs, " or "), "the CNI directory"))))
-				continue
-			}
-			if chooseVersion(plugin.Versions) == "" {
-				c.add(field.Invalid(c.path.Index(i).Child("type"), cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions, maxCNIVersion)))
-			}
-		}
+		ipamPath := c.path.Index(i).Child("config", "ipam", "type")
+		c.checkPlugin(c.path.Index(i).Child("type"), step.Type)
+		c.checkPlugin(ipamPath, ipamType(rawConfig(step)))
 		if versions := c.versions(step); chooseVersion(versions) == "" && len(c.problems) == 0 {
-			c.add(field.Invalid(c.path.Index(i).Child("config", "ipam", "type"), ipamType(rawConfig(step)), fmt.Sprintf(
+			c.add(field.Invalid(ipamPath, ipamType(rawConfig(step)), fmt.Sprintf(
 				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type, c.binding.Plugins[step.Type].Versions)))
 		}
+	}
+}
+
+// checkPlugin checks that the plugin named at a path is on the node and speaks a version of CNI that the driver speaks.
+func (c *compiler) checkPlugin(path *field.Path, cniType string) {
+	if cniType == "" {
+		return
+	}
+	plugin, found := c.binding.Plugins[cniType]
+	if !found {
+		help := "install it in " + cmp.Or(strings.Join(c.binding.Dirs, " or "), "the CNI directory")
+		if c.binding.DirsHelp != "" {
+			help += ", or " + c.binding.DirsHelp
+		}
+		c.add(field.NotFound(path, fmt.Sprintf("%s (no such CNI plugin on node %s: %s)", cniType, c.binding.Node, help)))
+		return
+	}
+	if chooseVersion(plugin.Versions) == "" {
+		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions, maxCNIVersion)))
 	}
 }
 

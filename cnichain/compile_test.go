@@ -142,14 +142,16 @@ func TestCompileProblems(t *testing.T) {
 		"renamed step": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "b", Device: deviceNamed("x")}, {Step: "old", Device: deviceNamed("y")}}, plugins("macvlan"),
 			[]string{"old (the topology changed after scheduling"}},
 		"plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}}, plugins("host-device", "host-local"),
-			[]string{"spec.steps[1].type", "no such CNI plugin on node n: install it in /opt/cni/bin or /usr/lib/cni, or set cniPlugins.image or paths.cniBin of the chart"}},
+			[]string{"spec.steps[1].type", "no such CNI plugin on node n: install it in /opt/cni/bin or /usr/lib/cni, or look elsewhere)"}},
+		"IPAM plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}}, plugins("host-device", "tuning"),
+			[]string{"spec.steps[0].config.ipam.type", `"host-local (no such CNI plugin on node n: install it in`}},
 		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
 			[]string{`Unsupported value: "bridge"`, "host-device"}},
 		"attribute that the device lacks": {`[{name: a, type: macvlan, selector: {cel: "true"}, config: {x: "{{ device.nope }}"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
 			[]string{`has no attribute "nope"; it has ifName, mtu`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := Compile(topology(t, test.steps), Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(), Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, Devices: test.devices})
+			_, problems := Compile(topology(t, test.steps), Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(), Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, DirsHelp: "look elsewhere", Devices: test.devices})
 			if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.want...) {
 				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
 			}

@@ -133,6 +133,8 @@ type Binding struct {
 	Plugins map[string]Plugin
 	// Dirs are where plugins were looked for, for messages.
 	Dirs []string
+	// DirsHelp tells in messages how to have plugins looked for elsewhere, such as "set --cni-path"; it may be empty.
+	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
 }

@@ -169,6 +169,24 @@ func jsonType(expression ast.Expr) v1alpha1.ParameterType {
 	return ""
 }
 
+// Whoever may write schemas, or reaches the webhook, must not keep the controller busy with patterns.
+func TestSchemasHaveFewPatterns(t *testing.T) {
+	schema := v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{}}}
+	for i := range 300 {
+		schema.Config.Properties[fmt.Sprintf("p%03d", i)] = v1alpha1.Parameter{Type: v1alpha1.TypeString, Pattern: "^[a-z]+$"}
+	}
+	if problems := ValidateSchema(&schema); len(problems) > 0 {
+		t.Error(problems)
+	}
+	for _, name := range []string{"q", "r"} {
+		schema.Config.Properties[name] = v1alpha1.Parameter{Type: v1alpha1.TypeString, Pattern: "("}
+	}
+	want := "spec.config.properties[q].pattern: Forbidden: a schema has at most 300 patterns: remove some"
+	if problems := ValidateSchema(&schema); len(problems) != 1 || problems[0].Error() != want {
+		t.Errorf("problems are %v, want %s", problems, want)
+	}
+}
+
 // Two steps of a plugin that keeps one queue for each interface would fail at ADD: they are refused when the topology is written.
 func TestOneBandwidthForEachInterface(t *testing.T) {
 	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"

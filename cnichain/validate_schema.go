@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -53,7 +54,19 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	return s.problems
 }
 
-type schemaProblems struct{ problems field.ErrorList }
+// Patterns are compiled wherever a schema is validated or used: what they take is bounded.
+const (
+	// maxPatterns is how many patterns a schema may have.
+	maxPatterns = 300
+	// maxPatternCost is the greatest cost of a pattern, which is about the number of instructions that it is compiled to.
+	maxPatternCost = 2000
+)
+
+type schemaProblems struct {
+	problems field.ErrorList
+	// patterns counts those of the schema.
+	patterns int
+}
 
 func (s *schemaProblems) add(problem *field.Error) { s.problems = append(s.problems, problem) }
 
@@ -117,7 +130,38 @@ func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	if (len(p.Properties) > 0 || len(p.Required) > 0 || p.AdditionalProperties != nil) && p.Type != v1alpha1.TypeObject {
 		s.add(field.Invalid(path.Child("type"), p.Type, "properties, additionalProperties and required are for objects: set type to object, or remove them"))
 	}
-	if _, err := regexp.Compile(p.Pattern); err != nil {
-		s.add(field.Invalid(path.Child("pattern"), p.Pattern, err.Error()))
+	s.pattern(path.Child("pattern"), p.Pattern)
+}
+
+// pattern checks a pattern without compiling what is expensive.
+func (s *schemaProblems) pattern(path *field.Path, pattern string) {
+	if pattern == "" {
+		return
 	}
+	if s.patterns++; s.patterns > maxPatterns {
+		if s.patterns == maxPatterns+1 {
+			s.add(field.Forbidden(path, fmt.Sprintf("a schema has at most %d patterns: remove some", maxPatterns)))
+		}
+		return
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl) // as regexp.Compile does
+	if err != nil {
+		s.add(field.Invalid(path, pattern, err.Error()))
+		return
+	}
+	if cost := patternCost(parsed); cost > maxPatternCost {
+		s.add(field.Invalid(path, pattern, fmt.Sprintf("costs %d, at most %d is allowed: repeat less with {}", cost, maxPatternCost)))
+	}
+}
+
+// patternCost estimates to how many instructions a pattern is compiled. The parser bounds repetitions within repetitions.
+func patternCost(parsed *syntax.Regexp) int {
+	cost := 1 + len(parsed.Rune)
+	for _, sub := range parsed.Sub {
+		cost += patternCost(sub)
+	}
+	if parsed.Op == syntax.OpRepeat {
+		cost *= max(parsed.Min, parsed.Max, 1)
+	}
+	return cost
 }

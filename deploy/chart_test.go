@@ -223,6 +223,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"own volume":        {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].name=cni-state", "/node/extraMounts/0/name"},
 		"odd propagation":   {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPropagation=Both", "/node/extraMounts/0/mountPropagation"},
 		"misspelled mount":  {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].readonly=true", "'readonly' not allowed"},
+		"nobody":            {"webhook.from={}", "/webhook/from/0"},
+		"misspelled peer":   {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
 		"no image":          {"node.image.repository=a: b", "/node/image/repository"},
 		"no tag":            {"controller.image.tag=v1 #2", "/controller/image/tag"},
 		"two images":        {"cniPlugins.image=a b", "/cniPlugins/image"},

@@ -9,7 +9,10 @@ import (
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -73,5 +76,40 @@ func TestWebhookIsReached(t *testing.T) {
 	}
 	if len(secret.Data)+len(secret.StringData) > 0 {
 		t.Error("applying the manifest again would take away what the controller has put into the Secret")
+	}
+}
+
+// TestWhoReachesTheWebhook: nobody is kept out unless the chart is told who may come in, and then of the webhook's port only.
+func TestWhoReachesTheWebhook(t *testing.T) {
+	policies := func(settings ...string) []*networkingv1.NetworkPolicy {
+		_, objects := rendered(t, settings...)
+		var found []*networkingv1.NetworkPolicy
+		for _, object := range objects {
+			if policy, ok := object.(*networkingv1.NetworkPolicy); ok {
+				found = append(found, policy)
+			}
+		}
+		return found
+	}
+	if found := policies(); len(found) > 0 {
+		t.Errorf("by default there are %d NetworkPolicies", len(found))
+	}
+	port := func(name string) networkingv1.NetworkPolicyPort {
+		return networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(name)), Protocol: ptr.To(corev1.ProtocolTCP)}
+	}
+	found := policies("webhook.from[0].ipBlock.cidr=10.0.0.4/32", "controller.metricsAddress=:9683")
+	if len(found) != 1 {
+		t.Fatalf("there are %d NetworkPolicies", len(found))
+	}
+	want := networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "dra-network-controller"}},
+		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress: []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.4/32"}}}, Ports: []networkingv1.NetworkPolicyPort{port("webhook")}},
+			{Ports: []networkingv1.NetworkPolicyPort{port("health"), port("metrics")}},
+		},
+	}
+	if diff := cmp.Diff(want, found[0].Spec); diff != "" {
+		t.Errorf("wrong policy (-want +got):\n%s", diff)
 	}
 }

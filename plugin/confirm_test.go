@@ -430,6 +430,10 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if name := f.boxes.missingInterface("claim-a", &record.Devices[0]); name != "net1" {
 		t.Errorf("missing is %q", name)
 	}
+	states := f.driver().sandboxStates()
+	if len(states) != 1 || len(states[0].Interfaces) != 1 || states[0].Interfaces[0].Missing != "net1" {
+		t.Errorf("the socket says %+v", states)
+	}
 	if f.boxes.mayBeInPod("claim-a", &record.Devices[0]) {
 		t.Error("the device is taken to be in the pod")
 	}

@@ -259,7 +259,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 }
 
 // buildPublisher wires what publishes devices.
-func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *cnichain.Executor, clock clock.PassiveClock) error {
+func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *cnichain.Executor, clock clock.Clock) error {
 	memory, damaged, err := loadMemory(d.journal.DB, d.sandboxes.bootID, clock)
 	if err != nil {
 		return err
@@ -272,7 +272,8 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, rest: giveBack, triggers: make(chan struct{}, 1),
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, rest: giveBack,
+		triggers: make(chan struct{}, 1), clock: clock,
 	}
 	return nil
 }
@@ -412,7 +413,11 @@ func (d *Driver) serve(ctx context.Context) error {
 func (d *Driver) sweeper() *sweeper {
 	return &sweeper{
 		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed, heartbeats: d.heartbeats,
-		swept: func(ctx context.Context) { d.repairMetadata(ctx); d.recoverLost(ctx) },
+		swept: func(ctx context.Context) {
+			d.repairMetadata(ctx)
+			d.recoverLost(ctx)
+			d.statuses.forgetOld()
+		},
 	}
 }
 

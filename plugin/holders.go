@@ -40,6 +40,8 @@ type interfaceState struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
+	// Missing is the first interface of the device's chain that was attached and is not in the pod any more.
+	Missing string `json:"missing,omitempty"`
 }
 
 // claimStates are sorted by UID.
@@ -70,7 +72,7 @@ func (d *Driver) sandboxStates() []sandboxState {
 		state := box.state()
 		for _, uid := range state.Claims {
 			if record, prepared := d.claims.get(uid); prepared {
-				state.Interfaces = append(state.Interfaces, interfacesOf(&record, box.steps(uid))...)
+				state.Interfaces = append(state.Interfaces, interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
 			}
 		}
 		states = append(states, state)
@@ -78,15 +80,18 @@ func (d *Driver) sandboxStates() []sandboxState {
 	return states
 }
 
-// interfacesOf are those that a claim has in a sandbox with these steps; none while it is not ready.
-func interfacesOf(record *ClaimRecord, steps []cnichain.StepRecord) []interfaceState {
+// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none while
+// it is not ready.
+func interfacesOf(record *ClaimRecord, steps []cnichain.StepRecord, missing map[int]string) []interfaceState {
 	if steps == nil {
 		return nil
 	}
 	var interfaces []interfaceState
 	for i := range record.Devices {
 		held := &record.Devices[i]
-		state := interfaceState{ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name}
+		state := interfaceState{
+			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: missingOf(steps, missing, record.Claim.UID, held),
+		}
 		if data := networkData(steps, record.Claim.UID, held); data != nil {
 			state.Interface, state.MAC, state.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
 		}

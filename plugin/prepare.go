@@ -274,7 +274,8 @@ func (d *draPlugin) plan(ctx context.Context, claim cnichain.Claim, name string,
 		return nil, err
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.pluginSchemas(), Plugins: plugins, Dirs: d.executor.Dirs, Devices: roots,
+		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.pluginSchemas(), Plugins: plugins, Devices: roots,
+		Dirs: d.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})
 	if len(problems) > 0 {
 		texts := make([]string, len(problems))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -36,6 +37,11 @@ const (
 	refreshRetry = 5 * time.Second
 	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
+	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
+	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
+	pauseFactor = 10
+	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
+	longestPause = time.Minute
 )
 
 // publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
@@ -65,6 +71,7 @@ type publisher struct {
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	triggers chan struct{}
+	clock    clock.Clock // of the pause between readings
 
 	mu        sync.Mutex
 	problems  []finding                    // of the last computation; only refresh sets them
@@ -124,6 +131,7 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		if p.heartbeats != nil {
 			p.heartbeats.beat(loop, refreshLimit)
 		}
+		start := p.clock.Now()
 		var again <-chan time.Time
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)
@@ -134,9 +142,26 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		} else if wait := soonest(p.carriers.again(), p.memory.again()); wait > 0 {
 			again = time.After(wait)
 		}
-		if !p.wait(ctx, changes, again) {
+		if !p.pause(ctx, p.clock.Since(start)) || !p.wait(ctx, changes, again) {
 			return
 		}
+	}
+}
+
+// pause keeps readings apart after one that has taken some time, and is false when ctx has ended. Triggers and changes
+// meanwhile stay in their channels.
+func (p *publisher) pause(ctx context.Context, taken time.Duration) bool {
+	pause := min(pauseFactor*taken, longestPause)
+	if pause <= 0 {
+		return true
+	}
+	timer := p.clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
 	}
 }
 

@@ -48,7 +48,7 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarriers(f.clock, memory.kept.Lost...), healthChanged: func() {},
-		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), rest: func() error { return nil },
+		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock, rest: func() error { return nil },
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
@@ -229,6 +229,12 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.must(m.cluster.policies.GetStore().Replace(nil, ""))
 	m.expect(t, "ens0v0:withdrawn")
+	// That is as it should be: the taint says it, and nobody has to put anything right.
+	for _, problem := range m.problems {
+		if strings.Contains(problem.text, "ens0v0") {
+			t.Errorf("problem %q", problem.text)
+		}
+	}
 	f.must(f.claims.release("c"))
 	m.expect(t, "")
 }
@@ -331,6 +337,53 @@ func TestStormsOfChanges(t *testing.T) {
 					t.Errorf("%d writes", writes)
 				}
 				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// Readings take a tenth of a processor at most, whatever asks for them, and what was asked for meanwhile is done.
+func TestReadingsKeepADistance(t *testing.T) {
+	for name, test := range map[string]struct{ reading, pause time.Duration }{
+		"expensive": {reading: time.Second, pause: 10 * time.Second},
+		"stalled":   {reading: time.Hour, pause: longestPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			m := newTestMachine(f, discoverytest.Machine(1, 2))
+			read, readings := m.read, 0
+			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+				readings++
+				f.clock.Step(test.reading)
+				return read(ctx, addresses)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				m.triggers = make(chan struct{}, 1) // of this bubble
+				done := make(chan struct{})
+				go func() { defer close(done); m.run(ctx, nil) }()
+				expect := func(want int, when string) {
+					t.Helper()
+					synctest.Wait()
+					if readings != want {
+						t.Errorf("%d readings %s, want %d", readings, when, want)
+					}
+				}
+				expect(1, "at the start")
+				m.trigger()
+				m.trigger()
+				expect(1, "after a trigger")
+				f.clock.Step(test.pause - time.Millisecond)
+				expect(1, "before the end of the pause")
+				f.clock.Step(time.Millisecond)
+				expect(2, "after the pause")
+				f.clock.Step(test.pause)
+				expect(2, "without a trigger")
+				m.trigger()
+				expect(3, "when a trigger comes after the pause")
+				m.trigger()
+				cancel() // also ends a pause
 				<-done
 			})
 		})

@@ -67,7 +67,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return false }, carriers: newCarriers(clock.RealClock{}), healthChanged: func() {},
 		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
-		rest:     giveBack, triggers: make(chan struct{}, 1),
+		rest:     giveBack, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
 	}
 	if err := c.onChange(p.trigger); err != nil {
 		return err

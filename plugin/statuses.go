@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,14 @@ const (
 	maxAddresses = 16
 	// maxMessage keeps conditions and events readable and within the API's limits.
 	maxMessage = 1000
+	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod that
+	// waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
+	failureAge = time.Hour
+	// maxFailures bounds how many failures are remembered: users make claims that fail as fast as they like.
+	maxFailures = 1000
+	// maxInterfaceName and maxHardwareAddress are the API's limits in networkData, in bytes.
+	maxInterfaceName   = 256
+	maxHardwareAddress = 128
 )
 
 // statuses writes what became of claims to the API server, in the background and as often as it takes. What is written is
@@ -62,6 +71,7 @@ type failure struct {
 	devices []HeldDevice
 	reason  string
 	message string
+	at      time.Time
 }
 
 // deviceStatus is one entry of status.devices.
@@ -100,10 +110,29 @@ func (s *statuses) changed(claimUID string) {
 
 // failed records why a claim is not ready.
 func (s *statuses) failed(claim cnichain.Claim, devices []HeldDevice, reason string, err error) {
+	now := s.clock.Now()
 	s.mu.Lock()
-	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error())}
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()), at: now}
 	s.mu.Unlock()
+	s.forgetOld()
 	s.queue.Add(claim.UID)
+}
+
+// forgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
+// written of them stays in the status of their claims.
+func (s *statuses) forgetOld() {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uids := sortedKeys(s.failures)
+	slices.SortStableFunc(uids, func(a, b string) int { return s.failures[a].at.Compare(s.failures[b].at) })
+	for i, uid := range uids {
+		if len(uids)-i <= maxFailures && now.Sub(s.failures[uid].at) < failureAge {
+			return
+		}
+		delete(s.failures, uid)
+		delete(s.written, uid)
+	}
 }
 
 // attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0 when
@@ -185,6 +214,10 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 		return nil
 	}
 	err := s.apply(ctx, claim, wanted)
+	if apierrors.IsInvalid(err) && slices.ContainsFunc(wanted, func(e deviceStatus) bool { return e.network != nil }) {
+		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the conditions only", "claim", claim.String())
+		err = s.apply(ctx, claim, withoutNetworkData(wanted))
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
 		s.forget(uid)
 		return nil
@@ -236,7 +269,7 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 				missingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was seen in the pod"
-			entry.network = networkData(steps, uid, &devices[i])
+			entry.network = validNetworkData(networkData(steps, uid, &devices[i]))
 		case failed:
 			entry.reason, entry.message = failure.reason, failure.message
 		default:
@@ -302,6 +335,35 @@ func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice)
 		}
 	}
 	return data
+}
+
+// validNetworkData returns network data without what the API refuses: plugins return what they like, and with it nothing of
+// the status would be written.
+func validNetworkData(data *resourceapi.NetworkDeviceData) *resourceapi.NetworkDeviceData {
+	if data == nil {
+		return nil
+	}
+	valid := &resourceapi.NetworkDeviceData{}
+	if len(data.InterfaceName) <= maxInterfaceName {
+		valid.InterfaceName = data.InterfaceName
+	}
+	if len(data.HardwareAddress) <= maxHardwareAddress {
+		valid.HardwareAddress = data.HardwareAddress
+	}
+	for _, address := range data.IPs {
+		if len(validation.IsValidInterfaceAddress(nil, address)) == 0 {
+			valid.IPs = append(valid.IPs, address)
+		}
+	}
+	return valid
+}
+
+func withoutNetworkData(entries []deviceStatus) []deviceStatus {
+	entries = slices.Clone(entries)
+	for i := range entries {
+		entries[i].network = nil
+	}
+	return entries
 }
 
 func interfaceIndex(result *types100.Result, name string) int {

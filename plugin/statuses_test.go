@@ -3,14 +3,20 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -94,6 +100,94 @@ func TestStatusIsWritten(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
 		t.Error("an unchanged status was written again")
+	}
+}
+
+// Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
+func TestFailuresAreForgotten(t *testing.T) {
+	f := newFixture(t)
+	s := newStatuses(fake.NewClientset(), record.NewFakeRecorder(10), f.claims, f.clock, "n")
+	s.sandboxes = f.boxes
+	fail := func(uid string) {
+		claim := cnichain.Claim{Namespace: "ns", Name: uid, UID: uid}
+		s.failed(claim, []HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
+		s.written[uid] = nil
+	}
+	known := func(uid string) bool {
+		_, written := s.written[uid]
+		_, entries := s.wanted(uid)
+		if written != (len(entries) > 0) {
+			t.Errorf("of claim %s %d entries are wanted, noted as written: %t", uid, len(entries), written)
+		}
+		return written
+	}
+	fail("once")
+	fail("again")
+	f.clock.Step(failureAge / 2)
+	fail("again")
+	f.clock.Step(failureAge / 2)
+	s.forgetOld()
+	if known("once") || !known("again") {
+		t.Error("a failure is to be forgotten when it has not happened again for long, and no other")
+	}
+	for i := range maxFailures {
+		f.clock.Step(time.Millisecond)
+		fail(fmt.Sprint(i))
+	}
+	if known("again") || !known("0") || len(s.failures) != maxFailures || len(s.written) != maxFailures {
+		t.Errorf("%d failures are known, and %d statuses", len(s.failures), len(s.written))
+	}
+}
+
+// What a plugin returns is written as far as the API takes it.
+func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
+	long := strings.Repeat("x", 257)
+	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
+		"valid": {
+			data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1", IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+			want: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1", IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+		},
+		"at the limits": {
+			data: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
+			want: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
+		},
+		"name":    {data: resourceapi.NetworkDeviceData{InterfaceName: long, HardwareAddress: "02::1"}, want: resourceapi.NetworkDeviceData{HardwareAddress: "02::1"}},
+		"address": {data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: long[:129]}, want: resourceapi.NetworkDeviceData{InterfaceName: "net1"}},
+		"ips": {
+			data: resourceapi.NetworkDeviceData{IPs: []string{"<nil>", "10.0.0.1/ff00ff00", "010.0.0.1/24", "FD00::1/64", "10.0.0.1", "10.0.0.2/24"}},
+			want: resourceapi.NetworkDeviceData{IPs: []string{"10.0.0.2/24"}},
+		},
+	} {
+		if diff := cmp.Diff(&test.want, validNetworkData(&test.data)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Of network data that an API server refuses for reasons of its own the conditions are left, and it is asked once.
+func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("claim-a", "up0", "a")
+	client := fake.NewClientset(claim)
+	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
+	s.sandboxes = f.boxes
+	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), "networkData") {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceClaim"}, "claim-a", nil)
+		}
+		return false, nil, nil
+	})
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(s.write(context.Background(), "claim-a"))
+	got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+	f.must(err)
+	if devices := got.Status.Devices; len(devices) != 1 || devices[0].NetworkData != nil || devices[0].Conditions[0].Reason != "Attached" {
+		t.Errorf("status is %+v", devices)
+	}
+	actions := len(client.Actions())
+	f.must(s.write(context.Background(), "claim-a"))
+	if len(client.Actions()) != actions {
+		t.Error("what was refused was written again")
 	}
 }
 

@@ -37,9 +37,6 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 				entries = append(entries, e)
 			}
 		}
-		if !given {
-			b.problem(holding.Persona.Policy, d.Name, "its entry %s is held by a claim but no policy gives it any more: it stays until the claim is released", id.Name)
-		}
 	}
 	return entries
 }

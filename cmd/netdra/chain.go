@@ -82,7 +82,7 @@ func completeDevices(cmd *cobra.Command) {
 		if before, _, named := strings.Cut(typed, "="); named {
 			step = before + "="
 		}
-		facts, err := readFacts(cmd.Context())
+		facts, err := readFacts(cmd.Context(), nil)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -122,7 +122,7 @@ func (f *chainFlags) compile(ctx context.Context, on *machine, executor *cnichai
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim(pod), Node: node,
-		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), Devices: devices,
+		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path", Devices: devices,
 	})
 	if len(problems) == 0 {
 		return plan, nil

@@ -20,10 +20,11 @@ func claimsCommand(to console) *cobra.Command {
 		Long: `claims lists what the driver of this node has prepared, with a line for each pod that has the claim. A claim without a namespace
 is looked up in "default".
 
-The column STATE says: prepared (its pod's sandbox is not there yet), attaching, attached, failed (it is tried again; the reason
-is below the table), detaching, or forsaken (no pod of this node uses it, and kubelet has not released it yet). Times are in UTC.
+The column STATE says: prepared (its pod's sandbox is not there yet), attaching, attached, lost (it was attached, and an interface
+is not in the pod any more), failed (it is tried again), detaching, or forsaken (no pod of this node uses it, and kubelet has not
+released it yet). Why claims are lost or have failed is below the table. Times are in UTC.
 
-Exit status: 0 they are listed, 1 one of them has failed, 2 the driver does not answer, or has no such claim.`,
+Exit status: 0 they are listed, 1 one of them has failed or is lost, 2 the driver does not answer, or has no such claim.`,
 		Example: `  sudo netdra claims
   sudo netdra claims default/my-pod-net-8x2kq -o wide
   sudo netdra claims -o json | jq '.[].pods[]?.interfaces'`,
@@ -87,7 +88,7 @@ func printClaims(to console, form string, claims []inventory.Claim) error {
 	} else {
 		err = tabulateClaims(to, form, claims)
 	}
-	failed := slices.ContainsFunc(claims, func(c inventory.Claim) bool { return c.State == inventory.Failed })
+	failed := slices.ContainsFunc(claims, func(c inventory.Claim) bool { return c.State == inventory.Failed || c.State == inventory.Lost })
 	if err == nil && failed {
 		err = &exitError{code: exitFailed, err: errShown}
 	}

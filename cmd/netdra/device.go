@@ -61,7 +61,7 @@ func (m *machine) bind(ctx context.Context, topology *v1alpha1.NetworkTopology, 
 	if err != nil {
 		return nil, err
 	}
-	facts, err := m.facts(ctx)
+	facts, err := m.facts(ctx, nodeAddresses(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,9 @@ func devicesCommand(to console) *cobra.Command {
 		Long: `devices lists what the driver of this node publishes: whether a device is free, which claims and pods have it and since when,
 and which are held back. DEVICE is the name under which one is published, the name of its interface, or its PCI address.
 
-The column STATE says: free; in use; blocked (free, but another device that excludes it is in use); or why nobody should be
-given it, as the device's taint says: quarantined, gone, withdrawn, no-carrier. Times are in UTC.
+The column STATE says: free; in use; lost (in use, but its interface is not in the pod any more); blocked (free, but another device
+that excludes it is in use); or why nobody should be given it, as the device's taint says: quarantined, gone, withdrawn,
+no-carrier. Times are in UTC.
 
 Exit status: 0 they are listed, 2 the driver does not answer, or there is no such device.`,
 		Example: `  sudo netdra devices

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -30,7 +31,7 @@ hold it.
 DEVICE is the name of its interface, its PCI address, or a name under which it is published. Without -f the driver of this node
 is asked for the policies; with -f nothing is asked of anybody, and the machine may be one that "netdra facts" has recorded.
 
-Exit status: 0 the device is offered, 1 it is not, or has no CNI plugin that is installed, 2 there is no such device, or the policies can't be read.`,
+Exit status: 0 the device is offered, 1 it is not, is gone, or has no CNI plugin that is installed, 2 there is no such device, or the policies can't be read.`,
 		Example: `  # on a node, as root
   netdra explain eth0
 
@@ -75,9 +76,10 @@ type seen struct {
 	policies []policyapi.DeviceExposurePolicy
 	decision policy.Decision
 	result   draslices.Result
-	claims   []driver.Claim // that the driver has prepared
-	live     bool           // the driver was asked
-	state    *driver.State  // of the driver; nil if it was not asked
+	claims   []driver.Claim     // that the driver has prepared
+	devices  []inventory.Device // that it publishes
+	live     bool               // the driver was asked
+	state    *driver.State      // of the driver; nil if it was not asked
 }
 
 // look takes policies from files, or everything that it can from the driver of this node.
@@ -106,13 +108,14 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	var believes driver.Beliefs
 	var published []draslices.Entry
 	var claims []driver.Claim
+	var sandboxes []driver.Sandbox
 	var state driver.State
-	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims, "/state": &state} {
+	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims, "/sandboxes": &sandboxes, "/state": &state} {
 		if err := client.read(ctx, path, into); err != nil {
 			return nil, err
 		}
 	}
-	facts, err := on.facts(ctx)
+	facts, err := on.facts(ctx, state.Addresses)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +129,11 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
 	result, err := draslices.Build(f.node, decision, f.features)
-	return &seen{facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, live: true, state: &state}, err
+	devices := inventory.Devices(&driver.Answers{Published: published, Claims: claims, Sandboxes: sandboxes})
+	return &seen{
+		facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, devices: devices,
+		live: true, state: &state,
+	}, err
 }
 
 // withPublished adds devices that the driver publishes and that are not on the node itself now.
@@ -167,6 +174,8 @@ type explainedEntry struct {
 	Policy   string   `json:"policy"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
+	// State is gone or lost, as netdra devices says it; empty otherwise.
+	State string `json:"state,omitempty"`
 }
 
 // explainedOutcome is what came of one policy.
@@ -193,6 +202,7 @@ func (s *seen) explain(name string) (*explanation, error) {
 	for _, reason := range decided.Reasons {
 		e.Policies = append(e.Policies, explainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
 	}
+	e.Problems = append(e.Problems, s.lostOf(e)...)
 	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return entry.Policy == problem.Policy })
 		if problem.Device == e.Device || ofPolicy {
@@ -228,7 +238,27 @@ func (s *seen) entry(entry *draslices.Entry, published upcoming.Node) explainedE
 			e.HeldBy = append(e.HeldBy, s.claims[i].Claim.String())
 		}
 	}
+	for i := range s.devices {
+		device := &s.devices[i]
+		if device.Pool == e.Pool && device.Name == e.Name && (device.State == inventory.Gone || device.State == inventory.Lost) {
+			e.State = device.State
+		}
+	}
 	return e
+}
+
+// lostOf says which pods have lost interfaces of the entries.
+func (s *seen) lostOf(e *explanation) []string {
+	var texts []string
+	for i := range e.Entries {
+		for j := range s.devices {
+			device := &s.devices[j]
+			if device.Pool == e.Entries[i].Pool && device.Name == e.Entries[i].Name && device.Lost {
+				texts = append(texts, device.Name+": "+device.Why)
+			}
+		}
+	}
+	return texts
 }
 
 // installed are the CNI plugins of an entry that the node has: classes know it by those only.
@@ -250,7 +280,20 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 
 // usable says whether a class can pick one of the entries.
 func (e *explanation) usable() bool {
-	return slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return len(entry.Plugins) > 0 })
+	return slices.ContainsFunc(e.Entries, func(entry explainedEntry) bool { return len(entry.Plugins) > 0 && entry.State == "" })
+}
+
+// unusableBy says why no class can pick an entry.
+func (e *explanation) unusableBy() string {
+	for i := range e.Entries {
+		switch e.Entries[i].State {
+		case inventory.Gone:
+			return "does not exist on the node any more, and stays published until the claims that hold it are released"
+		case inventory.Lost:
+			return "is published, and its interface has vanished from the pod that has it"
+		}
+	}
+	return "is published, and no class picks it: none of its CNI plugins is installed on the node"
 }
 
 // print writes it for people.
@@ -263,7 +306,7 @@ func (e *explanation) print(out *printer) error {
 	case len(e.Entries) == 0:
 		out.bad("%s is not offered: %s", called, e.hiddenBy())
 	case !e.usable():
-		out.bad("%s is published, and no class picks it: none of its CNI plugins is installed on the node", called)
+		out.bad("%s %s", called, e.unusableBy())
 	default:
 		out.good("%s is offered as %s", called, plural(len(e.Entries), "device"))
 	}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,14 +108,17 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers := map[string]string{
 		"/policies": `{"node": "worker-1", "labels": {"zone": "a"}, "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose",
 			"nodeSelector": {"matchLabels": {"zone": "a"}}, "selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
-		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
+		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Persona": {"Exclusive": true}, "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
 		"/claims":    `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
-		"/state":     `{"cniPlugins": ["host-device"]}`,
+		"/state":     `{"cniPlugins": ["host-device"], "addresses": ["10.88.0.1"]}`,
+		"/sandboxes": `[]`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	on := machine{facts: func(context.Context) (discovery.Facts, error) {
+	var addresses []netip.Addr // by which links of the node's infrastructure are known, as the driver knows them
+	on := machine{facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
+		addresses = given
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 	}}
 	for device, want := range map[string]string{
@@ -124,6 +129,22 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		code := run(t.Context(), on, console{out: &out, err: &errs}, "explain", device, "--socket", socket)
 		if code != exitOK || !strings.Contains(out.String(), want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, out.String(), errs.String())
+		}
+	}
+	if want := netip.MustParseAddr("10.88.0.1"); !slices.Equal(addresses, []netip.Addr{want}) {
+		t.Errorf("facts are read with the addresses %v", addresses)
+	}
+	answers["/sandboxes"] = `[{"pod": {"namespace": "ns", "name": "p"}, "claims": ["u"], "state": "ready",
+		"interfaces": [{"claimUID": "u", "pool": "worker-1/eth1", "device": "eth1", "missing": "net1"}]}]`
+	for published, want := range map[string]string{
+		answers["/published"]: "✗ nic eth1 is published, and its interface has vanished from the pod that has it",
+		strings.Replace(answers["/published"], `"Name"`, `"Spec": {"taints": [{"value": "gone"}]}, "Name"`, 1): "✗ nic eth1 does not exist on the node any more",
+	} {
+		answers["/published"] = published
+		var out bytes.Buffer
+		code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth1", "--socket", socket)
+		if code != exitFailed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
+			t.Errorf("exit status %d, want %q:\n%s", code, want, out.String())
 		}
 	}
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`

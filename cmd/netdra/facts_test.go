@@ -92,7 +92,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	defer tick.Stop()
 	deadline := time.After(20 * time.Second)
 	for {
-		facts, err := readFacts(t.Context())
+		facts, err := readFacts(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

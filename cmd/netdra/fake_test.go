@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,7 @@ func (f *fake) machine() machine {
 		plugins:       func(string) plugins { return &fakePlugins{Node: f.node, fake: f} },
 		host:          &fakeHost{Node: f.node, fake: f},
 		clock:         instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
-		facts:         func(context.Context) (discovery.Facts, error) { return f.facts, nil },
+		facts:         func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
 		look:          f.look,
 		hold:          func(path string) (string, func(), error) { return path, func() {}, nil },
 		makeNamespace: func(path string) error { return f.node.Pin("", path) },

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -33,8 +36,8 @@ type machine struct {
 	plugins func(lock string) plugins
 	host    cnichain.Host
 	clock   clock.Clock
-	// facts are the network devices of the machine.
-	facts func(context.Context) (discovery.Facts, error)
+	// facts are the network devices of the machine, which the cluster knows by addresses.
+	facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
 	// look shows a network namespace; the machine's own for an empty path.
 	look func(netns string) (view.View, error)
 	// hold keeps a namespace that others may let go of, and returns a path to it that is good until release.
@@ -70,14 +73,30 @@ func linuxMachine() machine {
 	}
 }
 
-func readFacts(ctx context.Context) (discovery.Facts, error) {
+func readFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 	sources, err := discovery.Host()
 	if err != nil {
 		return discovery.Facts{}, err
 	}
 	defer sources.Close()
+	sources.NodeAddresses = addresses
 	return discovery.Read(ctx, sources)
 }
+
+// nodeAddresses are the addresses by which the cluster knows this node, as its driver says; none where no driver answers.
+// Links that carry them are the node's own infrastructure.
+func nodeAddresses(ctx context.Context) []netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, addressesLimit)
+	defer cancel()
+	var state driver.State
+	if err := newDriverClient(cmp.Or(os.Getenv(socketVariable), defaultSocket)).read(ctx, "/state", &state); err != nil {
+		return nil
+	}
+	return state.Addresses
+}
+
+// addressesLimit is how long the driver may take to say the node's addresses.
+const addressesLimit = 2 * time.Second
 
 func mayChange() error {
 	if os.Geteuid() != 0 {

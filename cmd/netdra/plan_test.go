@@ -107,7 +107,7 @@ func TestPlanRefuses(t *testing.T) {
 	}{
 		"which step":   {arguments: []string{pair, "-d", "up0"}, want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
 		"a root less":  {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
-		"no plugin":    {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")), "-d", "up0"}, want: "no such CNI plugin on node node-1"},
+		"no plugin":    {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")), "-d", "up0"}, want: "or name its directory with --cni-path)"},
 		"no attribute": {arguments: []string{f.write("a.yaml", strings.ReplaceAll(linkThenTune, "device.mtu", "device.colour")), "-d", "up0"}, want: `device up0 has no attribute "colour"`},
 		"twice one name": {
 			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"}, want: "a fixed interface name can't be given to several instances",

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,6 +128,7 @@ func TestPoliciesTestAsksTheDriver(t *testing.T) {
 			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
 		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),
 		"/claims":    raw(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`),
+		"/sandboxes": raw(`[]`),
 	})
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1
@@ -136,7 +138,7 @@ spec:
   selector: {cel: 'device.attributes["dra.networking"].ifName == "eth0"'}
   exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}, {name: missing, exclusive: true}]}
 `)
-	on := machine{facts: func(context.Context) (discovery.Facts, error) {
+	on := machine{facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 	}}
 	var out, errs strings.Builder

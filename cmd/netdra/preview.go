@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"path/filepath"
 	"strings"
 
@@ -23,12 +24,18 @@ type preview struct {
 	from, node     string
 	labels         map[string]string
 	features       draslices.Features
+	addresses      []netip.Addr
 }
 
 func (f *preview) addTo(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&f.files, "filename", "f", nil, `YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds in it are left out`)
 	set.StringVar(&f.from, "from", "", `directory with a recording of "netdra facts", in place of this machine`)
+	set.Func("node-address", "address by which the cluster knows the node, one flag for each (default: what the driver of this node says)", func(text string) error {
+		address, err := netip.ParseAddr(text)
+		f.addresses = append(f.addresses, address)
+		return err
+	})
 	set.StringVar(&f.node, "node", "", "name of the node (default: that of this machine, or of the recording's directory)")
 	set.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
 	set.StringArrayVar(&f.plugins, "cni-plugin", nil, "file name of a CNI plugin that the node has; give one for each (default: all that policies name)")
@@ -58,7 +65,11 @@ func (f *preview) decide(ctx context.Context, on machine, stdin io.Reader) (poli
 // facts are those of this machine or of the recording.
 func (f *preview) facts(ctx context.Context) (discovery.Facts, error) {
 	if f.from == "" {
-		return readFacts(ctx)
+		addresses := f.addresses
+		if addresses == nil {
+			addresses = nodeAddresses(ctx)
+		}
+		return readFacts(ctx, addresses)
 	}
 	recording, err := openRecording(f.from)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -166,8 +167,13 @@ func (f *reportFlags) fromDriver(ctx context.Context, on machine) (nodepage.Node
 			return node, err
 		}
 	}
-	node.Versions = versionsOf(askState(ctx, f.socket)).String()
-	facts, err := on.facts(ctx)
+	state := askState(ctx, f.socket)
+	node.Versions = versionsOf(state).String()
+	var addresses []netip.Addr
+	if state != nil {
+		addresses = state.Addresses
+	}
+	facts, err := on.facts(ctx, addresses)
 	if err != nil {
 		return node, err
 	}

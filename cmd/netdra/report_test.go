@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,7 +97,7 @@ func nodeAtWork(t *testing.T) (on machine, socket string) {
 	t.Cleanup(func() { _ = server.Close() })
 	return machine{
 		clock: testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)),
-		facts: func(context.Context) (discovery.Facts, error) {
+		facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
 			return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 		},
 	}, socket

@@ -26,7 +26,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	before := e.state()
 	e.create(pod("first", "qu0"))
 	e.ready("first")
-	if err := e.cluster.AddBridge("qu0"); err != nil {
+	if err := e.cluster.AddVeth("qu0", "qu0i"); err != nil {
 		t.Fatal(err)
 	}
 	impostor := true

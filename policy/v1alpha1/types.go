@@ -88,6 +88,7 @@ type DeviceSelector struct {
 // +kubebuilder:validation:XValidation:rule="self.supportedCNIPlugins.all(p, !has(p.consumePerAllocation) || p.consumePerAllocation.all(c, has(self.capacity) && c in self.capacity))",message="consumePerAllocation names a counter that capacity does not have: add it to capacity or remove it"
 // +kubebuilder:validation:XValidation:rule="self.?allowMultipleAllocations.orValue(false) || !has(self.capacity) || self.capacity.all(c, c == 'bandwidth' || !has(self.capacity[c].requestPolicy))",message="a device that is not shared is taken as a whole, so only bandwidth has a requestPolicy: remove requestPolicy, or set allowMultipleAllocations to true"
 // +kubebuilder:validation:XValidation:rule="!has(self.capacity) || self.capacity.all(c, size(c) <= 32 && c.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",message="the name of a counter is letters, digits and '_', starts with a letter or '_', and has at most 32 characters"
+// +kubebuilder:validation:XValidation:rule="!has(self.capacity) || self.capacity.all(c, !c.matches('^(?i:true|false|yes|no)$'))",message="the name of a counter is not true, false, yes or no: YAML reads y, n, on and off as these; choose another name"
 type Exposure struct {
 	// deviceNameSuffix is appended to the interface name to form the device name; policies with different suffixes
 	// give one device several entries.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -70,6 +71,10 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, name,
 				"the name of a counter must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"))
 		}
+		if isYAMLBool(name) {
+			errs = append(errs, field.Invalid(at, name,
+				"the name of a counter must not be true, false, yes or no: YAML reads y, n, on and off as these; choose another name"))
+		}
 		if capacity.Value.Sign() <= 0 {
 			errs = append(errs, field.Invalid(at.Child("value"), capacity.Value.String(), "must be greater than zero: raise it, or remove the counter"))
 		}
@@ -87,6 +92,11 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 		errs = append(errs, validateBandwidth(bandwidth, path.Key(Bandwidth))...)
 	}
 	return errs
+}
+
+// isYAMLBool says whether a name is what YAML makes of a key such as n, or would make a boolean of unless it is quoted.
+func isYAMLBool(name string) bool {
+	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
 
 // validateBandwidth checks the amounts of bandwidth that an exclusive device can have: each is what an entry is named by

@@ -49,6 +49,6 @@ func NewServer(o Options, schemas client.Reader) (webhook.Server, error) {
 			}
 		}},
 	})
-	server.Register(Path, &admission.Webhook{Handler: NewHandler(schemas)})
+	server.Register(Path, newLimited(&admission.Webhook{Handler: NewHandler(schemas)}))
 	return server, nil
 }

@@ -125,10 +125,10 @@ func TestServer(t *testing.T) {
 		// The API server takes no answer without the UID of its question, so it doesn't matter what these are.
 		"no review":      {"application/json", []byte(`{"apiVersion": "v1", "kind": "Pod"}`), " 200 allowed"},
 		"no request":     {"application/json", []byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
-		"endless":        {"application/json", append(review(`{}`), bytes.Repeat([]byte(" "), 8<<20)...), " 413 refused: request entity is too large"},
+		"endless":        {"application/json", append(review(`{}`), bytes.Repeat([]byte(" "), 8<<20)...), " 413 refused: cannot judge the object: the request has more than 1048576 bytes"},
 		"deep":           {"application/json", review(`{"spec": ` + strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000) + `}`), "7 422 refused: "},
 		"a huge amount":  {"application/json", review(`{"spec": {"selector": {"cel": "true"}, "exposure": {"capacity": {"c": {"value": "1e999999999"}}, "supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`), "7 422 refused: spec.exposure.capacity[c].value: Forbidden"},
-		"a huge message": {"application/json", review(`{"spec": {"action": "` + strings.Repeat("x", 1<<20) + `", "selector": {"cel": "true"}}}`), "7 422 refused: spec.action: Unsupported value"},
+		"a huge message": {"application/json", review(`{"spec": {"action": "` + strings.Repeat("x", 1<<19) + `", "selector": {"cel": "true"}}}`), "7 422 refused: spec.action: Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response, err := client.Post(url, test.contentType, bytes.NewReader(test.body))

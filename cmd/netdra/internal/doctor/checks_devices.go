@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -12,6 +14,8 @@ import (
 func deviceChecks() []check {
 	return []check{
 		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver, look: checkProblems},
+		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver, look: checkGone},
+		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver, look: checkInterfaces},
 		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver, look: checkQuarantine},
 		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver, look: checkOwners},
 		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get", needs: needsDriver, look: checkManagers},
@@ -25,6 +29,45 @@ func checkProblems(in *Input) []Finding {
 		found = append(found, Finding{
 			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
 		})
+	}
+	return found
+}
+
+// checkGone finds devices that do not exist any more, with the pods that use them.
+func checkGone(in *Input) []Finding {
+	var found []Finding
+	for _, device := range inventory.Devices(in.Driver) {
+		if device.State != inventory.Gone {
+			continue
+		}
+		found = append(found, Finding{
+			Level: Fail, What: fmt.Sprintf("device %s does not exist on the node any more", device.Name),
+			Where: "held by " + cmp.Or(device.HeldBy(), "a claim"), Why: "these pods have no network by it, and their claims keep it from others",
+			Do: "bring the device back, then delete these pods to have them attached anew",
+		})
+	}
+	return found
+}
+
+// checkInterfaces finds interfaces that have vanished from pods. Those of devices that are gone are found by checkGone.
+func checkInterfaces(in *Input) []Finding {
+	gone := map[string]bool{}
+	for _, device := range inventory.Devices(in.Driver) {
+		gone[device.Pool+"/"+device.Name] = device.State == inventory.Gone
+	}
+	var found []Finding
+	for i := range in.Driver.Sandboxes {
+		sandbox := &in.Driver.Sandboxes[i]
+		for _, link := range sandbox.Interfaces {
+			if link.Missing == "" || gone[link.Pool+"/"+link.Device] {
+				continue
+			}
+			found = append(found, Finding{
+				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod, link.Missing), Where: "device " + link.Device,
+				Why: "the device or what it stands on was removed, or an application has moved the interface",
+				Do:  fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s", sandbox.Pod.Namespace, sandbox.Pod.Name),
+			})
+		}
 	}
 	return found
 }

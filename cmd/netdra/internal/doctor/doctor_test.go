@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
@@ -130,6 +131,11 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 		}, Warn, "attaching", []string{"pod ns/web", "no address"}},
+		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces", []string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
+		"gone device": {func(n *testNode) {
+			loseInterface(n)
+			n.answers.Published[1].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
+		}, Fail, "gone-devices", []string{"device eth1v0", "ns/net (pod ns/web)", "delete these pods"}},
 		"quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
 		"quarantine of a link": {func(n *testNode) {
 			n.answers.Leftovers = []cnichain.Leftover{left(true)}
@@ -174,6 +180,12 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			}
 		})
 	}
+}
+
+// loseInterface has the pod's device attached, and its interface vanish.
+func loseInterface(n *testNode) {
+	n.answers.Claims[0].Devices = []driver.Device{{Pool: "worker-1/eth1", Name: "eth1v0"}}
+	n.answers.Sandboxes[0].Interfaces = []driver.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1", Device: "eth1v0", Interface: "net1", Missing: "net1"}}
 }
 
 // left is what could not be undone, with or without its device in quarantine.

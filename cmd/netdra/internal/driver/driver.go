@@ -2,6 +2,8 @@
 package driver
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -28,8 +30,9 @@ type Answers struct {
 type State struct {
 	Version    string        `json:"version,omitempty"` // of the driver, if it says it
 	Node       string        `json:"node"`
-	Heard      bool          `json:"heard"`     // all of the API server, once
-	NodeFound  bool          `json:"nodeFound"` // by the API server
+	Heard      bool          `json:"heard"`               // all of the API server, once
+	NodeFound  bool          `json:"nodeFound"`           // by the API server
+	Addresses  []netip.Addr  `json:"addresses,omitempty"` // by which the cluster knows the node
 	Versions   Versions      `json:"versions"`
 	Settings   Settings      `json:"settings"`
 	NotReady   []string      `json:"notReady"`
@@ -128,11 +131,19 @@ type Interface struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
+	// Missing is an interface of the device that was attached and is not in the pod any more; empty if none is missing.
+	Missing string `json:"missing,omitempty"`
 }
 
 // Holds says whether the claim holds a published device.
 func (c *Claim) Holds(pool, name string) bool {
 	return slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Pool == pool && d.Name == name })
+}
+
+// LostText says that an interface of the sandbox's pod is missing, and what to do.
+func (s *Sandbox) LostText(missing string) string {
+	return fmt.Sprintf("interface %s is not in pod %s any more: the device or what it stands on was removed, or an application has moved it; "+
+		"delete the pod to have it attached anew", missing, s.Pod)
 }
 
 // Sandboxes are those with the claim.

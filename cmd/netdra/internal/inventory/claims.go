@@ -14,8 +14,10 @@ const (
 	Prepared  = "prepared"
 	Attaching = "attaching"
 	// Failed claims could not be attached, and it is tried again.
-	Failed    = "failed"
-	Attached  = "attached"
+	Failed   = "failed"
+	Attached = "attached"
+	// Lost claims were attached, and an interface of theirs is not in the pod any more.
+	Lost      = "lost"
 	Detaching = "detaching"
 	// Forsaken claims have no pod on the node any more.
 	Forsaken = "forsaken"
@@ -96,6 +98,9 @@ func podOf(sandbox *driver.Sandbox, claimUID string) Pod {
 	for _, link := range sandbox.Interfaces {
 		if link.ClaimUID == claimUID {
 			pod.Interfaces = append(pod.Interfaces, link)
+			if link.Missing != "" && pod.State == Attached {
+				pod.State, pod.Error = Lost, sandbox.LostText(link.Missing)
+			}
 		}
 	}
 	return pod
@@ -103,5 +108,5 @@ func podOf(sandbox *driver.Sandbox, claimUID string) Pod {
 
 // badness orders the states of pods.
 func badness(state string) int {
-	return slices.Index([]string{Attached, Detaching, Attaching, Failed}, state)
+	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
 }

@@ -26,6 +26,8 @@ const (
 	Blocked = "blocked"
 	// Quarantined and the like are values of the taint on the device.
 	Quarantined = "quarantined"
+	// Gone devices do not exist any more, and a claim holds them.
+	Gone = "gone"
 )
 
 // Device is one published device.
@@ -40,8 +42,10 @@ type Device struct {
 	Plugins    []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or why nobody should be given it.
 	State string `json:"state"`
-	// Why is the reason of a quarantine, or what blocks the device.
-	Why      string    `json:"why,omitempty"`
+	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
+	Why string `json:"why,omitempty"`
+	// Lost says that a pod has lost an interface of the device.
+	Lost     bool      `json:"lost,omitempty"`
 	Holders  []Holder  `json:"holders,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
 }
@@ -101,7 +105,26 @@ func device(from *driver.Answers, entry *draslices.Entry) Device {
 	case blocker != "":
 		d.State, d.Why = Blocked, blocker+" is in use"
 	}
+	if lost := lostOf(from, entry); len(lost) > 0 {
+		d.Why, d.Lost = strings.Join(lost, "; "), true
+		if d.State == InUse && d.Use == use(true) {
+			d.State = Lost
+		}
+	}
 	return d
+}
+
+// lostOf says which pods have lost an interface of an entry.
+func lostOf(from *driver.Answers, entry *draslices.Entry) []string {
+	var texts []string
+	for i := range from.Sandboxes {
+		for _, link := range from.Sandboxes[i].Interfaces {
+			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
+				texts = append(texts, from.Sandboxes[i].LostText(link.Missing))
+			}
+		}
+	}
+	return texts
 }
 
 func use(exclusive bool) string {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,35 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
+// An interface that a pod has lost is told of its device, which is not in use any more if nobody else can have it.
+func TestLostInterfaces(t *testing.T) {
+	gone := published()
+	gone[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
+	for name, test := range map[string]struct {
+		published []draslices.Entry
+		device    int
+		want      string
+	}{
+		"shared":    {published(), 1, InUse},
+		"exclusive": {published(), 4, Lost},
+		"gone":      {gone, 4, "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held := test.published[test.device].Name
+			from := &driver.Answers{Published: test.published, Claims: []driver.Claim{claimOf("a", held)}, Sandboxes: []driver.Sandbox{{
+				Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
+				Interfaces: []driver.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
+			}}}
+			for i, device := range Devices(from) {
+				said := strings.Contains(device.Why, "interface net1 is not in pod ns/p any more")
+				if said != (i == test.device) || said && device.State != test.want {
+					t.Errorf("%s is %s: %s", device.Name, device.State, device.Why)
+				}
+			}
+		})
+	}
+}
+
 // Entries of one device that share it and are of no group, or of different ones, don't exclude each other.
 func TestGroups(t *testing.T) {
 	entries := published()
@@ -115,6 +145,8 @@ func TestStatesOfClaims(t *testing.T) {
 			{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
 		}}
 	}
+	lost := sandbox("ready", "")
+	lost.Interfaces[0].Missing = "net1"
 	for name, test := range map[string]struct {
 		sandboxes []driver.Sandbox
 		forsaken  bool
@@ -127,6 +159,8 @@ func TestStatesOfClaims(t *testing.T) {
 		"failed":            {[]driver.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
 		"attached":          {[]driver.Sandbox{sandbox("ready", "old failure")}, false, Attached, []string{Attached}},
 		"detaching":         {[]driver.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
+		"lost":              {[]driver.Sandbox{lost}, false, Lost, []string{Lost}},
+		"lost by one pod":   {[]driver.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
 		"the worst of pods": {[]driver.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"), sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +170,9 @@ func TestStatesOfClaims(t *testing.T) {
 			var pods []string
 			for _, pod := range got.Pods {
 				pods = append(pods, pod.State)
+				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is not in pod ns/p any more") {
+					t.Errorf("pod %+v", pod)
+				}
 				if pod.State == Attached && pod.Error != "" || len(pod.Interfaces) != 1 {
 					t.Errorf("pod %+v", pod)
 				}

@@ -52,6 +52,7 @@ func claimsOf(node *Node) []ClaimView {
 
 func claimOf(node *Node, claim *driver.Claim) ClaimView {
 	view := ClaimView{Name: claim.Claim.String(), State: "prepared"}
+	lost := false
 	for _, held := range claim.Devices {
 		device := ClaimDevice{Request: held.Request, Name: held.Name, Pool: held.Pool}
 		var amounts []string
@@ -67,11 +68,14 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 			view.Runs = append(view.Runs, runOf(claim, box, node.Calls[claim.Claim.String()]))
 			view.State = box.State
 			view.Bad = view.Bad || box.Failure != ""
+			lost = lost || len(lostBy(box, claim.Claim.UID)) > 0
 		}
 	}
 	switch {
 	case view.Bad:
 		view.State = "failed"
+	case lost:
+		view.State, view.Bad = "interface lost", true
 	case len(view.Runs) == 0:
 		view.State = "prepared, no pod yet"
 		view.Runs = []Run{runOf(claim, &driver.Sandbox{}, nil)}
@@ -87,6 +91,10 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCal
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
 	}
+	lost := lostBy(box, claim.Claim.UID)
+	if len(lost) > 0 && run.Failure == "" {
+		run.Failure = box.LostText(lost[0].Missing)
+	}
 	calls := slices.DeleteFunc(slices.Clone(logged), func(c cnichain.LoggedCall) bool { return c.Sandbox != box.ID })
 	var took time.Duration
 	for i := range claim.Plans {
@@ -94,6 +102,9 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCal
 		base := len(run.Steps)
 		for j := range plan.Steps {
 			step, spent := stepOf(&plan.Steps[j], calls)
+			if isLost(&plan.Steps[j], lost) && step.State == stepDone {
+				step.State = stepLost
+			}
 			for _, parent := range plan.Steps[j].DependsOn {
 				step.After = append(step.After, base+parent)
 			}
@@ -111,6 +122,24 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCal
 	return run
 }
 
+// lostBy are the interfaces of a claim that were attached and are not in the pod any more.
+func lostBy(box *driver.Sandbox, claimUID string) []driver.Interface {
+	var lost []driver.Interface
+	for _, link := range box.Interfaces {
+		if link.ClaimUID == claimUID && link.Missing != "" {
+			lost = append(lost, link)
+		}
+	}
+	return lost
+}
+
+// isLost says whether a step attached a device of which an interface is lost.
+func isLost(step *cnichain.PlanStep, lost []driver.Interface) bool {
+	return step.Device != nil && slices.ContainsFunc(lost, func(link driver.Interface) bool {
+		return link.Pool == step.Device.Pool && link.Device == step.Device.Name
+	})
+}
+
 // States of steps.
 const (
 	stepWaiting  = "not run"
@@ -118,6 +147,7 @@ const (
 	stepFailed   = "failed"
 	stepUndone   = "undone"
 	stepLeftOver = "can't be undone"
+	stepLost     = "interface lost"
 )
 
 // stepOf is a step and how long its last ADD took.
@@ -228,9 +258,9 @@ func graphOf(id, claim string, run *Run) template.HTML {
 }
 
 func stepMark(state string) string {
-	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepWaiting: "…"}[state]
+	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepLost: "✗", stepWaiting: "…"}[state]
 }
 
 func stepClass(state string) string {
-	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad", stepWaiting: "idle"}[state]
+	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad", stepLost: "bad", stepWaiting: "idle"}[state]
 }

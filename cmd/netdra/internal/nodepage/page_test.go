@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -151,6 +153,46 @@ func TestClaims(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+}
+
+// An interface that a pod has lost is told of the pod, its claim and the step that attached it.
+func TestLostInterfaces(t *testing.T) {
+	node := liveNode(t)
+	for i := range node.Sandboxes {
+		if slices.Contains(node.Sandboxes[i].Claims, claimNamed(t, &node, "store-bond").Claim.UID) {
+			device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
+			node.Sandboxes[i].Interfaces = []driver.Interface{{
+				ClaimUID: claimNamed(t, &node, "store-bond").Claim.UID, Pool: device.Pool, Device: device.Name, Interface: "bond0", Missing: "right",
+			}}
+		}
+	}
+	page := Of(node)
+	i := slices.IndexFunc(page.Claims, func(c ClaimView) bool { return c.Name == "data/store-bond" })
+	claim := page.Claims[i]
+	var states []string
+	for _, step := range claim.Runs[0].Steps {
+		states = append(states, step.State)
+	}
+	if diff := cmp.Diff([]string{stepDone, stepLost, stepDone, stepDone}, states); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if claim.State != "interface lost" || !claim.Bad || !strings.Contains(claim.Runs[0].Failure, "interface right is not in pod") {
+		t.Errorf("the claim is %s, bad %t: %s", claim.State, claim.Bad, claim.Runs[0].Failure)
+	}
+	if !slices.ContainsFunc(page.Problems, func(p Problem) bool { return strings.Contains(p.What, "has lost its interface right") }) {
+		t.Errorf("problems are %+v", page.Problems)
+	}
+}
+
+func claimNamed(t *testing.T, node *Node, name string) *driver.Claim {
+	t.Helper()
+	for i := range node.Claims {
+		if node.Claims[i].Claim.Name == name {
+			return &node.Claims[i]
+		}
+	}
+	t.Fatalf("there is no claim %s", name)
+	return nil
 }
 
 // The kernel's names of interfaces don't keep functions from sharing a row: each has its own.

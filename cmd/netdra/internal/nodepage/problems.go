@@ -57,6 +57,15 @@ func failures(node *Node) []Problem {
 				ToDo: tracing(node, box),
 			})
 		}
+		for _, link := range node.Sandboxes[i].Interfaces {
+			if link.Missing != "" {
+				problems = append(problems, Problem{
+					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
+					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was removed, or an application has moved it", link.Missing, link.Device),
+					ToDo: "delete the pod to have it attached anew",
+				})
+			}
+		}
 	}
 	return problems
 }

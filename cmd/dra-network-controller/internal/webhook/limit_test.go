@@ -1,0 +1,83 @@
+package webhook
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ask sends a request to a handler and returns the answer's code and body.
+func ask(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, body))
+	return recorder.Code, recorder.Body.String()
+}
+
+// One object is judged at a time, and nobody waits for longer than an API server does.
+func TestRequestsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		judging, judged := 0, 0
+		leave := make(chan struct{})
+		handler := newLimited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if judging++; judging > 1 {
+				t.Errorf("%d requests are judged at once", judging)
+			}
+			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
+				t.Errorf("the body is %q, %v", body, err)
+			}
+			<-leave
+			judging--
+			judged++
+		}))
+		var group sync.WaitGroup
+		codes := make(chan int, 2*maxRequests)
+		for range 2 * maxRequests {
+			group.Go(func() {
+				code, _ := ask(t, handler, strings.NewReader("{}"))
+				codes <- code
+			})
+		}
+		synctest.Wait()
+		for range 3 {
+			leave <- struct{}{}
+		}
+		synctest.Wait()
+		time.Sleep(requestLimit) // of the bubble
+		synctest.Wait()
+		if len(codes) != 2*maxRequests-1 || judged != 3 {
+			t.Errorf("%d requests are answered and %d judged, want all but the one that is being judged, and 3", len(codes), judged)
+		}
+		leave <- struct{}{}
+		group.Wait()
+		count := map[int]int{}
+		for range 2 * maxRequests {
+			count[<-codes]++
+		}
+		if count[http.StatusOK] != 4 || count[http.StatusServiceUnavailable] != 2*maxRequests-4 {
+			t.Errorf("answers by code: %v", count)
+		}
+		go close(leave)
+		if code, body := ask(t, handler, strings.NewReader("{}")); code != http.StatusOK {
+			t.Errorf("afterwards: %d %s", code, body)
+		}
+	})
+}
+
+func TestLargeRequestsAreRefused(t *testing.T) {
+	calls := 0
+	handler := newLimited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++ }))
+	if code, body := ask(t, handler, bytes.NewReader(make([]byte, maxBody))); code != http.StatusOK || calls != 1 {
+		t.Errorf("of %d bytes: %d %s", maxBody, code, body)
+	}
+	code, body := ask(t, handler, bytes.NewReader(make([]byte, maxBody+1)))
+	if code != http.StatusRequestEntityTooLarge || calls != 1 || !strings.Contains(body, "the request has more than 1048576 bytes") {
+		t.Errorf("of %d bytes: %d %s", maxBody+1, code, body)
+	}
+}
