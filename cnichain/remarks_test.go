@@ -62,7 +62,7 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas())
-	const want = "plugin whereabouts: the reconciler of its DaemonSet frees addresses of running pods"
+	const want = "plugin whereabouts: its own reconciler frees addresses of running pods"
 	if len(remarks) != 1 || !strings.HasPrefix(remarks[0], want) {
 		t.Errorf("remarks %q, want one on the reconciler of whereabouts", remarks)
 	}

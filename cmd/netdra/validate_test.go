@@ -31,7 +31,7 @@ func TestValidate(t *testing.T) {
 			content: strings.ReplaceAll(linkThenTune, "host-local", "whereabouts"),
 			want: `
 ✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
-! DIR/t.yaml:2: plugin whereabouts: the reconciler of its DaemonSet frees addresses of running pods, since it finds pods by an annotation of Multus only: stop it first, as docs/howto.md says
+! DIR/t.yaml:2: plugin whereabouts: its own reconciler frees addresses of running pods, since it finds pods by an annotation of Multus only: do not run it with this driver (docs/howto.md)
 `,
 		},
 		"one of several": {
