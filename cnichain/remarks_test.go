@@ -1,7 +1,9 @@
 package cnichain_test
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -11,6 +13,11 @@ import (
 )
 
 func TestRemarks(t *testing.T) {
+	schemas := cnichain.DefaultSchemas().With(
+		schema("risky", "it writes to the card: keep a copy"),
+		schema("leaky", "its addresses are never free again"),
+		schema("dhcp", "the site has one server only"), // in place of the built-in one
+	)
 	for steps, want := range map[string][]string{
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`: nil,
 		`[{name: a, type: mcvlan, selector: {cel: "true"}, config: {ipam: {type: host-lokal}}}]`: {
@@ -20,13 +27,60 @@ func TestRemarks(t *testing.T) {
 		`[{name: a, type: my-own, selector: {cel: "true"}}, {name: b, type: my-own, selector: {cel: "true"}}]`: {
 			"no schema for plugin my-own, so its configuration is not checked",
 		},
+		`[{name: a, type: risky, selector: {cel: "true"}},
+		  {name: b, type: risky, selector: {cel: "true"}, config: {ipam: {type: leaky}}},
+		  {name: c, type: host-device, selector: {cel: "true"}, config: {ipam: {type: risky}}}]`: {
+			"plugin risky: it writes to the card: keep a copy",
+			"plugin leaky: its addresses are never free again",
+		},
+		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}},
+		  {name: b, type: sriov, selector: {cel: "true"}, config: {ipam: {type: dhcp}}}]`: {
+			"plugin dhcp: the site has one server only",
+		},
 	} {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, cnichain.Remarks(topology, cnichain.DefaultSchemas())); diff != "" {
+		if diff := cmp.Diff(want, cnichain.Remarks(topology, schemas)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", steps, diff)
 		}
+	}
+}
+
+func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
+	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
+}
+
+// TestRemarkOfABuiltInSchema: whoever uses whereabouts reads what its reconciler does to pods of this driver, unless a
+// schema of the cluster replaces the built-in one.
+func TestRemarkOfABuiltInSchema(t *testing.T) {
+	topology := &v1alpha1.NetworkTopology{}
+	const steps = `[{name: a, type: macvlan, selector: {cel: "true"},
+  config: {ipam: {type: whereabouts, range: 192.0.2.0/24}}}]`
+	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
+		t.Fatal(err)
+	}
+	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas())
+	const want = "plugin whereabouts: its own reconciler frees addresses of running pods"
+	if len(remarks) != 1 || !strings.HasPrefix(remarks[0], want) {
+		t.Errorf("remarks %q, want one on the reconciler of whereabouts", remarks)
+	}
+	if remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas().With(schema("whereabouts", ""))); len(remarks) > 0 {
+		t.Errorf("remarks %q although the schema of the cluster has none", remarks)
+	}
+}
+
+// TestRemarksFitIntoWarnings: the API server may cut warnings of admission webhooks that have more than 256 characters.
+func TestRemarksFitIntoWarnings(t *testing.T) {
+	longest := schema(strings.Repeat("p", 63), strings.Repeat("ä", 180))
+	if problems := cnichain.ValidateSchema(&longest.Spec); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Spec.Steps = []v1alpha1.Step{{Name: "a", Type: longest.Spec.CNIType}}
+	remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas().With(longest))
+	if len(remarks) != 1 || utf8.RuneCountInString(remarks[0]) > 256 {
+		t.Errorf("%d remarks, want one of at most 256 characters: %q", len(remarks), remarks)
 	}
 }

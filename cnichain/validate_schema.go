@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -14,6 +15,15 @@ import (
 
 // maxDepth is how deep parameters may be nested.
 const maxDepth = 8
+
+// maxRemark is how many characters a remark may have. With the type of the plugin it then fits into a warning of the
+// API server, which may cut those of more than 256.
+const maxRemark = 180
+
+// remarkForm keeps out what would split a remark or change the terminal that shows it. It is that of the definition.
+//
+//nolint:gochecknoglobals // nobody can change what it matches
+var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 
 // hostPathForm is that of the definition.
 var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // nobody can change what it matches
@@ -48,6 +58,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an empty part, such as /etc/cni/net.d"))
 		}
 	}
+	s.remark(path.Child("remark"), spec.Remark)
 	if spec.Config != nil {
 		s.properties(path.Child("config"), spec.Config.Properties, spec.Config.Required, 0)
 	}
@@ -79,6 +90,15 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 func (s *schemaProblems) count(path *field.Path, count v1alpha1.InterfaceCount) {
 	if count.Min != nil && count.Max != nil && *count.Min > *count.Max {
 		s.add(field.Invalid(path, *count.Min, "min is greater than max: no number of interfaces would be allowed"))
+	}
+}
+
+func (s *schemaProblems) remark(path *field.Path, remark string) {
+	if utf8.RuneCountInString(remark) > maxRemark {
+		s.add(field.TooLong(path, field.OmitValueType{}, maxRemark))
+	}
+	if !remarkForm.MatchString(remark) {
+		s.add(field.Invalid(path, remark, "must be one line of printable characters"))
 	}
 }
 

@@ -130,23 +130,31 @@ func loadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	}
 	var problems []error
 	for i := range documents {
-		schema, unreadable := decode[*v1alpha1.CNIPluginSchema](&documents[i], kindSchema)
-		if len(unreadable) == 0 {
-			for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
-				unreadable = append(unreadable, problem)
-			}
+		schema, err := readSchema(&documents[i])
+		if err != nil {
+			problems = append(problems, err)
+			continue
 		}
-		for _, problem := range unreadable {
-			problems = append(problems, fmt.Errorf("%s: %w", documents[i].where(), problem))
-		}
-		if len(unreadable) == 0 {
-			schemas = schemas.With(*schema)
-		}
+		schemas = schemas.With(*schema)
 	}
 	if len(documents) == 0 {
 		problems = append(problems, fmt.Errorf("%s is empty: it must have objects of kind %s", path, kindSchema))
 	}
 	return schemas, errors.Join(problems...)
+}
+
+// readSchema refuses a schema that the API server or the webhook would refuse: what it says is used and shown as it is.
+func readSchema(found *document) (*v1alpha1.CNIPluginSchema, error) {
+	schema, problems := decode[*v1alpha1.CNIPluginSchema](found, kindSchema)
+	if len(problems) == 0 {
+		for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
+			problems = append(problems, problem)
+		}
+	}
+	for i, problem := range problems {
+		problems[i] = fmt.Errorf("%s: %w", found.where(), problem)
+	}
+	return schema, errors.Join(problems...)
 }
 
 func orDefault(value, otherwise string) string {

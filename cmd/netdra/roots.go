@@ -95,6 +95,20 @@ func (w *wanted) namespaceRemarks(claim *resourceapi.ResourceClaim) []string {
 	return remarks
 }
 
+// topologyRemarks say what to know of the topologies that a claim names, as far as files have them.
+func (w *wanted) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
+	var remarks []string
+	for _, topology := range w.topologies {
+		if !names(claim, classes(topology)) {
+			continue
+		}
+		for _, remark := range cnichain.Remarks(topology, w.schemas) {
+			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
+		}
+	}
+	return remarks
+}
+
 // names says whether a claim asks for one of the classes.
 func names(claim *resourceapi.ResourceClaim, classes []string) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {

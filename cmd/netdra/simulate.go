@@ -102,7 +102,8 @@ func (f *simulateFlags) run(ctx context.Context, on machine, to console) error {
 		}
 		result := triedOf(&trial, &verdict)
 		for i, claim := range trial.claims {
-			result.Remarks = append(result.Remarks, wanted.namespaceRemarks(claim)...)
+			result.addRemarks(wanted.namespaceRemarks(claim))
+			result.addRemarks(wanted.topologyRemarks(claim))
 			if result.Fits {
 				result.Refused = append(result.Refused, refusals(claim, &verdict.Results[i], cluster.Classes)...)
 			}
@@ -276,6 +277,15 @@ func (t *triedClaims) print(out *printer) {
 		}
 		if len(r.Release) > 0 {
 			out.say("    It fits when %s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
+		}
+	}
+}
+
+// addRemarks adds those that no other claim of the pod has brought.
+func (t *triedClaims) addRemarks(remarks []string) {
+	for _, remark := range remarks {
+		if !slices.Contains(t.Remarks, remark) {
+			t.Remarks = append(t.Remarks, remark)
 		}
 	}
 }

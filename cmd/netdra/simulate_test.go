@@ -64,6 +64,7 @@ func TestSimulateRefuses(t *testing.T) {
 	dir, policies := recordedExample(t, "example1")
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}"
 	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\nspec: {steps: [{name: a, type: macvlan, config: {mut: 1}, selector: {cel: 'true'}}]}"
+	const schema = "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: s}\nspec: {cniType: mine, config: {properties: {x: {type: string, pattern: '('}}}}"
 	pod := func(use string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " + use + "}]}"
 	}
@@ -84,6 +85,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"netdra reads apiVersion resource.k8s.io/v1":               {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
 		"the claim asks for nothing":                               {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
 		"get no DeviceClass:\n  stdin:4: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
+		"stdin:1: spec.config.properties[x].pattern: Invalid":      {schema, []string{"-f", "-"}},
 		"cannot find the cluster":                                  {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
 		"if any flags in the group":                                {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {

@@ -27,6 +27,13 @@ func TestValidate(t *testing.T) {
 ! DIR/t.yaml:2: no schema for plugin host-lokal, so its configuration is not checked; did you mean host-local?
 `,
 		},
+		"a plugin with a remark": {
+			content: strings.ReplaceAll(linkThenTune, "host-local", "whereabouts"),
+			want: `
+✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+! DIR/t.yaml:2: plugin whereabouts: its own reconciler frees addresses of running pods, since it finds pods by an annotation of Multus only: do not run it with this driver (docs/howto.md)
+`,
+		},
 		"one of several": {
 			content: linkThenTune + "---" + twoRoots, arguments: []string{"--name", "pair"},
 			want: "✓ DIR/t.yaml:16: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b\n",

@@ -92,12 +92,11 @@ func (w *wanted) add(found *document) error {
 		w.written = append(w.written, *found) // they are judged when all schemas are known
 		return nil
 	case kindSchema:
-		schema, problems := decode[*v1alpha1.CNIPluginSchema](found, kindSchema)
-		if len(problems) > 0 {
-			return fmt.Errorf("%s: %w", found.where(), errors.Join(problems...))
+		schema, err := readSchema(found)
+		if err == nil {
+			w.schemas = w.schemas.With(*schema)
 		}
-		w.schemas = w.schemas.With(*schema)
-		return nil
+		return err
 	case "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "Pod":
 		return w.addKubernetes(found)
 	}

@@ -82,6 +82,12 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
+	// remark warns the author of every topology that uses the plugin of a danger that nothing else shows. It is one line,
+	// and shown in the condition Accepted of those topologies, in a warning of the webhook, and by netdra.
+	// +kubebuilder:validation:MaxLength=180
+	// +kubebuilder:validation:Pattern=`^[^\p{C}\p{Zl}\p{Zp}]*$`
+	// +optional
+	Remark string `json:"remark,omitempty"`
 	// quirks are known deviations from the CNI specification.
 	// +optional
 	Quirks PluginQuirks `json:"quirks,omitempty"`

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	buildTags   = "seccomp no_btrfs no_zfs osusergo netgo"
-	pluginsPath = "github.com/containernetworking/plugins"
+	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
+	pluginsPath    = "github.com/containernetworking/plugins/"
+	whereaboutsCmd = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
 
 // toolchain is a module with tools, e2e/tools or that of another version of Kubernetes: what to build and with which flags.
@@ -154,14 +155,26 @@ func (t toolchain) arrange(dir string) error {
 		return err
 	}
 	for _, tool := range t.tools {
-		if !strings.HasPrefix(tool, pluginsPath+"/") {
+		plugin := pluginOf(tool)
+		if plugin == "" {
 			continue
 		}
-		if err := os.Rename(filepath.Join(dir, path.Base(tool)), filepath.Join(cni, path.Base(tool))); err != nil {
+		if err := os.Rename(filepath.Join(dir, path.Base(tool)), filepath.Join(cni, plugin)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pluginOf is the type of the CNI plugin that a tool is, which Go may not call so; empty if it is none.
+func pluginOf(tool string) string {
+	switch {
+	case tool == whereaboutsCmd:
+		return "whereabouts"
+	case strings.HasPrefix(tool, pluginsPath):
+		return path.Base(tool)
+	}
+	return ""
 }
 
 // explain adds what a failed program printed.

@@ -173,6 +173,15 @@ func TestToolsFollowGoMod(t *testing.T) {
 	if len(tools.tools) < 20 || !strings.Contains(strings.Join(tools.flags, " "), "version.gitVersion=v1.") {
 		t.Errorf("unexpected tools %v with %q", tools.tools, tools.flags)
 	}
+	var plugins []string
+	for _, tool := range tools.tools {
+		plugins = append(plugins, pluginOf(tool))
+	}
+	for _, want := range []string{"host-local", "loopback", "whereabouts"} {
+		if !slices.Contains(plugins, want) {
+			t.Errorf("there is no CNI plugin %s among the tools: %q", want, plugins)
+		}
+	}
 	again, err := readTools(t.Context(), dir)
 	if must(t, again, err).hash != tools.hash {
 		t.Error("the hash is not stable")

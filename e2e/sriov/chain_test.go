@@ -278,21 +278,30 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 		"sriov, set once before": {cniType: "sriov", dirty: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, 1)
+			b := newBench(t, 2)
 			d := newDriver(b)
 			before := b.card()
+			functions := []function{{"nic", pf0, 0}, {"nic", pf0, 1}, {"nic", pf1, 0}, {"nic", pf1, 1}}
 			if test.dirty {
-				b.must(netlink.LinkSetVfHardwareAddr(b.link(pf0), 0, b.info(pf0, 0).Mac))
+				for _, f := range functions {
+					b.must(netlink.LinkSetVfHardwareAddr(b.link(f.pf), f.index, b.info(f.pf, f.index).Mac))
+				}
 				b.expect(before) // it does not show
 			}
-			for i := range 2 {
-				p := d.attach(fmt.Sprintf("own%d", i), test.cniType, one(test.cniType, "", 1), function{"nic", pf0, 0})
-				p.change("net1", func(h *netlink.Handle, l netlink.Link) error {
-					return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, byte(i)})
-				})
-				if err := p.del(); err != nil { // of the sriov plugin, which can't give back the address
-					t.Logf("the first DEL: %v", err)
-					p.detach()
+			for round := range 2 {
+				var tenants []*pod
+				for n, f := range functions {
+					p := d.attach(fmt.Sprintf("own%d%d", round, n), test.cniType, one(test.cniType, "", n+1), f)
+					p.change("net1", func(h *netlink.Handle, l netlink.Link) error {
+						return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, byte(round), byte(n)})
+					})
+					tenants = append(tenants, p)
+				}
+				for _, p := range tenants {
+					if err := p.del(); err != nil { // of the sriov plugin, which can't give back the address
+						t.Logf("the first DEL: %v", err)
+						p.detach()
+					}
 				}
 				b.expect(before)
 			}

@@ -24,7 +24,7 @@ import (
 const (
 	commandsDir   = "/opt/project/bin" // the project's own commands
 	doublesDir    = "/opt/cni/doubles" // test plugins
-	pluginsDir    = "/opt/cni/bin"     // the reference plugins
+	pluginsDir    = "/opt/cni/bin"     // the reference plugins, and whereabouts
 	extraDir      = "/opt/cni/extra"   // $EXTRA_CNI_DIR
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
@@ -56,7 +56,7 @@ leads nowhere else. The machine is gone when its command ends; what it wrote out
 QEMU, kernel and tools are Debian packages, which are fetched with apt-get and unpacked into the cache (160 MB, half
 a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
 
-Inside, the project's commands are in the PATH, the reference CNI plugins, test doubles of the plugins sriov, bond and
+Inside, the project's commands are in the PATH, the reference CNI plugins, whereabouts, test doubles of the plugins sriov, bond and
 ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR, which replaces any of them, are in the CNI_PATH, and with --cluster in the
 node's /opt/cni/bin, and "netdra facts" shows the devices.
 

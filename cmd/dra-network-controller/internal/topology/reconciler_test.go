@@ -299,6 +299,31 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	}
 }
 
+// TestRemarkComesLater: what the schema of a plugin warns of is in the status of topologies that use it, also of those
+// that were there before, and leaves it with the schema's remark.
+func TestRemarkComesLater(t *testing.T) {
+	c := newCluster(t, parse(t, `
+metadata: {name: net, generation: 1}
+spec: {steps: [{name: a, type: mine, selector: {cel: "true"}}]}
+`))
+	c.look()
+	risky := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+		Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", Remark: "its addresses are never free again"}}
+	c.must(c.api.Create(t.Context(), risky))
+	c.expect("with a remark", `
+writes: status net
+Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but plugin mine: its addresses are never free again
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a
+status: net-a; cluster: net-a`)
+	risky.Spec.Remark = ""
+	c.must(c.api.Update(t.Context(), risky))
+	c.expect("without it", `
+writes: status net
+Accepted=True Valid @1: steps: 1, root steps: 1
+ClassesReady=True Ready @1: a claim needs one request for each of: net-a
+status: net-a; cluster: net-a`)
+}
+
 // TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted takes no classes away, only
 // when the topology is written again.
 func TestContractsComeLater(t *testing.T) {
