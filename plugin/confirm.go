@@ -23,7 +23,7 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 		pin, ready := box.pinned()
 		confirmed := netns != "" && (!ready || s.repin(box, pin) && s.sameNamespace(netns, pin))
 		box.confirm(confirmed)
-		if ready && netns != "" && !confirmed {
+		if ready && !confirmed && s.differ(netns, pin) {
 			s.logger(box).Info("The sandbox has another network namespace than the one that was attached; it is attached anew", "netns", netns, "pin", pin)
 			box.leave(nil)
 			s.stopSandbox(box.id)
@@ -51,6 +51,24 @@ func (s *sandboxes) isConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connected
+}
+
+// differ says whether the sandbox provably has another namespace than the one at the pin, or none is pinned any more. What
+// can't be looked at proves nothing.
+func (s *sandboxes) differ(netns, pin string) bool {
+	host := s.executor.Host
+	if netns == "" || !host.Exists(netns) {
+		return false
+	}
+	if !host.Exists(pin) {
+		return true
+	}
+	one, err := host.NamespaceID(netns)
+	if err != nil {
+		return false
+	}
+	other, err := host.NamespaceID(pin)
+	return err == nil && one != other
 }
 
 // sameNamespace says whether there is one network namespace at both paths. While there is a pin its namespace lives, and

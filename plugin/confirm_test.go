@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -335,10 +336,21 @@ func TestHangingChainsOfOneTopology(t *testing.T) {
 	f.must(<-ended)
 }
 
-// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released.
+// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released. So they can when
+// the driver was stopped before, and has closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
+	}
+}
+
+func lostJournal(t *testing.T, stopped bool) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	if stopped {
+		f.nri.setConnected(false)
+		f.expect(attachedA)
+	}
 	f.crash()
 	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
 	f.start("boot-1")
@@ -525,4 +537,39 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	if _, held := f.claims.get("claim-a"); held {
 		t.Error("the claim of the pod that is gone is held")
 	}
+}
+
+// A dead sandbox of a pod that the runtime still lists never takes the place of the live one, also when the connection ends and
+// nothing is confirmed any more.
+func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
+	dead := f.sandbox("a-1")
+	dead.Id = "a-0"
+	dead.Linux.Namespaces[1].Path = "/var/run/netns/cni-a-0" // as containerd's main branch gives it
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	_, err := connection.Synchronize(context.Background(), []*api.PodSandbox{dead, f.sandbox("a-1")}, []*api.Container{f.container("a-1", "claim-a")})
+	f.must(err)
+	const attached = "host [up1] pods [dra-a-1[net1]] leases [a-1/net1]"
+	f.expect(attached, "claim-a")
+	f.nri.setConnected(false)
+	f.boxes.expectAlso("a-0") // its namespace was there when it was listed
+	if _, err := f.boxes.beginMissed("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0", f.claims.ofPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
+		t.Errorf("error is %v", err)
+	}
+	f.connect()
+	f.expect(attached, "claim-a")
+}
+
+// What a connection says counts no more when it has ended.
+func TestLateSynchronize(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	connection.end()
+	f.nri.setConnected(false)
+	if _, err := connection.Synchronize(context.Background(), []*api.PodSandbox{f.sandbox("a-0")}, nil); err == nil {
+		t.Error("an ended connection is listened to")
+	}
+	f.expect(attachedA)
 }

@@ -63,6 +63,8 @@ type fixture struct {
 	bootID  string
 	// client has the claims that recover reads.
 	client *fake.Clientset
+	// failAgain is why preparing again fails after all.
+	failAgain error
 	// podsGone are the pods, by UID, that the API server does not have any more.
 	podsGone map[string]bool
 
@@ -266,6 +268,9 @@ func (f *fixture) expect(node string, gates ...string) {
 	f.must(err)
 	var open []string
 	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".json") {
+			continue // CDI does not read it
+		}
 		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
 	}
 	if strings.Join(open, " ") != strings.Join(gates, " ") {

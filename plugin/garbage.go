@@ -85,7 +85,7 @@ func missingIsEmpty(err error) error {
 
 // specOf says of a file with a CDI spec whether it is the driver's, and which claim it is for.
 func specOf(name string) (kind, claimUID string) {
-	name, isSpec := strings.CutSuffix(name, ".json")
+	name, isSpec := strings.CutSuffix(strings.TrimSuffix(name, suspended), ".json")
 	if uid, found := strings.CutPrefix(name, v1alpha1.DriverName+"-"); found && isSpec {
 		return garbageGate, uid
 	}

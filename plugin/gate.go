@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -54,13 +55,31 @@ func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
 	if err != nil {
 		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 	}
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-		return nil
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+		err = writeFile(path, data)
+		if err != nil {
+			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
+		}
 	}
-	if err := writeFile(path, data); err != nil {
-		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
+	return missingIsEmpty(os.Remove(path + suspended))
+}
+
+// suspended is what the names of gates end with that are closed for a while. CDI and the hook don't see them.
+const suspended = ".closed"
+
+// suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
+func (g gate) suspend(claimUID string) error {
+	path := g.path(claimUID)
+	if err := missingIsEmpty(os.Rename(path, path+suspended)); err != nil {
+		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
+}
+
+// resume opens a gate as it was when it was suspended.
+func (g gate) resume(claimUID string) error {
+	path := g.path(claimUID)
+	return missingIsEmpty(os.Rename(path+suspended, path))
 }
 
 // writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
@@ -88,32 +107,37 @@ func envName(claimUID string) string {
 
 // close keeps further containers of the claim from being created. Closing again is no error.
 func (g gate) close(claimUID string) error {
-	if err := os.Remove(g.path(claimUID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	path := g.path(claimUID)
+	if err := errors.Join(missingIsEmpty(os.Remove(path)), missingIsEmpty(os.Remove(path+suspended))); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
 }
 
-// namespaces returns the pins of a gate that is open.
+// namespaces returns the pins of a gate that is open or suspended.
 func (g gate) namespaces(claimUID string) ([]string, error) {
 	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
+	if errors.Is(err, os.ErrNotExist) {
+		_, pins, err = nodeapi.ReadNamespaces(g.path(claimUID) + suspended)
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	return pins, err
 }
 
-// claims returns the UIDs of the claims whose gates are open, sorted.
+// claims returns the UIDs of the claims whose gates are open or suspended, sorted, each once.
 func (g gate) claims() ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json"))
+	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
 	if err != nil {
 		return nil, err
 	}
 	uids := make([]string, len(paths))
 	for i, path := range paths {
-		uids[i] = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), v1alpha1.DriverName+"-"), ".json")
+		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), suspended), ".json")
+		uids[i] = strings.TrimPrefix(name, v1alpha1.DriverName+"-")
 	}
-	return uids, nil
+	return slices.Compact(uids), nil
 }
 
 // sweep removes files that a killed driver has not completed, also those of the CDI library, which earlier versions of

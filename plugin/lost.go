@@ -34,10 +34,12 @@ func (s *strangers) add(pod *api.PodSandbox) {
 	s.byID[pod.GetId()] = pod
 }
 
-func (s *strangers) remove(id string) {
+func (s *strangers) remove(id string) (found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, found = s.byID[id]
 	delete(s.byID, id)
+	return found
 }
 
 // replace begins anew with the sandboxes of a list.
@@ -74,11 +76,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	for _, pod := range d.nri.strangers.list() {
 		lost, err := d.lostClaims(ctx, pod)
-		if err == nil && len(lost) == 0 {
-			d.nri.strangers.remove(pod.GetId())
-			continue
-		}
-		if err == nil {
+		if err == nil && len(lost) > 0 {
 			logger.Info("Preparing claims again of which the journal has no record", "pod", podOf(pod).String(), "sandbox", pod.GetId())
 			err = d.again(ctx, lost)
 		}
@@ -86,9 +84,20 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			logger.Error(err, "Cannot prepare claims again of which the journal has no record", "pod", podOf(pod).String())
 			continue
 		}
-		d.sandboxes.expectAlso(pod.GetId())
-		d.sandboxes.goTracked(func() { d.nri.attachLate(pod, false) })
+		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
+		if d.nri.strangers.remove(pod.GetId()) && !d.nri.isAttachedOrphan(pod) {
+			d.sandboxes.expectAlso(pod.GetId())
+			d.sandboxes.goTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
+		}
 	}
+}
+
+// isAttachedOrphan says whether a pod has a prepared claim still from before the journal was lost.
+func (n *nriPlugin) isAttachedOrphan(pod *api.PodSandbox) bool {
+	records, err := n.claimsOf(pod)
+	return err == nil && slices.ContainsFunc(records, func(record ClaimRecord) bool {
+		return n.isOrphan(pod, []string{record.Claim.UID})
+	})
 }
 
 // lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it.

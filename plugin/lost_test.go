@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,7 +42,7 @@ func (f *fixture) recover(count *int) {
 		*count += len(wanted)
 		results, err := f.dra.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{allocatedClaim("claim-a", "up0", "a")})
 		f.must(err)
-		return results["claim-a"].Err
+		return errors.Join(results["claim-a"].Err, f.failAgain)
 	}
 	d.recoverLost(context.Background())
 }
@@ -78,5 +79,21 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
 	if isForPod(foreign, "a") || !isForPod(allocatedClaim("c", "up0", "a"), "a") || isForPod(allocatedClaim("c", "up0", "a"), "b") {
 		t.Error("claims are mistaken")
+	}
+}
+
+// Claims that were prepared by an attempt that failed later are attached by the next.
+func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
+	f, count := amnesic(t)
+	f.ends("a-0")
+	f.runs("a-1")
+	f.start("boot-1")
+	f.node.AddHostLink("up0")
+	f.failAgain = errors.New("no space left on device")
+	f.recover(count)
+	f.recover(count)
+	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attachRetry); return f.ready("a-1") })
+	if *count != 1 {
+		t.Errorf("%d claims were prepared again", *count)
 	}
 }

@@ -99,6 +99,9 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Pid: 8},
 		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so nobody needs to know
 	}
+	netns, err := f.nri.namespaces.of(pods[0])
+	f.must(err)
+	f.node.AddNamespace(netns)
 	if _, err := connection.Synchronize(context.Background(), pods, nil); err != nil {
 		t.Fatal(err)
 	}

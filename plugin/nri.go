@@ -55,6 +55,8 @@ type nriPlugin struct {
 	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they are
 	// the driver's business was decided before, perhaps by one that could ask the API server.
 	decided sets.Set[string]
+	// busy are sandboxes in which containers ran that name a claim when the connection began.
+	busy map[string]bool
 
 	strangers *strangers
 }
@@ -93,6 +95,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	ended := make(chan error, 1)
 	configured := make(chan struct{})
 	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
+	defer connection.end()
 	client, err := stub.New(connection,
 		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket), stub.WithOnClose(func() {}))
 	// No failure policy: with one, a driver that hangs would keep every pod of the node from starting. Containers that
@@ -155,6 +158,16 @@ func (n *nriPlugin) connected() bool {
 type nriConnection struct {
 	*nriPlugin
 	configured func()
+
+	synchronizing sync.Mutex // held while what the connection says becomes true
+	over          bool       // the connection has ended, and what it says counts no more
+}
+
+// end waits for what is being synchronized; afterwards nothing is.
+func (c *nriConnection) end() {
+	c.synchronizing.Lock()
+	defer c.synchronizing.Unlock()
+	c.over = true
 }
 
 // Configure subscribes to no more events than are needed: a failure policy covers them all.
@@ -169,6 +182,11 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 // against it before containers may start for that. Pods that started while the driver was away are attached now, if none
 // of their containers runs that names a claim.
 func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	c.synchronizing.Lock()
+	defer c.synchronizing.Unlock()
+	if c.over {
+		return nil, errors.New("the connection has ended")
+	}
 	named, others := map[string]bool{}, sets.New[string]()
 	for _, container := range containers {
 		switch {
@@ -183,7 +201,7 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 		listed[pod.GetId()], _ = c.namespaces.of(pod) // the error is told by attachMissed
 	}
 	c.mu.Lock()
-	c.decided = others
+	c.decided, c.busy = others, named
 	c.mu.Unlock()
 	c.strangers.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
 		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
@@ -231,7 +249,7 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
 			klog.FromContext(n.work).Info("The runtime has lost the network namespace of a sandbox; it is its process's", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" {
+		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
 			there[pod.GetId()] = true
 		}
 	}
@@ -389,6 +407,13 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("cannot create container %s: it names a claim of which nothing is attached to pod %s; the driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
 	}
 	return nil
+}
+
+// isBusy says whether containers that name a claim ran in a sandbox when the connection began.
+func (n *nriPlugin) isBusy(sandbox string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.busy[sandbox]
 }
 
 // wasDecided says whether a sandbox had containers before the driver was connected.

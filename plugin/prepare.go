@@ -434,12 +434,17 @@ func (d *draPlugin) evict(record *ClaimRecord) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.sandboxes.work), unprepareLimit)
 		defer cancel()
 		logger := klog.FromContext(d.sandboxes.work).WithValues("claim", record.Claim.String())
+		unlock, err := d.locks.lock(ctx, uid)
+		if err != nil {
+			return // somebody prepares or releases it
+		}
+		defer unlock()
 		allocated, err := d.cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
 			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
 			return
 		}
-		if err := d.unprepare(ctx, uid); err != nil {
+		if err := d.release(ctx, uid); err != nil {
 			logger.Error(err, "Cannot release a claim of pods that were deleted by force; kubelet asks for it, too")
 			return
 		}

@@ -102,8 +102,13 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 	for _, uid := range uids {
 		if pins := s.orphanPins(uid, known); len(pins) > 0 {
 			s.orphans[uid] = pins
+			problems = append(problems, s.gate.resume(uid))
 			klog.FromContext(s.work).Info("The journal has no record of a claim that pods use; their containers can be started again, and nothing else is done for them",
 				"claimUID", uid, "pins", pins)
+			continue
+		}
+		if _, held := s.claims.get(uid); held {
+			problems = append(problems, s.gate.suspend(uid))
 			continue
 		}
 		problems = append(problems, s.gate.close(uid))
@@ -161,7 +166,10 @@ func (s *sandboxes) syncGate(claimUID string) error {
 		return nil
 	}
 	nodes, pins := s.admitted(claimUID)
-	if !held || len(pins) == 0 {
+	switch {
+	case held && !s.isConnected():
+		return s.gate.suspend(claimUID)
+	case !held || len(pins) == 0:
 		return s.gate.close(claimUID)
 	}
 	return s.gate.open(record.Claim, nodes, pins)
@@ -238,15 +246,18 @@ func (s *sandboxes) begin(id string, pod cnichain.Pod, netns string, records []C
 // another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime does
 // not list beside this one, is not.
 func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
-	for _, other := range s.list() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.missed[id]:
+		return nil, errStopped
+	case !s.connected: // nothing is confirmed, which says nothing, and the list is that of an earlier connection
+		return nil, errors.New("not connected to the container runtime (NRI)")
+	}
+	for _, other := range s.byID {
 		if other.pod.UID == pod.UID && other.id != id && (!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
 			other.supersede()
 		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.missed[id] {
-		return nil, errStopped
 	}
 	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
 		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
