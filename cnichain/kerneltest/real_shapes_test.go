@@ -336,7 +336,7 @@ func (l *realLab) atOnce(work ...func() error) {
 
 // When a step fails, nothing is left of those before it, nor of what its plugin had done until then.
 func TestRealFailuresLeaveNothing(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+	if !onMachineWithOwn(t) {
 		return
 	}
 	for plugin, kind := range realKinds() {
@@ -380,7 +380,7 @@ func (l *realLab) emptyBut(id string) {
 
 // An application may take the name in the moment before the plugin does: what it made stays its own.
 func TestRealNameTakenMeanwhile(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+	if !onMachineWithOwn(t) {
 		return
 	}
 	kinds := realKinds()

@@ -37,10 +37,13 @@ func delLink(host *namespace, conf *config, args *skel.CmdArgs) error {
 	if err == nil && r == nil {
 		r, err = conf.recordOfResult(host, args)
 	}
-	if err != nil || r == nil {
+	if err != nil {
 		return err
 	}
-	return releaseLocked(host, r, args.Netns)
+	if r == nil {
+		return removeIncomplete()
+	}
+	return errors.Join(releaseLocked(host, r, args.Netns), removeIncomplete())
 }
 
 func releaseLocked(host *namespace, r *record, netns string) error {

@@ -122,7 +122,8 @@ func checkName(from, to place) error {
 	}
 	other, err := to.in.owner(to.name)
 	if err == nil && other != nil {
-		err = fmt.Errorf("link %q has the name; remove or rename it", other.Attrs().Name)
+		// As the kernel says it: a runtime can tell by it that the link of that name is not this plugin's.
+		err = fmt.Errorf("%w: link %q has the name; remove or rename it", unix.EEXIST, other.Attrs().Name)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot move link %q to %q: %w", link.Attrs().Name, to.name, err)

@@ -35,6 +35,10 @@ type record struct {
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
+// incomplete is a record that is being written, of which there is one at a time: whoever writes has the lock. A process that was
+// killed may leave it.
+func incomplete() string { return filepath.Join(stateDir, "incomplete") }
+
 func recordPath(containerID, ifName string) string {
 	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
 }
@@ -46,10 +50,10 @@ func (r *record) write() error {
 		err = os.MkdirAll(stateDir, 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(r.path()+".new", data, 0o600)
+		err = os.WriteFile(incomplete(), data, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(r.path()+".new", r.path())
+		err = os.Rename(incomplete(), r.path())
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write down where link %q is: %w", r.Name, err)
@@ -60,6 +64,22 @@ func (r *record) write() error {
 func (r *record) remove() error {
 	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove the record of link %q: %w", r.Name, err)
+	}
+	return nil
+}
+
+// removeIncomplete removes what an ADD has left that was killed while it wrote its record: nothing was moved then.
+func removeIncomplete() error {
+	if _, err := os.Lstat(incomplete()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Remove(incomplete()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove an incomplete record: %w", err)
 	}
 	return nil
 }
