@@ -98,7 +98,7 @@ soak: build ## Let pods come and go while components are killed, for MINUTES (10
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
 
 model: build ## Hold the promise of the gate against random faults for MINUTES (10); SEED repeats its decisions (root)
-	$(GO) test -count=1 -timeout $$(($(MINUTES) * 3 + 20))m -v -run '^TestModel$$' ./e2e/suite -model=$(MINUTES)m -seed=$(SEED)
+	$(GO) test -count=1 -timeout $$(($(MINUTES) * 3 + 20))m -v -run '^TestModel$$' ./e2e/suite -model=$(MINUTES)m -model-journal -seed=$(SEED)
 
 bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTimes' ./e2e/suite -samples=$(SAMPLES)

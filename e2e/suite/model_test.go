@@ -21,7 +21,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-var modelTime = flag.Duration("model", time.Minute, "how long TestModel injects faults")
+var (
+	modelTime    = flag.Duration("model", time.Minute, "how long TestModel injects faults")
+	modelJournal = flag.Bool("model-journal", false, "have TestModel lose the journal at the end, and wait for pods that kubelet tries again after minutes")
+)
 
 // The invariant of docs/concepts.md, held against random interleavings of faults and kinds of pods: a container that names a
 // claim runs only in a network namespace to which the claim is attached. A container that starts otherwise ends with [early].
@@ -43,7 +46,9 @@ func TestModel(t *testing.T) {
 		m.round()
 	}
 	m.settle()
-	m.withoutJournal()
+	if *modelJournal {
+		m.withoutJournal()
+	}
 	t.Logf("done: %v; containers that were looked at: %d", m.done, m.looked)
 	m.removePods()
 	e.asItWas(before)
@@ -69,6 +74,15 @@ func (m *model) withoutJournal() {
 	m.deleting(last)
 	m.gone(last)
 	m.link("mo1") // is on the node
+	m.eventually("files that were removed are back", func(context.Context) (bool, error) {
+		for _, gate := range m.filesOnNode("/var/run/cdi", "dra.networking-*.json") {
+			uid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(gate), "dra.networking-"), ".json")
+			if len(m.filesOnNode("/var/run/cdi", "dra.networking_metadata_"+uid+"_*.json")) == 0 {
+				return false, fmt.Errorf("claim %s has no metadata", uid)
+			}
+		}
+		return true, nil
+	})
 	m.loseJournal()
 	m.kill("container", m.some(m.containerProcesses())...)
 	m.driverReady()
