@@ -40,6 +40,9 @@ func (s *sandboxes) attach(ctx context.Context, id string, pod cnichain.Pod, net
 		return err
 	}
 	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
+		if isNew {
+			s.forget(box) // nothing of it was begun
+		}
 		return err
 	}
 	if isNew && !s.goTracked(func() { s.attachLoop(box, netns, records) }) {
@@ -158,6 +161,9 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 // as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains of
 // its own topology waiting, and no others.
 func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimRecord) (leave func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
 	var left []func()
 	leave = func() {
 		for _, one := range left {

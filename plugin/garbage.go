@@ -44,20 +44,12 @@ type garbage struct {
 // garbage lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
 // and what is in the list and has an owner has had it before.
 func (d *Driver) garbage() ([]garbage, error) {
-	specs, err := os.ReadDir(d.config.CDIDir)
-	problems := []error{missingIsEmpty(err)}
+	found, err := d.garbageSpecs()
+	problems := []error{err}
 	pins, err := os.ReadDir(d.config.NetNSDir)
 	problems = append(problems, missingIsEmpty(err))
 	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	problems = append(problems, err)
-	found := []garbage{}
-	for _, entry := range specs {
-		kind, uid := specOf(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == garbageMetadata && d.isAmnesic()
-		if kind != "" && !needed {
-			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
-		}
-	}
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
 		if cnichain.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
@@ -68,6 +60,20 @@ func (d *Driver) garbage() ([]garbage, error) {
 		found = append(found, garbage{Kind: garbageLog, Path: path})
 	}
 	return slices.DeleteFunc(found, isGone), errors.Join(problems...)
+}
+
+// garbageSpecs lists the CDI specs of claims that are not prepared.
+func (d *Driver) garbageSpecs() ([]garbage, error) {
+	entries, err := os.ReadDir(d.config.CDIDir)
+	found := []garbage{}
+	for _, entry := range entries {
+		kind, uid := specOf(entry.Name())
+		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == garbageMetadata && d.isAmnesic()
+		if kind != "" && !needed {
+			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
+		}
+	}
+	return found, missingIsEmpty(err)
 }
 
 // isGone says whether its owner has removed it since it was listed.

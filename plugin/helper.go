@@ -55,7 +55,17 @@ func installHelperFrom(ctx context.Context, source, dir string) error {
 
 // replaceProgram writes a program beside its place, durably, and renames it.
 func replaceProgram(path string, data []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	const temp = ".new-*"
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // of a driver that was killed here
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		if err := missingIsEmpty(os.Remove(name)); err != nil {
+			return err
+		}
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), temp)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,12 @@ func TestHelperIsInstalled(t *testing.T) {
 		}
 		return installHelperFrom(context.Background(), source, target)
 	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(target, ".new-killed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, program := range []string{"#!/bin/sh\nexit 1\n", "#!/bin/sh\nexit 2\n", "#!/bin/sh\nexit 2\n"} {
 		if err := install(program); err != nil {
 			t.Fatal(err)

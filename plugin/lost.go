@@ -2,12 +2,14 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
@@ -113,8 +115,11 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			continue
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue // the pod is about to go
+		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
 		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsOrphan(uid, netns) {

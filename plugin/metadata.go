@@ -85,9 +85,10 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	if err := d.again(ctx, wanted); err != nil {
 		logger.Error(err, "Cannot write metadata of claims again", "dir", d.config.CDIDir)
 	}
-	orphans, err := d.garbage()
+	orphans, err := d.garbageSpecs()
 	if err != nil {
-		return // netdra gc tells
+		logger.Error(err, "Cannot list CDI specs", "dir", d.config.CDIDir)
+		return
 	}
 	for _, one := range orphans {
 		if one.Kind != garbageMetadata {

@@ -484,6 +484,10 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 	if err := d.claims.release(uid); err != nil {
 		return err
 	}
+	// Before the record was gone the gate of a driver that is not connected was only suspended.
+	if err := d.sandboxes.syncGate(uid); err != nil {
+		return err
+	}
 	d.health.released(record.Devices)
 	d.statuses.clear(&record)
 	d.publisher.trigger()
