@@ -573,3 +573,31 @@ func TestLateSynchronize(t *testing.T) {
 	}
 	f.expect(attachedA)
 }
+
+// A claim that is released while the driver is not connected leaves no file, suspended ones included.
+func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.nri.setConnected(false)
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	if entries, err := os.ReadDir(f.boxes.gate.dir); err != nil || len(entries) > 0 {
+		t.Errorf("files are left: %v, %v", entries, err)
+	}
+	f.expect(clean)
+}
+
+// A stopping driver does not wait for chains that have not begun.
+func TestStopEndsChainsThatWait(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for range maxChains {
+		f.boxes.chains <- struct{}{}
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- f.attach("a-0", record) }()
+	f.step(attachBudget)
+	f.must(<-answer)
+	f.stopWork()
+	f.boxes.finishWork() // hangs otherwise
+	f.expect("host [up0 up1] pods [] leases []")
+}
