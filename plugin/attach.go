@@ -164,10 +164,10 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
-	var left []func()
+	var places []func()                       // each gives one back
 	leave = func() {
-		for _, one := range left {
-			one()
+		for _, giveBack := range places {
+			giveBack()
 		}
 	}
 	for _, topology := range topologies(records) { // sorted, so that two never wait for each other
@@ -176,7 +176,7 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 			leave()
 			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology, maxTopology, err, whatIsSlow)
 		}
-		left = append(left, done)
+		places = append(places, done)
 	}
 	select {
 	case s.chains <- struct{}{}:
@@ -187,7 +187,7 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 	box.setRunning(true)
 	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
 	timer := s.clock.AfterFunc(chainTurn, release)
-	left = append(left, func() { timer.Stop(); release() })
+	places = append(places, func() { timer.Stop(); release() })
 	return leave, nil
 }
 

@@ -21,9 +21,12 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 	for _, box := range s.list() {
 		netns := listed[box.id]
 		pin, ready := box.pinned()
-		confirmed := netns != "" && (!ready || s.repin(box, pin) && s.sameNamespace(netns, pin))
-		box.confirm(confirmed)
-		if ready && !confirmed && s.differ(netns, pin) {
+		if ready && netns != "" {
+			s.repin(box, pin)
+		}
+		same, known := s.compareNamespaces(netns, pin)
+		box.confirm(netns != "" && (!ready || same))
+		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the one that was attached; it is attached anew", "netns", netns, "pin", pin)
 			box.leave(nil)
 			s.stopSandbox(box.id)
@@ -53,37 +56,22 @@ func (s *sandboxes) isConnected() bool {
 	return s.connected
 }
 
-// differ says whether the sandbox provably has another namespace than the one at the pin, or none is pinned any more. What
-// can't be looked at proves nothing.
-func (s *sandboxes) differ(netns, pin string) bool {
+// compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could not
+// be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
+func (s *sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
-		return false
+		return false, false
 	}
 	if !host.Exists(pin) {
-		return true
+		return false, true
 	}
-	one, err := host.NamespaceID(netns)
+	atPath, err := host.NamespaceID(netns)
 	if err != nil {
-		return false
+		return false, false
 	}
-	other, err := host.NamespaceID(pin)
-	return err == nil && one != other
-}
-
-// sameNamespace says whether there is one network namespace at both paths. While there is a pin its namespace lives, and
-// no other has its identity.
-func (s *sandboxes) sameNamespace(netns, pin string) bool {
-	host := s.executor.Host
-	if !host.Exists(netns) || !host.Exists(pin) {
-		return false
-	}
-	one, err := host.NamespaceID(netns)
-	if err != nil {
-		return false
-	}
-	other, err := host.NamespaceID(pin)
-	return err == nil && one == other
+	atPin, err := host.NamespaceID(pin)
+	return err == nil && atPath == atPin, err == nil
 }
 
 // repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
@@ -231,7 +219,10 @@ func (s *sandboxes) admitsOrphan(claimUID, netns string) bool {
 	s.mu.Lock()
 	pins := s.orphans[claimUID]
 	s.mu.Unlock()
-	return slices.ContainsFunc(pins, func(pin string) bool { return s.sameNamespace(netns, pin) })
+	return slices.ContainsFunc(pins, func(pin string) bool {
+		same, _ := s.compareNamespaces(netns, pin)
+		return same
+	})
 }
 
 // releaseOrphan forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace

@@ -68,8 +68,8 @@ func TestGatesAreClosedWhileNotConnected(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
 	f.expect(attachedA)
-	if f.boxes.attached("claim-a") {
-		t.Error("containers may start although nobody tells of new sandboxes")
+	if _, pins := f.boxes.admitted("claim-a"); len(pins) > 0 {
+		t.Errorf("containers may start in %q although nobody tells of new sandboxes", pins)
 	}
 	f.connect()
 	f.expect(attachedA, "claim-a")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -216,15 +215,17 @@ func (d *Driver) exec() cnichain.PluginExec {
 
 // build wires the pieces.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
-	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	var host cnichain.LinuxHost
+	bootID, err := host.Boot()
 	if err != nil {
-		return fmt.Errorf("cannot tell which boot this is: %w", err)
+		return err
 	}
+	host.BootID = bootID // one answer for all that the process does
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
 	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
 	executor := cnichain.NewExecutor(cnichain.Options{
-		Exec: d.exec(), Host: cnichain.LinuxHost{}, Journal: chains, Log: measuredCalls{d.callLog, d.metrics}, Dirs: d.config.CNIDirs,
+		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics}, Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
 		OnLeftover: func(leftover cnichain.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Given up undoing a step", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
@@ -237,7 +238,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
 	d.sandboxes = newSandboxes(work, executor, d.claims, claimGate, realClock)
 	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
-	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, strings.TrimSpace(string(bootID)), d.config.NetNSDir
+	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, bootID, d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
 	d.sandboxes.metrics = d.metrics
 	d.metrics.watch(d.claims, d.sandboxes, executor)

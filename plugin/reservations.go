@@ -40,7 +40,7 @@ type holders struct {
 
 // holdWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
 // Claims that want the same devices get them in the order in which they came.
-func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, from holders, complete func(*ClaimRecord) error) error {
+func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, rivals holders, complete func(*ClaimRecord) error) error {
 	err := c.hold(record, complete)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
@@ -58,9 +58,9 @@ func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record Cla
 			return err
 		}
 		for i := range conflict.holders {
-			from.evict(&conflict.holders[i])
+			rivals.evict(&conflict.holders[i])
 		}
-		leaving := func(holder ClaimRecord) bool { return from.isLeaving(&holder) }
+		leaving := func(holder ClaimRecord) bool { return rivals.isLeaving(&holder) }
 		select {
 		case <-freed:
 		case <-notice.C():
@@ -101,19 +101,19 @@ func (c *claims) enqueue(record ClaimRecord) (leave func()) {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.waiting = slices.DeleteFunc(c.waiting, func(one ClaimRecord) bool { return one.Claim.UID == record.Claim.UID })
+		c.waiting = slices.DeleteFunc(c.waiting, func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID })
 		c.releasedLocked()
 	}
 }
 
-// aheadLocked are the claims that have waited for longer than one, or all that wait if it does not.
+// aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
 func (c *claims) aheadLocked(uid string) map[string]ClaimRecord {
 	ahead := map[string]ClaimRecord{}
-	for _, one := range c.waiting {
-		if one.Claim.UID == uid {
+	for _, other := range c.waiting {
+		if other.Claim.UID == uid {
 			break
 		}
-		ahead[one.Claim.UID] = one
+		ahead[other.Claim.UID] = other
 	}
 	return ahead
 }

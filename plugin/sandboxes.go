@@ -360,12 +360,6 @@ func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 	return true, box.ready && !box.superseded, box.failure
 }
 
-// attached says whether containers of a claim may start somewhere.
-func (s *sandboxes) attached(claimUID string) bool {
-	_, pins := s.admitted(claimUID)
-	return len(pins) > 0
-}
-
 // deviceNodes are those that the containers of a claim get, each once.
 func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
 	var nodes []string

@@ -51,9 +51,9 @@ func interfaceOf(result *types100.Result, name string) *types100.Interface {
 	if result == nil {
 		return nil
 	}
-	for _, one := range result.Interfaces {
-		if one.Name == name && one.Sandbox != "" {
-			return one
+	for _, candidate := range result.Interfaces {
+		if candidate.Name == name && candidate.Sandbox != "" {
+			return candidate
 		}
 	}
 	return nil

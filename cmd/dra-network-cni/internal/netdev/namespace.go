@@ -85,7 +85,7 @@ func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 
 // place is what a link is called somewhere.
 type place struct {
-	in    *namespace
+	space *namespace
 	name  string
 	index int
 }
@@ -93,47 +93,47 @@ type place struct {
 // move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the
 // old name is taken there: what would make the second fail is looked for before, and if it fails nevertheless, the link
 // goes back.
-func move(from, to place) error {
-	if err := checkName(from, to); err != nil {
+func move(source, target place) error {
+	if err := checkName(source, target); err != nil {
 		return err
 	}
-	err := request(from, to)
+	err := request(source, target)
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("cannot move link %q: %w", from.name, err)
-	arrived, lookErr := to.in.has(to.index)
-	stayed, stayErr := from.in.has(from.index)
+	err = fmt.Errorf("cannot move link %q: %w", source.name, err)
+	arrived, lookErr := target.space.has(target.index)
+	stayed, stayErr := source.space.has(source.index)
 	if lookErr != nil || stayErr != nil || !arrived || stayed {
 		return errors.Join(err, lookErr, stayErr)
 	}
-	return errors.Join(err, request(to, from))
+	return errors.Join(err, request(target, source))
 }
 
 // checkName says why a link can't have a name at the place that it is to be moved to.
-func checkName(from, to place) error {
-	link, err := from.in.links.LinkByIndex(from.index)
+func checkName(source, target place) error {
+	link, err := source.space.links.LinkByIndex(source.index)
 	if err != nil {
-		return fmt.Errorf("cannot find link %q: %w", from.name, err)
+		return fmt.Errorf("cannot find link %q: %w", source.name, err)
 	}
-	if slices.Contains(link.Attrs().AltNames, to.name) {
+	if slices.Contains(link.Attrs().AltNames, target.name) {
 		const problem = "cannot rename link %q to %q: it is an alternative name of the link; remove that"
-		return fmt.Errorf(problem, link.Attrs().Name, to.name)
+		return fmt.Errorf(problem, link.Attrs().Name, target.name)
 	}
-	other, err := to.in.owner(to.name)
+	other, err := target.space.owner(target.name)
 	if err == nil && other != nil {
 		// As the kernel says it: a runtime can tell by it that the link of that name is not this plugin's.
 		err = fmt.Errorf("%w: link %q has the name; remove or rename it", unix.EEXIST, other.Attrs().Name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot move link %q to %q: %w", link.Attrs().Name, to.name, err)
+		return fmt.Errorf("cannot move link %q to %q: %w", link.Attrs().Name, target.name, err)
 	}
 	return nil
 }
 
 // request is all that it takes. Kernels before 5.12 choose the index themselves.
-func request(from, to place) error {
-	socket, err := nl.GetNetlinkSocketAt(from.in.handle, netns.None(), unix.NETLINK_ROUTE)
+func request(source, target place) error {
+	socket, err := nl.GetNetlinkSocketAt(source.space.handle, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("cannot open a netlink socket: %w", err)
 	}
@@ -141,11 +141,11 @@ func request(from, to place) error {
 	order := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	order.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	link := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	link.Index = int32(from.index) //nolint:gosec // the kernel's own
+	link.Index = int32(source.index) //nolint:gosec // the kernel's own
 	order.AddData(link)
-	order.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to.in.handle)))) //nolint:gosec // a descriptor
-	order.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(to.name)))
-	order.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(to.index)))) //nolint:gosec // the kernel's own
+	order.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(target.space.handle)))) //nolint:gosec // a descriptor
+	order.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(target.name)))
+	order.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, nl.Uint32Attr(uint32(target.index)))) //nolint:gosec // the kernel's own
 	_, err = order.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }
