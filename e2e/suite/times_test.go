@@ -57,7 +57,7 @@ func TestTimesByInterfaces(t *testing.T) {
 func TestTimesOfChurn(t *testing.T) {
 	e := newEnv(t, "churn")
 	var links []string
-	for i := range 10 {
+	for i := range 24 { // as many as pods that are being deleted may have, also if each has four
 		links = append(links, fmt.Sprintf("ch%d", i))
 		e.veth(links[i])
 	}
@@ -79,9 +79,13 @@ func TestTimesOfChurn(t *testing.T) {
 		options metav1.DeleteOptions
 	}{{"gracefully", metav1.DeleteOptions{}}, {"by force", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}}} {
 		for _, template := range []string{"", "netdev", "host-device", "four"} {
+			before := e.driverMetrics()
 			times := e.loopWith(strings.ReplaceAll(fmt.Sprintf("%s-%s", cmp.Or(template, "plain"), deletion.name), " ", "-"), template, *samples, deletion.options)
 			slices.Sort(times)
 			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"), at(times, 50), at(times, 90))
+			for _, line := range averages(before, e.driverMetrics()) {
+				t.Log("    ", line)
+			}
 		}
 	}
 }
@@ -92,20 +96,41 @@ type hooks struct{ seconds, count float64 }
 func (e *env) hooks() hooks {
 	e.Helper()
 	var now hooks
-	e.eventually("the driver has metrics", func(ctx context.Context) (bool, error) {
-		metrics, err := e.metrics(ctx)
-		now = hooks{}
-		for name, value := range metrics {
-			switch {
-			case strings.HasPrefix(name, `dra_network_nri_seconds_sum{event="RunPodSandbox"`):
-				now.seconds += value
-			case strings.HasPrefix(name, `dra_network_nri_seconds_count{event="RunPodSandbox"`):
-				now.count += value
-			}
+	for name, value := range e.driverMetrics() {
+		switch {
+		case strings.HasPrefix(name, `dra_network_nri_seconds_sum{event="RunPodSandbox"`):
+			now.seconds += value
+		case strings.HasPrefix(name, `dra_network_nri_seconds_count{event="RunPodSandbox"`):
+			now.count += value
 		}
+	}
+	return now
+}
+
+// driverMetrics are the driver's metrics by name and labels.
+func (e *env) driverMetrics() (values map[string]float64) {
+	e.Helper()
+	e.eventually("the driver has metrics", func(ctx context.Context) (bool, error) {
+		var err error
+		values, err = e.metrics(ctx)
 		return err == nil, err
 	})
-	return now
+	return values
+}
+
+// averages are the means of what was measured between two looks at the driver's histograms of seconds, one line each.
+func averages(before, after map[string]float64) []string {
+	var lines []string
+	for name, sum := range after {
+		histogram, labels, found := strings.Cut(name, "_seconds_sum{")
+		count := histogram + "_seconds_count{" + labels
+		if times := after[count] - before[count]; found && times > 0 {
+			mean := time.Duration((sum - before[name]) / times * float64(time.Second))
+			lines = append(lines, fmt.Sprintf("%-80s %4.0f times, %s on average", histogram+"{"+labels, times, mean.Round(10*time.Microsecond)))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // How long after the end of a chain that is too slow for RunPodSandbox the container starts: kubelet has given up on it by then, and has
