@@ -64,6 +64,8 @@ type model struct {
 	restore []func()
 	done    map[string]int
 	looked  int
+	// without is a kind of which there is no pod at the moment.
+	without string
 }
 
 // withoutJournal loses the journal: pods run on, their containers can be started again, and new sandboxes get their interfaces.
@@ -71,6 +73,7 @@ type model struct {
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
+	m.without = "whole"
 	m.deleting(last)
 	m.gone(last)
 	m.link("mo1") // is on the node
@@ -90,6 +93,7 @@ func (m *model) withoutJournal() {
 	m.restart(lab.Kubelet)
 	m.settle()
 	m.kill("pause", m.some(m.sandboxes())...) // kubelet does not have claims prepared again for the new sandboxes
+	m.without = ""
 	m.generation["whole"]++
 	m.make("whole")
 	m.settle()
@@ -163,7 +167,9 @@ spec:
 func (m *model) pods() []string {
 	var names []string
 	for _, kind := range modelKinds() {
-		names = append(names, m.name(kind))
+		if kind != m.without {
+			names = append(names, m.name(kind))
+		}
 	}
 	return names
 }
