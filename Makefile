@@ -20,7 +20,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-alone e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,11 +35,16 @@ image: build ## Pack driver and controller into OCI image archives in bin/images
 demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with)
 	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep)
 
-test: build ## Run every test that this machine can run
+test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 12 minutes)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	$(MAKE) test-unit
 	$(MAKE) -j 2 --output-sync=target test-kernel test-allocator
 	$(MAKE) e2e
+
+# The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 45 minutes)
+	$(MAKE) -j 2 test e2e-older
+	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-alone
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector
@@ -55,22 +60,23 @@ test-kernel: build ## Run chains of real CNI plugins on machines of their own: f
 e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi
 	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
-	$(MAKE) -j 3 --output-sync=target e2e-node e2e-schedulers
+	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
 
-# A node's tests wait most of the time. So others run beside them, those that need a control plane only, or take a cluster of their own
-# for long, or apart; and in what is left of the processors an older Kubernetes is built, which is needed last.
-e2e-node:
+# A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them.
+e2e-node: $(TOOLS)/helm
 	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
 	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
 	$(GO) test -count=1 -timeout 20m -v $(E2E_FLAGS) ./e2e/tutorial/...
+
+e2e-alone: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
 	$(GO) test -count=1 -timeout 20m -v -run '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m
 
-e2e-older:
+e2e-older: build
 	@if [ "$$(id -u)" = 0 ]; then nice -n 19 $(LAB) build --kubernetes 1.36; fi
 
-e2e-schedulers: e2e-older e2e-planes
+e2e-schedulers: e2e-older ## Hold the schedulers of two versions of Kubernetes against what is published (root)
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 
 sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
@@ -103,10 +109,11 @@ model: build ## Hold the promise of the gate against random faults for MINUTES (
 bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTimes' ./e2e/suite -samples=$(SAMPLES)
 
-verify: generate ## Generate, tidy, vet and lint; fails when that changes anything
+verify: generate ## Generate, tidy, vet, lint, and check subjects of commits; fails when that changes anything
 	$(GO) mod tidy
 	$(GO) vet ./...
 	$(MAKE) lint
+	.ci/check-commits
 	@git diff --exit-code || { echo "verify: the files above were out of date: commit them"; exit 1; }
 
 # One tool, of those that .ci/tools/go.mod lists: all of them take many minutes.
