@@ -26,7 +26,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: spec,
 		}
 	}
-	own, foreign := slice("dra.networking", "n1"), slice("dra.networking", "n2")
+	ours, foreign := slice("dra.networking", "n1"), slice("dra.networking", "n2")
 	tests := map[string]struct {
 		account   string
 		tokenNode string
@@ -35,17 +35,17 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		old       *resourceapi.ResourceSlice
 		want      string // what the policy says to it
 	}{
-		"create its own":                  {nodeAccount, "n1", admission.Create, own, nil, "allowed"},
-		"update its own":                  {nodeAccount, "n1", admission.Update, own, own, "allowed"},
-		"delete its own":                  {nodeAccount, "n1", admission.Delete, nil, own, "allowed"},
+		"create its own":                  {nodeAccount, "n1", admission.Create, ours, nil, "allowed"},
+		"update its own":                  {nodeAccount, "n1", admission.Update, ours, ours, "allowed"},
+		"delete its own":                  {nodeAccount, "n1", admission.Delete, nil, ours, "allowed"},
 		"create another's":                {nodeAccount, "n1", admission.Create, foreign, nil, "refused"},
 		"create one of all nodes":         {nodeAccount, "n1", admission.Create, slice("dra.networking", ""), nil, "refused"},
-		"take another's":                  {nodeAccount, "n1", admission.Update, own, foreign, "refused"},
-		"give its own away":               {nodeAccount, "n1", admission.Update, foreign, own, "refused"},
+		"take another's":                  {nodeAccount, "n1", admission.Update, ours, foreign, "refused"},
+		"give its own away":               {nodeAccount, "n1", admission.Update, foreign, ours, "refused"},
 		"delete another's":                {nodeAccount, "n1", admission.Delete, nil, foreign, "refused"},
 		"delete many at once":             {nodeAccount, "n1", admission.Delete, nil, nil, "refused"},
 		"create one of another driver":    {nodeAccount, "n1", admission.Create, slice("gpu.example.com", "n1"), nil, "refused"},
-		"with a token that names no node": {nodeAccount, "", admission.Create, own, nil, "refused"},
+		"with a token that names no node": {nodeAccount, "", admission.Create, ours, nil, "refused"},
 		"no node, no node":                {nodeAccount, "", admission.Create, slice("dra.networking", ""), nil, "refused"},
 		"somebody else":                   {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
 	}

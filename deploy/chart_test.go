@@ -265,16 +265,16 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]
-	from, to := t.TempDir(), t.TempDir()
+	installed, rendered := t.TempDir(), t.TempDir()
 	run := func() error {
-		script := strings.ReplaceAll(container.Args[0], "/plugins", to)
-		return exec.CommandContext(t.Context(), container.Command[0], container.Command[1], script, from).Run()
+		script := strings.ReplaceAll(container.Args[0], "/plugins", rendered)
+		return exec.CommandContext(t.Context(), container.Command[0], container.Command[1], script, installed).Run()
 	}
 	if run() == nil {
 		t.Error("an image without plugins is taken")
 	}
-	err := errors.Join(os.WriteFile(filepath.Join(from, "-my plugin"), []byte("x"), 0o600), os.Mkdir(filepath.Join(from, "docs"), 0o700),
-		os.Symlink("-my plugin", filepath.Join(from, "alias")), os.Symlink("nowhere", filepath.Join(from, "gone")))
+	err := errors.Join(os.WriteFile(filepath.Join(installed, "-my plugin"), []byte("x"), 0o600), os.Mkdir(filepath.Join(installed, "docs"), 0o700),
+		os.Symlink("-my plugin", filepath.Join(installed, "alias")), os.Symlink("nowhere", filepath.Join(installed, "gone")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		entries, err := os.ReadDir(to)
+		entries, err := os.ReadDir(rendered)
 		if err != nil {
 			t.Fatal(err)
 		}

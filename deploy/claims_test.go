@@ -15,7 +15,7 @@ import (
 // TestClaimsAreWhole evaluates the admission policy of claims with the API server's own compiler.
 func TestClaimsAreWhole(t *testing.T) {
 	const (
-		one   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
+		lan   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
 		two   = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
 		fresh = `{metadata: {name: new}, spec: {steps: [{name: a, type: macvlan}]}}`
 		// The labels of the namespace are team: ai, tier: "1".
@@ -42,9 +42,9 @@ func TestClaimsAreWhole(t *testing.T) {
 	}{
 		"another driver's":              {two, exactly("gpu"), ""},
 		"no requests":                   {two, `{}`, ""},
-		"one root":                      {one, exactly("lan-port", "gpu"), ""},
-		"one root, twice":               {one, exactly("lan-port", "lan-port"), ""},
-		"one root, first available":     {one, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
+		"one root":                      {lan, exactly("lan-port", "gpu"), ""},
+		"one root, twice":               {lan, exactly("lan-port", "lan-port"), ""},
+		"one root, first available":     {lan, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
 		"all roots":                     {two, exactly("pair-b", "pair-a"), ""},
 		"one root of two":               {two, exactly("pair-b"), "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its devices: add a request for each of the DeviceClasses pair-a"},
 		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"), "request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the devices of all of pair-a, pair-b"},
@@ -89,11 +89,11 @@ func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "c", "namespace": "apps"}, "spec": decode(t, []byte(spec)),
 	}}
-	of := object.GroupVersionKind()
-	versioned := &admission.VersionedAttributes{VersionedKind: of}
+	gvk := object.GroupVersionKind()
+	versioned := &admission.VersionedAttributes{VersionedKind: gvk}
 	versioned.VersionedObject.Set(object)
-	resource := of.GroupVersion().WithResource(strings.ToLower(kind) + "s")
-	versioned.Attributes = admission.NewAttributesRecord(object, nil, of, "apps", "c", resource, "", admission.Create, nil, false, &user.DefaultInfo{Name: "somebody"})
+	resource := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
+	versioned.Attributes = admission.NewAttributesRecord(object, nil, gvk, "apps", "c", resource, "", admission.Create, nil, false, &user.DefaultInfo{Name: "somebody"})
 	return versioned
 }
 

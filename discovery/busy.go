@@ -31,24 +31,24 @@ type routing interface {
 // Busy says what the node itself does with a link at this moment. A link that is busy must not be taken away. A link
 // that is not there is not busy. A physical function is busy with all that its virtual functions are, if these are on
 // the host.
-func Busy(ctx context.Context, from Sources, name IfName) (Use, error) {
-	return attempt(ctx, func() (Use, error) { return readUse(from, name) })
+func Busy(ctx context.Context, source Sources, name IfName) (Use, error) {
+	return attempt(ctx, func() (Use, error) { return readUse(source, name) })
 }
 
-func readUse(from Sources, name IfName) (Use, error) {
-	lister := &dumps{LinkLister: from.Links}
-	links, _, err := readLinks(lister, from.NodeAddresses)
+func readUse(source Sources, name IfName) (Use, error) {
+	lister := &dumps{LinkLister: source.Links}
+	links, _, err := readLinks(lister, source.NodeAddresses)
 	if err != nil || !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
 		return Use{}, err
 	}
-	uses, err := configured(from.Links, lister, lister.links)
+	uses, err := configured(source.Links, lister, lister.links)
 	if err != nil {
 		return Use{}, err
 	}
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil
 	}
-	functions, err := linksOfVFs(from.Sys, name)
+	functions, err := linksOfVFs(source.Sys, name)
 	if err != nil {
 		return Use{}, err
 	}
@@ -63,7 +63,7 @@ func readUse(from Sources, name IfName) (Use, error) {
 // useOf says what is done with one link. What stands on it or carries the node's own traffic comes before what can be
 // given back.
 func useOf(name IfName, links []link, uses map[int]Use) Use {
-	var own Use
+	var use Use
 	for i := range links {
 		l := &links[i]
 		switch {
@@ -75,14 +75,14 @@ func useOf(name IfName, links []link, uses map[int]Use) Use {
 		case l.DefaultRoute:
 			return Use{Reason: "it carries a default route or an address of the node, or what does stands on it"}
 		default:
-			own = uses[l.index]
+			use = uses[l.index]
 		}
 	}
-	return own
+	return use
 }
 
 // configured returns, by index, what links are used for that have addresses, routes or rules, and all links below them.
-func configured(from, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
+func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
 	uses := map[int]Use{}
 	add := func(index int, restorable bool, format string, args ...any) {
 		if use, known := uses[index]; !known || use.Restorable && !restorable {
@@ -98,7 +98,7 @@ func configured(from, lister LinkLister, list []netlink.Link) (map[int]Use, erro
 			add(a.LinkIndex, true, "it has the address %s", a.IPNet)
 		}
 	}
-	if tables, ok := from.(routing); ok {
+	if tables, ok := source.(routing); ok {
 		if err := routed(tables, list, add); err != nil {
 			return nil, err
 		}
@@ -114,9 +114,9 @@ func configured(from, lister LinkLister, list []netlink.Link) (map[int]Use, erro
 }
 
 // routed adds what routes of all tables, and rules, use links for.
-func routed(from routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any)) error {
+func routed(table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any)) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := from.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := table.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return fmt.Errorf("cannot list routes: %w", err)
 		}
@@ -131,7 +131,7 @@ func routed(from routing, list []netlink.Link, add func(index int, restorable bo
 			}
 		}
 	}
-	rules, err := from.RuleList(unix.AF_UNSPEC)
+	rules, err := table.RuleList(unix.AF_UNSPEC)
 	if err != nil {
 		return fmt.Errorf("cannot list rules: %w", err)
 	}
@@ -170,12 +170,12 @@ func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: sysfs has no %s: %w", errChanged, entry, err)
 	}
-	at := place{sys, path.Join(path.Dir(entry), target), string(name)}
-	below, hardware := at.link("device")
+	dir := place{sys, path.Join(path.Dir(entry), target), string(name)}
+	below, hardware := dir.link("device")
 	if !hardware {
 		return nil, nil
 	}
-	address := pciFunction(path.Join(at.dir, below))
+	address := pciFunction(path.Join(dir.dir, below))
 	pf, isFunction := sys.functionPlace(string(address))
 	if !isFunction {
 		return nil, nil

@@ -97,10 +97,10 @@ func openUevents() (*os.File, error) {
 }
 
 // readUevents reports messages about network devices until they end, and returns why.
-func readUevents(from io.Reader, changed func()) error {
+func readUevents(reader io.Reader, changed func()) error {
 	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, with a path in front
 	for {
-		length, err := from.Read(message)
+		length, err := reader.Read(message)
 		if err != nil {
 			return fmt.Errorf("cannot read uevents: %w", err)
 		}

@@ -206,7 +206,7 @@ func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]b
 		devices[pf.identity()], inUse[pf.identity()] = pf, true
 		for id, vf := range devices {
 			if vf.PFAddress == pf.PCIAddress {
-				devices[id], inUse[id] = vf.of(pf.Name), true
+				devices[id], inUse[id] = vf.withPF(pf.Name), true
 			}
 		}
 	}
@@ -272,13 +272,13 @@ func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
 			left = append(left, vf)
 			continue
 		}
-		named = append(named, vf.of(pf.Name))
+		named = append(named, vf.withPF(pf.Name))
 	}
 	return named, left
 }
 
-// of returns the virtual function with its name as a function of pf.
-func (d Device) of(pf IfName) Device {
+// withPF returns the virtual function with its name as a function of pf.
+func (d Device) withPF(pf IfName) Device {
 	d.PFName = pf
 	d.Name = IfName(fmt.Sprintf("%sv%d", pf, d.VFIndex))
 	return d

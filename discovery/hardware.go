@@ -23,8 +23,8 @@ type Hardware interface {
 const maxListedVFs = 180
 
 // addHardware adds what netlink knows of PCI functions. Uplinks are the indexes of the links that stand for them.
-func addHardware(from Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
-	if from == nil {
+func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
+	if source == nil {
 		return nil
 	}
 	var problems []Problem
@@ -36,28 +36,28 @@ func addHardware(from Hardware, functions map[PCIAddress]Device, uplinks map[PCI
 		if !f.SRIOVCapable {
 			continue
 		}
-		f.EswitchMode = from.EswitchMode(address)
+		f.EswitchMode = source.EswitchMode(address)
 		functions[address] = f
 		uplink, here := uplinks[address]
 		if f.NumVFs == 0 || !here {
 			continue
 		}
 		var err error
-		if settings[address], err = vfSettings(from, uplink, f.NumVFs); err != nil {
+		if settings[address], err = vfSettings(source, uplink, f.NumVFs); err != nil {
 			problems = append(problems, Problem{Device: string(address), Message: fmt.Sprintf(
 				"cannot know what is set for the virtual functions (vlan, trust...): %v", err)})
 		}
 	}
 	netns := ""
 	if rdma { // else the question could load kernel modules
-		netns = from.RDMANetns()
+		netns = source.RDMANetns()
 	}
 	for address, f := range functions {
 		if f.RDMA {
 			f.RDMANetns = netns
 		}
-		if of := settings[f.PFAddress]; f.VFIndex >= 0 && f.VFIndex < len(of) {
-			f.Settings = &of[f.VFIndex]
+		if siblings := settings[f.PFAddress]; f.VFIndex >= 0 && f.VFIndex < len(siblings) {
+			f.Settings = &siblings[f.VFIndex]
 		}
 		functions[address] = f
 	}
@@ -66,11 +66,11 @@ func addHardware(from Hardware, functions map[PCIAddress]Device, uplinks map[PCI
 
 // vfSettings returns what is set for the virtual functions of a link, of which sysfs says that there are count; nothing
 // if the driver does not say. The kernel's list has no numbers and leaves out functions that the driver fails for.
-func vfSettings(from Hardware, uplink, count int) ([]VFSettings, error) {
+func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
 		return nil, fmt.Errorf("there are %d, and the kernel can list no more than %d", count, maxListedVFs)
 	}
-	list, err := from.VFs(uplink)
+	list, err := source.VFs(uplink)
 	if err != nil {
 		return nil, err
 	}

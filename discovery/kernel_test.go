@@ -67,7 +67,7 @@ func must(t *testing.T, err error) {
 }
 
 // subscribed subscribes to the kernel's events and returns a function that waits for one.
-func subscribed(t *testing.T) (wait func(of string)) {
+func subscribed(t *testing.T) (wait func(name string)) {
 	t.Helper()
 	changes := make(chan struct{}, 1)
 	broken, err := discovery.KernelEvents().Subscribe(t.Context(), func() {
@@ -77,14 +77,14 @@ func subscribed(t *testing.T) (wait func(of string)) {
 		}
 	})
 	must(t, err)
-	return func(of string) {
+	return func(name string) {
 		t.Helper()
 		select {
 		case <-changes:
 		case err := <-broken:
 			t.Fatal(err)
 		case <-time.After(10 * time.Second):
-			t.Fatal("no notification of " + of)
+			t.Fatal("no notification of " + name)
 		}
 	}
 }

@@ -37,8 +37,8 @@ type port struct {
 }
 
 // readLinks lists the links of the namespace, but for the loopback.
-func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
-	list, err := from.LinkList()
+func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
+	list, err := source.LinkList()
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot list links: %w", err)
 	}
@@ -46,7 +46,7 @@ func readLinks(from LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, 
 	if err != nil {
 		return nil, nil, err
 	}
-	infrastructure, err := infrastructureIndexes(from, nodeAddresses, list)
+	infrastructure, err := infrastructureIndexes(source, nodeAddresses, list)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,12 +133,12 @@ func parentIndex(l netlink.Link) int {
 }
 
 // infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below.
-func infrastructureIndexes(from LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
-	routes, err := defaultRoutes(from)
+func infrastructureIndexes(source LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
+	routes, err := defaultRoutes(source)
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := linksWith(from, nodeAddresses)
+	addresses, err := linksWith(source, nodeAddresses)
 	if err != nil {
 		return nil, err
 	}
@@ -146,10 +146,10 @@ func infrastructureIndexes(from LinkLister, nodeAddresses []netip.Addr, list []n
 }
 
 // defaultRoutes returns the indexes of the links that default routes of the main table use.
-func defaultRoutes(from LinkLister) ([]int, error) {
+func defaultRoutes(source LinkLister) ([]int, error) {
 	var indexes []int
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := from.RouteList(nil, family)
+		routes, err := source.RouteList(nil, family)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list routes: %w", err)
 		}
@@ -161,11 +161,11 @@ func defaultRoutes(from LinkLister) ([]int, error) {
 }
 
 // linksWith returns the indexes of the links that have one of the addresses.
-func linksWith(from LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
+func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	if len(nodeAddresses) == 0 {
 		return nil, nil
 	}
-	addresses, err := from.AddrList(nil, unix.AF_UNSPEC)
+	addresses, err := source.AddrList(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list addresses: %w", err)
 	}

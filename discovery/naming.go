@@ -23,7 +23,7 @@ func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 	}
 	for id, d := range devices {
 		if name, ok := renamed[d.PFAddress]; ok {
-			devices[id] = d.of(name)
+			devices[id] = d.withPF(name)
 		}
 	}
 	named := Facts{Orphans: f.Orphans, Problems: slices.Clone(f.Problems)}

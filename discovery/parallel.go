@@ -9,17 +9,17 @@ import (
 // each calls read with each number below n, on as many goroutines as there are processors: what takes the time is system
 // calls. Every goroutine has a sysfs of its own, whose problems become those of s. All calls are made; of several errors
 // that of the lowest number is returned.
-func (s *sysfs) each(n int, read func(own *sysfs, i int) error) error {
+func (s *sysfs) each(n int, read func(worker *sysfs, i int) error) error {
 	errs := make([]error, n)
 	readers := make([]sysfs, min(n, runtime.GOMAXPROCS(0)))
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for reader := range readers {
-		own := &readers[reader]
-		own.fsys = s.fsys
+		worker := &readers[reader]
+		worker.fsys = s.fsys
 		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				errs[i] = read(own, i)
+				errs[i] = read(worker, i)
 			}
 		})
 	}

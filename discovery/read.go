@@ -22,8 +22,8 @@ var errChanged = errors.New("the node's links changed while they were read")
 // Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times; then it is an
 // error and nothing is known. So a device that is missing from the facts is not on the node. What is wrong with single
 // devices is in Facts.Problems.
-func Read(ctx context.Context, from Sources) (Facts, error) {
-	return attempt(ctx, func() (Facts, error) { return readOnce(from) })
+func Read(ctx context.Context, source Sources) (Facts, error) {
+	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
 }
 
 // attempt repeats a reading while it is not of one moment.
@@ -48,25 +48,25 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 }
 
 // readOnce takes one reading.
-func readOnce(from Sources) (Facts, error) {
-	links, problems, err := readLinks(from.Links, from.NodeAddresses)
+func readOnce(source Sources) (Facts, error) {
+	links, problems, err := readLinks(source.Links, source.NodeAddresses)
 	if err != nil {
 		return Facts{}, err
 	}
-	sys := &sysfs{fsys: from.Sys, problems: problems}
+	sys := &sysfs{fsys: source.Sys, problems: problems}
 	functions, err := sys.functions()
 	if err != nil {
 		return Facts{}, err
 	}
-	if err := sys.each(len(links), func(own *sysfs, i int) error {
-		return own.addLink(&links[i], functions)
+	if err := sys.each(len(links), func(worker *sysfs, i int) error {
+		return worker.addLink(&links[i], functions)
 	}); err != nil {
 		return Facts{}, err
 	}
 	sys.addPorts(links, functions)
-	of := uplinks(links)
-	problems = append(sys.problems, addHardware(from.Hardware, functions, of)...)
-	return assemble(links, functions, of, problems), nil
+	byAddress := uplinks(links)
+	problems = append(sys.problems, addHardware(source.Hardware, functions, byAddress)...)
+	return assemble(links, functions, byAddress, problems), nil
 }
 
 // assemble joins links and PCI functions. It uses the map of functions up.
@@ -77,7 +77,7 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	for _, l := range links {
 		d := l.Device
 		if f, ok := byAddress[l.function]; ok && uplinks[l.function] == l.index {
-			d = d.on(f)
+			d = d.withFunction(f)
 			delete(byAddress, l.function)
 		}
 		if d.PFAddress != "" {
@@ -121,8 +121,8 @@ func protectPFs(vfs []Device, devices map[string]Device) {
 	}
 }
 
-// on returns the link's device with the facts of the PCI function below it.
-func (d Device) on(f Device) Device {
+// withFunction returns the link's device with the facts of the PCI function below it.
+func (d Device) withFunction(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
 	d.Vendor, d.Product = f.Vendor, f.Product
 	d.RDMA, d.RDMADevices, d.RDMANetns = f.RDMA, f.RDMADevices, f.RDMANetns

@@ -62,16 +62,16 @@ type RecordedLink struct {
 }
 
 // Record reads the node's network devices as Read does, and returns what was read.
-func Record(ctx context.Context, from Sources) (Recording, error) {
-	return attempt(ctx, func() (Recording, error) { return recordOnce(from) })
+func Record(ctx context.Context, source Sources) (Recording, error) {
+	return attempt(ctx, func() (Recording, error) { return recordOnce(source) })
 }
 
-func recordOnce(from Sources) (Recording, error) {
-	dump := &dumps{LinkLister: from.Links}
-	sys := newRecorder(from.Sys)
-	hardware := &recordedHardware{from: from.Hardware, vfs: map[int][]VFSettings{}, eswitchModes: map[PCIAddress]string{}}
-	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: from.NodeAddresses}
-	if from.Hardware != nil {
+func recordOnce(source Sources) (Recording, error) {
+	dump := &dumps{LinkLister: source.Links}
+	sys := newRecorder(source.Sys)
+	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{}, eswitchModes: map[PCIAddress]string{}}
+	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: source.NodeAddresses}
+	if source.Hardware != nil {
 		recorded.Hardware = hardware
 	}
 	if _, err := readOnce(recorded); err != nil {
@@ -81,7 +81,7 @@ func recordOnce(from Sources) (Recording, error) {
 	if err != nil {
 		return Recording{}, err
 	}
-	addresses, err := linksWith(dump, from.NodeAddresses)
+	addresses, err := linksWith(dump, source.NodeAddresses)
 	if err != nil {
 		return Recording{}, err
 	}
@@ -145,7 +145,7 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 
 // recordedHardware keeps what hardware said.
 type recordedHardware struct {
-	from         Hardware
+	source       Hardware
 	vfs          map[int][]VFSettings
 	eswitchModes map[PCIAddress]string
 	rdmaNetns    string
@@ -153,7 +153,7 @@ type recordedHardware struct {
 
 // VFs implements Hardware.
 func (r *recordedHardware) VFs(link int) ([]VFSettings, error) {
-	settings, err := r.from.VFs(link)
+	settings, err := r.source.VFs(link)
 	if err == nil && len(settings) > 0 {
 		r.vfs[link] = settings
 	}
@@ -162,7 +162,7 @@ func (r *recordedHardware) VFs(link int) ([]VFSettings, error) {
 
 // EswitchMode implements Hardware.
 func (r *recordedHardware) EswitchMode(function PCIAddress) string {
-	mode := r.from.EswitchMode(function)
+	mode := r.source.EswitchMode(function)
 	if mode != "" {
 		r.eswitchModes[function] = mode
 	}
@@ -171,7 +171,7 @@ func (r *recordedHardware) EswitchMode(function PCIAddress) string {
 
 // RDMANetns implements Hardware.
 func (r *recordedHardware) RDMANetns() string {
-	r.rdmaNetns = r.from.RDMANetns()
+	r.rdmaNetns = r.source.RDMANetns()
 	return r.rdmaNetns
 }
 

@@ -47,20 +47,20 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 		return fmt.Errorf("%w: sysfs has no %s; if this stays, the sysfs belongs to another network namespace "+
 			"(the driver needs the host's network and a /sys mounted in it): %w", errChanged, entry, err)
 	}
-	at := place{s, path.Join(path.Dir(entry), target), string(l.Name)}
-	l.dir = at.dir
+	dir := place{s, path.Join(path.Dir(entry), target), string(l.Name)}
+	l.dir = dir.dir
 	if l.BridgeType == "" { // a bridge has the speed of its fastest port, which comes and goes with pods
-		l.LinkSpeed = knownSpeed(at.number("speed", speeds()))
+		l.LinkSpeed = knownSpeed(dir.number("speed", speeds()))
 	}
 	if l.Kind == "bridge" {
-		l.InheritedMAC = at.number("addr_assign_type", span{absent: addressSet, high: addressSet}) != addressSet
+		l.InheritedMAC = dir.number("addr_assign_type", span{absent: addressSet, high: addressSet}) != addressSet
 	}
-	below, ok := at.link("device")
+	below, ok := dir.link("device")
 	if !ok {
 		return nil // a virtual link has no device below it
 	}
 	l.hardware = true
-	device := place{s, path.Join(at.dir, below), string(l.Name)}
+	device := place{s, path.Join(dir.dir, below), string(l.Name)}
 	l.function = pciFunction(device.dir)
 	l.PCIeRoot = pcieRoot(device.dir)
 	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
@@ -85,10 +85,10 @@ func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 		if !l.hardware || known[l.function].PFAddress != "" && counts[l.function] == 1 {
 			continue
 		}
-		at := place{s, l.dir, string(l.Name)}
-		l.PortName, l.SwitchID = at.word("phys_port_name"), at.word("phys_switch_id")
+		dir := place{s, l.dir, string(l.Name)}
+		l.PortName, l.SwitchID = dir.word("phys_port_name"), dir.word("phys_switch_id")
 		l.Representor = isRepresentor(l.PortName)
-		l.port = port{representor: l.Representor, number: at.number("dev_port", ports())}
+		l.port = port{representor: l.Representor, number: dir.number("dev_port", ports())}
 	}
 }
 
@@ -102,8 +102,8 @@ func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 		return nil, fmt.Errorf("cannot list PCI functions: %w", err)
 	}
 	read := make([]*function, len(entries))
-	if err := s.each(len(entries), func(own *sysfs, i int) (err error) {
-		read[i], err = own.function(entries[i].Name())
+	if err := s.each(len(entries), func(worker *sysfs, i int) (err error) {
+		read[i], err = worker.function(entries[i].Name())
 		return err
 	}); err != nil {
 		return nil, err
@@ -128,16 +128,16 @@ type function struct {
 
 // function reads the PCI function with the name; nil if it is no network function.
 func (s *sysfs) function(name string) (*function, error) {
-	at, ok := s.functionPlace(name)
+	dir, ok := s.functionPlace(name)
 	if !ok {
 		return nil, nil
 	}
-	f := &function{Device: at.function()}
+	f := &function{Device: dir.function()}
 	if !f.SRIOVCapable {
 		return f, nil
 	}
 	var err error
-	f.vfIndexes, err = at.vfIndexes()
+	f.vfIndexes, err = dir.vfIndexes()
 	return f, err
 }
 
@@ -152,13 +152,13 @@ func (s *sysfs) functionPlace(name string) (place, bool) {
 	if !ok {
 		return place{}, false // it was unplugged since it was listed, or the problem is noted
 	}
-	at := place{s, path.Join(pciDevices, target), name}
-	class := at.text("class")
+	dir := place{s, path.Join(pciDevices, target), name}
+	class := dir.text("class")
 	if class == "" {
-		_, network := at.list("net")
-		return at, network
+		_, network := dir.list("net")
+		return dir, network
 	}
-	return at, strings.HasPrefix(class, networkClass)
+	return dir, strings.HasPrefix(class, networkClass)
 }
 
 // function reads one PCI function.
@@ -274,8 +274,8 @@ func (p place) text(name string) string {
 }
 
 // number returns the number in a file. What is no number of the span is a problem, and as if there were no file.
-func (p place) number(name string, of span) int {
-	n, err := of.parse(p.text(name))
+func (p place) number(name string, valid span) int {
+	n, err := valid.parse(p.text(name))
 	if err != nil {
 		p.problem("cannot use %s: %v", name, err)
 	}

@@ -160,11 +160,11 @@ type treeFile struct {
 func (f *treeFile) Stat() (fs.FileInfo, error) { return f.treeEntry, nil }
 
 // Read implements fs.File.
-func (f *treeFile) Read(into []byte) (int, error) {
+func (f *treeFile) Read(buffer []byte) (int, error) {
 	if !f.mode.IsRegular() {
 		return 0, &fs.PathError{Op: "read", Path: f.name, Err: syscall.EISDIR}
 	}
-	return f.reader.Read(into)
+	return f.reader.Read(buffer)
 }
 
 // Close implements fs.File.

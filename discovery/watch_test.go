@@ -175,11 +175,11 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 // messages are what a socket gives, one for each Read.
 type messages []string
 
-func (m *messages) Read(into []byte) (int, error) {
+func (m *messages) Read(buffer []byte) (int, error) {
 	if len(*m) == 0 {
 		return 0, errors.New("no buffer space")
 	}
-	length := copy(into, (*m)[0])
+	length := copy(buffer, (*m)[0])
 	*m = (*m)[1:]
 	return length, nil
 }

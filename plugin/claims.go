@@ -127,8 +127,8 @@ func (c *claims) reserve(record ClaimRecord) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ahead := c.aheadLocked(record.Claim.UID)
-	for _, others := range []map[string]ClaimRecord{c.byUID, c.reserved, ahead} {
-		if holder, err := excluded(&record, others); err != nil {
+	for _, records := range []map[string]ClaimRecord{c.byUID, c.reserved, ahead} {
+		if holder, err := excluded(&record, records); err != nil {
 			return &conflictError{holders: []ClaimRecord{holder}, reason: err}
 		}
 	}

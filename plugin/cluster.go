@@ -123,8 +123,8 @@ func informer(resource resourceOf) cache.SharedIndexInformer {
 
 // run runs the informers until ctx ends.
 func (c *cluster) run(ctx context.Context) error {
-	for _, one := range c.informers {
-		go one.RunWithContext(ctx)
+	for _, informer := range c.informers {
+		go informer.RunWithContext(ctx)
 	}
 	<-ctx.Done()
 	return nil
@@ -132,8 +132,8 @@ func (c *cluster) run(ctx context.Context) error {
 
 // synced waits until every cache is filled.
 func (c *cluster) synced(ctx context.Context) error {
-	for _, one := range c.informers {
-		if !cache.WaitForCacheSync(ctx.Done(), one.HasSynced) {
+	for _, informer := range c.informers {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			return fmt.Errorf("cannot read from the API server: %w", ctx.Err())
 		}
 	}
@@ -142,7 +142,7 @@ func (c *cluster) synced(ctx context.Context) error {
 
 // heard says whether every cache is filled.
 func (c *cluster) heard() bool {
-	return !slices.ContainsFunc(c.informers, func(one cache.SharedIndexInformer) bool { return !one.HasSynced() })
+	return !slices.ContainsFunc(c.informers, func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
 // onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.

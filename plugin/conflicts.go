@@ -14,9 +14,9 @@ import (
 // Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
 // excluded says beside which other claim one may not be prepared, and why.
-func excluded(record *ClaimRecord, others map[string]ClaimRecord) (holder ClaimRecord, reason error) {
-	for _, uid := range sortedKeys(others) {
-		other := others[uid]
+func excluded(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
+	for _, uid := range sortedKeys(records) {
+		other := records[uid]
 		if uid == record.Claim.UID {
 			continue
 		}
@@ -32,21 +32,21 @@ func excluded(record *ClaimRecord, others map[string]ClaimRecord) (holder ClaimR
 				}
 			}
 		}
-		if one, two := clash(record.Plans, other.Plans); one != nil {
+		if left, two := clash(record.Plans, other.Plans); left != nil {
 			return other, fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say that they can't share one; wait until that claim is released",
-				one.Name, one.Type, one.Device.Name, other.Claim, two.Type)
+				left.Name, left.Type, left.Device.Name, other.Claim, two.Type)
 		}
 	}
 	return ClaimRecord{}, nil
 }
 
 // clash finds steps of two claims whose plugins can't work on the device that both are given; nil if there are none.
-func clash(one, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
-	for i := range one {
-		for j := range one[i].Steps {
+func clash(mine, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
+	for i := range mine {
+		for j := range mine[i].Steps {
 			for k := range other {
 				for l := range other[k].Steps {
-					if ours, theirs = &one[i].Steps[j], &other[k].Steps[l]; ours != theirs && ours.Clashes(theirs) {
+					if ours, theirs = &mine[i].Steps[j], &other[k].Steps[l]; ours != theirs && ours.Clashes(theirs) {
 						return ours, theirs
 					}
 				}
@@ -60,44 +60,44 @@ func clash(one, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
 func twice(record *ClaimRecord) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
-			one, other := &record.Devices[j], &record.Devices[i]
-			if reason := apart(one, other); reason != "" {
+			left, other := &record.Devices[j], &record.Devices[i]
+			if reason := apart(left, other); reason != "" {
 				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others allocated",
-					one.Request, other.Request, one.Name, other.Name, reason)
+					left.Request, other.Request, left.Name, other.Name, reason)
 			}
 		}
 	}
-	if one, other := clash(record.Plans, record.Plans); one != nil {
+	if left, other := clash(record.Plans, record.Plans); left != nil {
 		return fmt.Errorf("steps %q and %q were given one device, %s, and the schemas of %s and %s say that they can't share one; delete the claim to have others allocated",
-			one.Name, other.Name, one.Device.Name, one.Type, other.Type)
+			left.Name, other.Name, left.Device.Name, left.Type, other.Type)
 	}
 	return nil
 }
 
 // apart says why two devices may not be held at once; empty if they may.
-func apart(one, other *HeldDevice) string {
+func apart(left, other *HeldDevice) string {
 	switch {
-	case identity(one.Facts) == identity(other.Facts):
-		return apartOnOne(one, other)
-	case isFunctionOf(one, other) && other.Exclusive:
+	case identity(left.Facts) == identity(other.Facts):
+		return apartOnOne(left, other)
+	case isFunctionOf(left, other) && other.Exclusive:
 		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", other.Name)
-	case isFunctionOf(other, one) && one.Exclusive:
-		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", one.Name)
+	case isFunctionOf(other, left) && left.Exclusive:
+		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", left.Name)
 	}
 	return ""
 }
 
 // apartOnOne is apart for two entries of one device.
-func apartOnOne(one, other *HeldDevice) string {
-	for _, held := range []*HeldDevice{one, other} {
+func apartOnOne(left, other *HeldDevice) string {
+	for _, held := range []*HeldDevice{left, other} {
 		if held.Exclusive {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
 		}
 	}
-	if one.Persona == nil || other.Persona == nil || one.Name == other.Name {
+	if left.Persona == nil || other.Persona == nil || left.Name == other.Name {
 		return ""
 	}
-	if group := one.Persona.ExclusionGroup; group != "" && group == other.Persona.ExclusionGroup {
+	if group := left.Persona.ExclusionGroup; group != "" && group == other.Persona.ExclusionGroup {
 		return fmt.Sprintf("both are of the exclusion group %s", group)
 	}
 	return ""
@@ -145,8 +145,8 @@ func consumed(device *HeldDevice, counter string, record *ClaimRecord, held ...m
 		}
 	}
 	count(record.Devices)
-	for _, others := range held {
-		for uid, other := range others {
+	for _, records := range held {
+		for uid, other := range records {
 			if uid != record.Claim.UID {
 				count(other.Devices)
 			}

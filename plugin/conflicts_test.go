@@ -54,9 +54,9 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 			allowed := together[pair] || first != second && (first == "other" || second == "other")
 			t.Run(first+" then "+second, func(t *testing.T) {
 				f := newFixture(t)
-				one := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Devices: []HeldDevice{held}}
+				left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Devices: []HeldDevice{held}}
 				two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"}, Devices: []HeldDevice{wanted}}
-				f.must(f.claims.hold(one, asItIs))
+				f.must(f.claims.hold(left, asItIs))
 				err := f.claims.hold(two, asItIs)
 				if allowed != (err == nil) {
 					t.Errorf("error is %v", err)
@@ -67,7 +67,7 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 				f.must(f.claims.release("one"))
 				f.must(f.claims.hold(two, asItIs))
 				f.must(f.claims.release("two"))
-				both := ClaimRecord{Claim: one.Claim, Devices: []HeldDevice{held, wanted}}
+				both := ClaimRecord{Claim: left.Claim, Devices: []HeldDevice{held, wanted}}
 				if err := f.claims.hold(both, asItIs); allowed != (err == nil) {
 					t.Errorf("in one claim the error is %v", err)
 				}
@@ -96,9 +96,9 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t)
-			one := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Plans: []cnichain.Plan{test.held}}
+			left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Plans: []cnichain.Plan{test.held}}
 			two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"}, Plans: []cnichain.Plan{test.asked}}
-			f.must(f.claims.hold(one, asItIs))
+			f.must(f.claims.hold(left, asItIs))
 			err := f.claims.hold(two, asItIs)
 			if test.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
 				t.Errorf("error is %v", err)
@@ -106,10 +106,10 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 			f.must(f.claims.release("one"))
 			f.must(f.claims.hold(two, asItIs))
 			f.must(f.claims.release("two"))
-			alone := ClaimRecord{Claim: one.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}} // a step does not clash with itself
+			alone := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}} // a step does not clash with itself
 			f.must(f.claims.hold(alone, asItIs))
 			f.must(f.claims.release("one"))
-			both := ClaimRecord{Claim: one.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
+			both := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
 			if err := f.claims.hold(both, asItIs); test.refused != (err != nil) {
 				t.Errorf("in one claim the error is %v", err)
 			}
@@ -126,9 +126,9 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		held.Persona.ConsumePerAllocation = map[string]resource.Quantity{"macvlans": resource.MustParse("1")}
 		record := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}}
 		for _, amount := range amounts {
-			one := held
-			one.Consumed = map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/macvlans": resource.MustParse(amount)}
-			record.Devices = append(record.Devices, one)
+			left := held
+			left.Consumed = map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/macvlans": resource.MustParse(amount)}
+			record.Devices = append(record.Devices, left)
 		}
 		return record
 	}

@@ -77,8 +77,8 @@ func (d *Driver) garbageSpecs() ([]garbage, error) {
 }
 
 // isGone says whether its owner has removed it since it was listed.
-func isGone(one garbage) bool {
-	_, err := os.Lstat(one.Path)
+func isGone(file garbage) bool {
+	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
 }
 
@@ -129,42 +129,42 @@ func (d *Driver) keepsPin(name string) bool {
 func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
 	found, err := d.garbage()
 	for i := range found {
-		one := &found[i]
-		if err := d.discard(ctx, one); err != nil {
-			one.Error = err.Error()
+		file := &found[i]
+		if err := d.discard(ctx, file); err != nil {
+			file.Error = err.Error()
 			continue
 		}
-		klog.FromContext(ctx).Info("Removed what nobody has", "kind", one.Kind, "path", one.Path)
+		klog.FromContext(ctx).Info("Removed what nobody has", "kind", file.Kind, "path", file.Path)
 	}
 	return found, err
 }
 
-func (d *Driver) discard(ctx context.Context, one *garbage) error {
-	switch one.Kind {
+func (d *Driver) discard(ctx context.Context, file *garbage) error {
+	switch file.Kind {
 	case garbageGate: // stays open if the claim is attached by now
-		return d.sandboxes.syncGate(one.Claim)
+		return d.sandboxes.syncGate(file.Claim)
 	case garbageMetadata:
-		return d.removeMetadata(ctx, one)
+		return d.removeMetadata(ctx, file)
 	case garbageNamespace:
-		return d.sandboxes.unpinUnknown(one.Path)
+		return d.sandboxes.unpinUnknown(file.Path)
 	case garbageLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}
-	return fmt.Errorf("nobody knows how to remove a %s", one.Kind)
+	return fmt.Errorf("nobody knows how to remove a %s", file.Kind)
 }
 
 // removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and the spec
 // is written after that.
-func (d *Driver) removeMetadata(ctx context.Context, one *garbage) error {
-	unlock, err := d.dra.locks.lock(ctx, one.Claim)
+func (d *Driver) removeMetadata(ctx context.Context, file *garbage) error {
+	unlock, err := d.dra.locks.lock(ctx, file.Claim)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if d.isPrepared(one.Claim) {
+	if d.isPrepared(file.Claim) {
 		return nil
 	}
-	return errors.Join(d.removeMetadataFile(one.Path), missingIsEmpty(os.Remove(one.Path)))
+	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
 }
 
 // removeMetadataFile removes the file that a spec gives to containers, and the folders above it that are empty then. The

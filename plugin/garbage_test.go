@@ -40,11 +40,11 @@ func littered(t *testing.T) (*fixture, *Driver) {
 // paths are those of garbage, below the fixture's directory.
 func (f *fixture) paths(found []garbage) []string {
 	paths := []string{}
-	for _, one := range found {
-		if one.Error != "" {
-			f.Errorf("%s: %s", one.Path, one.Error)
+	for _, file := range found {
+		if file.Error != "" {
+			f.Errorf("%s: %s", file.Path, file.Error)
 		}
-		path, err := filepath.Rel(f.dir, one.Path)
+		path, err := filepath.Rel(f.dir, file.Path)
 		f.must(err)
 		paths = append(paths, path)
 	}
@@ -122,12 +122,12 @@ func TestGarbageOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	one := garbage{Kind: garbageMetadata, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
-	if err := d.discard(ctx, &one); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
+	file := garbage{Kind: garbageMetadata, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
+	if err := d.discard(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Errorf("the spec was removed: %v", err)
 	}
 	unlock()
-	f.must(d.discard(context.Background(), &one))
+	f.must(d.discard(context.Background(), &file))
 	if f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Error("the spec is there")
 	}

@@ -109,9 +109,9 @@ func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 }
 
 func counterSlice() resourceapi.ResourceSliceSpec {
-	for _, one := range (&apiServer{}).features() {
-		if one.name == partitionableDevices {
-			return one.probe
+	for _, known := range (&apiServer{}).features() {
+		if known.name == partitionableDevices {
+			return known.probe
 		}
 	}
 	return resourceapi.ResourceSliceSpec{}

@@ -19,11 +19,11 @@ func helperPlugins() []string { return []string{"netdev"} }
 // find it on the host, and runs it once: the directory may be mounted without the right to execute. A file that is being
 // executed is replaced, never written.
 func installHelper(ctx context.Context, dir string) error {
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find the helper binary: %w", err)
 	}
-	return installHelperFrom(ctx, filepath.Join(filepath.Dir(own), nodeapi.HelperName), dir)
+	return installHelperFrom(ctx, filepath.Join(filepath.Dir(executable), nodeapi.HelperName), dir)
 }
 
 func installHelperFrom(ctx context.Context, source, dir string) error {

@@ -27,23 +27,23 @@ func newKeyedLocks(places int) *keyedLocks {
 // lock waits for the lock of a key and returns what gives it back.
 func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
-	one := l.held[key]
-	if one == nil {
-		one = &keyedLock{turn: make(chan struct{}, l.places)}
-		l.held[key] = one
+	entry := l.held[key]
+	if entry == nil {
+		entry = &keyedLock{turn: make(chan struct{}, l.places)}
+		l.held[key] = entry
 	}
-	one.users++
+	entry.users++
 	l.mu.Unlock()
 	leave := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if one.users--; one.users == 0 {
+		if entry.users--; entry.users == 0 {
 			delete(l.held, key)
 		}
 	}
 	select {
-	case one.turn <- struct{}{}:
-		return func() { <-one.turn; leave() }, nil
+	case entry.turn <- struct{}{}:
+		return func() { <-entry.turn; leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, ctx.Err()

@@ -104,7 +104,7 @@ func (n *nriPlugin) isAttachedOrphan(pod *api.PodSandbox) bool {
 
 // lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
-	netns, err := d.nri.namespaces.of(pod)
+	netns, err := d.nri.namespaces.pathOf(pod)
 	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to

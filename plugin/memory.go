@@ -125,11 +125,11 @@ func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device, lost []st
 
 // forgetFresh forgets when interfaces were seen first that are gone.
 func (m *memory) forgetFresh(facts discovery.Facts) {
-	there := map[discovery.PCIAddress]bool{}
+	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
-		there[facts.Devices[i].PCIAddress] = true
+		present[facts.Devices[i].PCIAddress] = true
 	}
-	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !there[address] })
+	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
 // again is how soon a name may count as settled; 0 if there is none to wait for.

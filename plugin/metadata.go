@@ -90,12 +90,12 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 		logger.Error(err, "Cannot list CDI specs", "dir", d.config.CDIDir)
 		return
 	}
-	for _, one := range orphans {
-		if one.Kind != garbageMetadata {
+	for _, file := range orphans {
+		if file.Kind != garbageMetadata {
 			continue
 		}
-		if err := d.discard(ctx, &one); err != nil {
-			logger.Error(err, "Cannot remove metadata of a claim that is not prepared", "path", one.Path)
+		if err := d.discard(ctx, &file); err != nil {
+			logger.Error(err, "Cannot remove metadata of a claim that is not prepared", "path", file.Path)
 		}
 	}
 }

@@ -21,11 +21,11 @@ type namespaces struct {
 
 var errNoNamespace = errors.New("the container runtime does not say which network namespace the sandbox has (it was killed while it made it): delete the pod")
 
-// of returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one that has ended.
+// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one that has ended.
 //
 // containerd (2.4.2) that is killed in the middle of RunPodSandbox takes the sandbox for good when it is back, but has lost its
 // specification, and with it its namespaces. Kubelet goes on to start the containers. What is left is the sandbox's process.
-func (n namespaces) of(pod *api.PodSandbox) (string, error) {
+func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
 		if namespace.GetType() == "network" {
@@ -55,7 +55,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
 	}
-	if own, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(own, namespace) {
+	if ours, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(ours, namespace) {
 		return "", err // the driver is on the host's network
 	}
 	entries, err := os.ReadDir(n.dir)

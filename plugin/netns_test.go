@@ -58,7 +58,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 		"of a process on the host": {lost("h-0", 9), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := n.of(test.pod)
+			got, err := n.pathOf(test.pod)
 			if got != test.want || (err == nil) != (test.problem == "") || err != nil && !strings.Contains(err.Error(), test.problem) {
 				t.Errorf("%q, %v; want %q, %q", got, err, test.want, test.problem)
 			}
@@ -75,7 +75,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := n.of(lost("a-0", 7)); err != nil || got != filepath.Join(n.dir, "cni-a") {
+	if got, err := n.pathOf(lost("a-0", 7)); err != nil || got != filepath.Join(n.dir, "cni-a") {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -99,7 +99,7 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Pid: 8},
 		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so nobody needs to know
 	}
-	netns, err := f.nri.namespaces.of(pods[0])
+	netns, err := f.nri.namespaces.pathOf(pods[0])
 	f.must(err)
 	f.node.AddNamespace(netns)
 	if _, err := connection.Synchronize(context.Background(), pods, nil); err != nil {

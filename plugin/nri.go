@@ -187,21 +187,21 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 	if c.over {
 		return nil, errors.New("the connection has ended")
 	}
-	named, others := map[string]bool{}, sets.New[string]()
+	named, unnamed := map[string]bool{}, sets.New[string]()
 	for _, container := range containers {
 		switch {
 		case !namesClaim(container):
-			others.Insert(container.GetPodSandboxId())
+			unnamed.Insert(container.GetPodSandboxId())
 		case isRunning(container): // one that does not run yet is held by its gate, and by the hook
 			named[container.GetPodSandboxId()] = true
 		}
 	}
 	listed := make(map[string]string, len(pods))
 	for _, pod := range pods {
-		listed[pod.GetId()], _ = c.namespaces.of(pod) // the error is told by attachMissed
+		listed[pod.GetId()], _ = c.namespaces.pathOf(pod) // the error is told by attachMissed
 	}
 	c.mu.Lock()
-	c.decided, c.busy = others, named
+	c.decided, c.busy = unnamed, named
 	c.mu.Unlock()
 	c.strangers.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
 		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
@@ -237,12 +237,12 @@ func isRunning(container *api.Container) bool {
 // attachMissed looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
 // API server says whose it is. busy are sandboxes in which containers run that name a claim.
 func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
-	there := map[string]bool{}
+	listed := map[string]bool{}
 	for _, pod := range pods {
 		if isStatic(pod) {
 			continue
 		}
-		netns, err := n.namespaces.of(pod)
+		netns, err := n.namespaces.pathOf(pod)
 		if err != nil {
 			n.tellOfLost(pod, err)
 		}
@@ -250,12 +250,12 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 			klog.FromContext(n.work).Info("The runtime has lost the network namespace of a sandbox; it is its process's", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
 		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
-			there[pod.GetId()] = true
+			listed[pod.GetId()] = true
 		}
 	}
-	n.sandboxes.expectMissed(there)
+	n.sandboxes.expectMissed(listed)
 	for _, pod := range pods {
-		if there[pod.GetId()] {
+		if listed[pod.GetId()] {
 			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
 		}
 	}
@@ -308,7 +308,7 @@ const toldAttempt = 6
 
 // attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
-	netns, err := n.namespaces.of(pod)
+	netns, err := n.namespaces.pathOf(pod)
 	if err == nil && netns == "" {
 		err = fmt.Errorf("sandbox %s has no network namespace any more", pod.GetId())
 	}
@@ -337,7 +337,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	netns, err := n.namespaces.of(pod)
+	netns, err := n.namespaces.pathOf(pod)
 	if err != nil {
 		return err
 	}
@@ -425,7 +425,7 @@ func (n *nriPlugin) wasDecided(sandbox string) bool {
 
 // isOrphan says whether all claims that a container names are attached to its pod, of which the journal has lost the record.
 func (n *nriPlugin) isOrphan(pod *api.PodSandbox, claims []string) bool {
-	netns, err := n.namespaces.of(pod)
+	netns, err := n.namespaces.pathOf(pod)
 	if err != nil || netns == "" {
 		return false
 	}

@@ -86,9 +86,9 @@ type entryKey struct{ pool, device string }
 // fromHost reads the devices of this machine.
 func fromHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
 	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
-		from := sources
-		from.NodeAddresses = addresses
-		return discovery.Read(ctx, from)
+		withNode := sources
+		withNode.NodeAddresses = addresses
+		return discovery.Read(ctx, withNode)
 	}
 }
 

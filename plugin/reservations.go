@@ -76,9 +76,9 @@ func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record Cla
 }
 
 // sharing are the claims that have a device of one.
-func sharing(record *ClaimRecord, others ...map[string]ClaimRecord) []ClaimRecord {
+func sharing(record *ClaimRecord, records ...map[string]ClaimRecord) []ClaimRecord {
 	var found []ClaimRecord
-	for _, byUID := range others {
+	for _, byUID := range records {
 		for uid, other := range byUID {
 			shares := slices.ContainsFunc(other.Devices, func(held HeldDevice) bool {
 				return slices.ContainsFunc(record.Devices, func(wanted HeldDevice) bool {

@@ -334,13 +334,13 @@ func (b *sandbox) tell(err error) (told bool) {
 func (b *sandbox) leave(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	others := 0
+	users := 0
 	for uid, wanted := range b.claims {
 		if wanted && !slices.Contains(claimUIDs, uid) {
-			others++
+			users++
 		}
 	}
-	if !b.ready || len(claimUIDs) == 0 || others == 0 {
+	if !b.ready || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = sortedKeys(b.claims)
 		b.stopped, b.ready, b.attached, b.missing = true, false, nil, nil
 		b.stop()

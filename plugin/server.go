@@ -172,10 +172,10 @@ const (
 
 // features are those that the driver uses, here.
 func (s *apiServer) features() []feature {
-	one := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
+	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
 	features := []feature{{
 		name: partitionableDevices, effect: "devices that exclude each other are not published",
-		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set", Counters: one}}},
+		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set", Counters: counters}}},
 		kept:  func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.SharedCounters) > 0 },
 	}, {
 		name: consumableCapacity, effect: "devices that pods share are not published",
@@ -190,7 +190,7 @@ func (s *apiServer) features() []feature {
 		features = append(features, feature{
 			name: compatibilityGroups, effect: "--compatibility-groups does nothing",
 			probe: withDevice(resourceapi.Device{ConsumesCounters: []resourceapi.DeviceCounterConsumption{
-				{CounterSet: "set", Counters: one, CompatibilityGroups: []string{"group"}},
+				{CounterSet: "set", Counters: counters, CompatibilityGroups: []string{"group"}},
 			}}),
 			kept: keepsDevice(func(d resourceapi.Device) bool {
 				return len(d.ConsumesCounters) > 0 && len(d.ConsumesCounters[0].CompatibilityGroups) > 0

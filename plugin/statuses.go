@@ -67,11 +67,11 @@ type statuses struct {
 
 // failure is the last attempt that failed.
 type failure struct {
-	claim   cnichain.Claim
-	devices []HeldDevice
-	reason  string
-	message string
-	at      time.Time
+	claim    cnichain.Claim
+	devices  []HeldDevice
+	reason   string
+	message  string
+	failedAt time.Time
 }
 
 // deviceStatus is one entry of status.devices.
@@ -112,7 +112,7 @@ func (s *statuses) changed(claimUID string) {
 func (s *statuses) failed(claim cnichain.Claim, devices []HeldDevice, reason string, err error) {
 	now := s.clock.Now()
 	s.mu.Lock()
-	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()), at: now}
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()), failedAt: now}
 	s.mu.Unlock()
 	s.forgetOld()
 	s.queue.Add(claim.UID)
@@ -125,9 +125,9 @@ func (s *statuses) forgetOld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uids := sortedKeys(s.failures)
-	slices.SortStableFunc(uids, func(a, b string) int { return s.failures[a].at.Compare(s.failures[b].at) })
+	slices.SortStableFunc(uids, func(a, b string) int { return s.failures[a].failedAt.Compare(s.failures[b].failedAt) })
 	for i, uid := range uids {
-		if len(uids)-i <= maxFailures && now.Sub(s.failures[uid].at) < failureAge {
+		if len(uids)-i <= maxFailures && now.Sub(s.failures[uid].failedAt) < failureAge {
 			return
 		}
 		delete(s.failures, uid)

@@ -103,7 +103,7 @@ func TestPoliciesOfHardware(t *testing.T) {
 		`@altNames.contains(",data0,")`:                          {"eth0"},
 		`@vfVLAN == 0 && !@vfTrust && @vfMAC == "" && !@carrier`: {"eth0", "eth0v2"},
 	} {
-		if err := policy.CheckSelector(of(expression)); err != nil {
+		if err := policy.CheckSelector(expand(expression)); err != nil {
 			t.Errorf("%s: %v", expression, err)
 		}
 		rules := policies(t, map[string]string{"rule": expose(expression, "", 100)})

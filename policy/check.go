@@ -31,19 +31,19 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 
 // checkSelectorOf says what is wrong with a policy's expression, and how it exposes veths if nothing is.
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
-	at, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
+	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
 		return noVeths, nil // Validate says that it is missing
 	}
 	if err := CheckSelector(expression); err != nil {
-		return noVeths, field.Invalid(at, expression, fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
+		return noVeths, field.Invalid(location, expression, fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
 	}
 	if p.Spec.Action == v1alpha1.ActionExclude {
 		return noVeths, nil
 	}
 	match := matchOfVeths(expression)
 	if match == byType {
-		return match, field.Invalid(at, expression, "selects veths by their type, and so those that lead into pods: "+
+		return match, field.Invalid(location, expression, "selects veths by their type, and so those that lead into pods: "+
 			`name those that you mean, as in device.attributes["dra.networking"].ifName == "uplink0"`)
 	}
 	return match, nil

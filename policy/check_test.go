@@ -90,13 +90,13 @@ func words(s corpus.Stored) string {
 
 // whatBecameOf says what the policy of the corpus does, next to another one that exposes everything.
 func whatBecameOf(decision policy.Decision) corpus.Stored {
-	others, hidden, failed := 0, 0, 0
+	elsewhere, hidden, failed := 0, 0, 0
 	for _, d := range decision.Devices {
 		for _, p := range d.Personas {
 			if p.Policy == corpus.Name {
 				return corpus.ExposesMatches
 			}
-			others++
+			elsewhere++
 		}
 		for _, r := range d.Reasons {
 			if r.Policy == corpus.Name && r.Outcome == policy.Failed {
@@ -108,11 +108,11 @@ func whatBecameOf(decision policy.Decision) corpus.Stored {
 		}
 	}
 	switch all := len(decision.Devices); {
-	case others == all:
+	case elsewhere == all:
 		return corpus.ExposesNothing
-	case others == 0 && failed == all:
+	case elsewhere == 0 && failed == all:
 		return corpus.HidesEverything
-	case others == all-hidden:
+	case elsewhere == all-hidden:
 		return corpus.HidesMatches
 	}
 	return "does something else"

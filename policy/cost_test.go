@@ -48,18 +48,18 @@ func TestExpensivePolicies(t *testing.T) {
 				"plain":  "selector: {cel: 'true'}\nexposure: {deviceNameSuffix: -plain, supportedCNIPlugins: [{name: host-device, exclusive: true}]}",
 			})
 			decision := policy.Resolve(links(test.devices), list, policy.Node{Name: "n"})
-			own, others := 0, 0
+			selectors, variables := 0, 0
 			for _, d := range decision.Devices {
 				for _, p := range d.Personas {
 					if p.Suffix == "" {
-						own++
+						selectors++
 					} else {
-						others++
+						variables++
 					}
 				}
 			}
-			if own < test.least || own > test.most || others != test.devices {
-				t.Errorf("it exposes %d of %d devices, the other policy %d", own, test.devices, others)
+			if selectors < test.least || selectors > test.most || variables != test.devices {
+				t.Errorf("it exposes %d of %d devices, the other policy %d", selectors, test.devices, variables)
 			}
 			if text := fmt.Sprint(decision.Problems); strings.Contains(text, "cost") != (test.says != "") || !strings.Contains(text, test.says) {
 				t.Errorf("problems are %s, want %q", text, test.says)

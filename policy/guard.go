@@ -46,35 +46,35 @@ type walker struct {
 }
 
 // walk collects the unguarded accesses in e, where known is there.
-func (w *walker) walk(e ast.Expr, known present, in scope) {
-	if a, ok := accessOf(e, in); ok && !known[a] && !w.found[a] {
+func (w *walker) walk(e ast.Expr, known present, vars scope) {
+	if a, ok := accessOf(e, vars); ok && !known[a] && !w.found[a] {
 		w.found[a] = true
 		w.list = append(w.list, a)
 	}
 	switch e.Kind() {
 	case ast.SelectKind:
-		w.walk(e.AsSelect().Operand(), known, in)
+		w.walk(e.AsSelect().Operand(), known, vars)
 	case ast.CallKind:
-		w.walkCall(e.AsCall(), known, in)
+		w.walkCall(e.AsCall(), known, vars)
 	case ast.ListKind:
 		for _, element := range e.AsList().Elements() {
-			w.walk(element, known, in)
+			w.walk(element, known, vars)
 		}
 	case ast.MapKind:
 		for _, entry := range e.AsMap().Entries() {
-			w.walk(entry.AsMapEntry().Key(), known, in)
-			w.walk(entry.AsMapEntry().Value(), known, in)
+			w.walk(entry.AsMapEntry().Key(), known, vars)
+			w.walk(entry.AsMapEntry().Value(), known, vars)
 		}
 	case ast.ComprehensionKind:
-		w.walkComprehension(e.AsComprehension(), known, in)
+		w.walkComprehension(e.AsComprehension(), known, vars)
 	}
 }
 
 // walkCall walks a call. An error in an operand of && does not matter when another operand is false, and in one of ||
 // when another is true, whatever their order.
-func (w *walker) walkCall(call ast.CallExpr, known present, in scope) {
+func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
-	w.compare(call, in)
+	w.compare(call, vars)
 	switch call.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr:
 		want := call.FunctionName() == operators.LogicalAnd
@@ -82,38 +82,38 @@ func (w *walker) walkCall(call ast.CallExpr, known present, in scope) {
 			inside := maps.Clone(known)
 			for j, other := range args {
 				if i != j {
-					maps.Copy(inside, implied(other, want, in))
+					maps.Copy(inside, implied(other, want, vars))
 				}
 			}
-			w.walk(arg, inside, in)
+			w.walk(arg, inside, vars)
 		}
 		return
 	case operators.Conditional:
-		w.walk(args[0], known, in)
+		w.walk(args[0], known, vars)
 		for i, condition := range []bool{true, false} {
 			inside := maps.Clone(known)
-			maps.Copy(inside, implied(args[0], condition, in))
-			w.walk(args[i+1], inside, in)
+			maps.Copy(inside, implied(args[0], condition, vars))
+			w.walk(args[i+1], inside, vars)
 		}
 		return
 	}
 	if call.IsMemberFunction() {
-		w.walk(call.Target(), known, in)
+		w.walk(call.Target(), known, vars)
 	}
 	for _, arg := range args {
-		w.walk(arg, known, in)
+		w.walk(arg, known, vars)
 	}
 }
 
 // walkComprehension walks a macro such as cel.bind, exists and all.
-func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, in scope) {
-	w.walk(c.IterRange(), known, in)
-	w.walk(c.AccuInit(), known, in)
-	inside := maps.Clone(in)
+func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars scope) {
+	w.walk(c.IterRange(), known, vars)
+	w.walk(c.AccuInit(), known, vars)
+	inside := maps.Clone(vars)
 	delete(inside, c.IterVar())
 	delete(inside, c.IterVar2())
 	if isBind(c) {
-		inside[c.AccuVar()] = resolve(c.AccuInit(), in)
+		inside[c.AccuVar()] = resolve(c.AccuInit(), vars)
 	}
 	w.walk(c.LoopCondition(), known, inside)
 	w.walk(c.LoopStep(), known, inside)
@@ -126,9 +126,9 @@ func isBind(c ast.ComprehensionExpr) bool {
 }
 
 // resolve returns what a variable of cel.bind stands for; other expressions stand for themselves.
-func resolve(e ast.Expr, in scope) ast.Expr {
+func resolve(e ast.Expr, vars scope) ast.Expr {
 	if e.Kind() == ast.IdentKind {
-		if bound, ok := in[e.AsIdent()]; ok {
+		if bound, ok := vars[e.AsIdent()]; ok {
 			return bound
 		}
 	}
@@ -136,11 +136,11 @@ func resolve(e ast.Expr, in scope) ast.Expr {
 }
 
 // implied returns what is there when e is true, or false.
-func implied(e ast.Expr, truth bool, in scope) present {
+func implied(e ast.Expr, truth bool, vars scope) present {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
-		if of, ok := domainOf(e.AsSelect().Operand(), in); ok && truth && !of.computed {
-			of.id = e.AsSelect().FieldName()
-			return present{of: true}
+		if domain, ok := domainOf(e.AsSelect().Operand(), vars); ok && truth && !domain.computed {
+			domain.id = e.AsSelect().FieldName()
+			return present{domain: true}
 		}
 		return present{}
 	}
@@ -150,26 +150,26 @@ func implied(e ast.Expr, truth bool, in scope) present {
 	call := e.AsCall()
 	switch call.FunctionName() {
 	case operators.LogicalNot:
-		return implied(call.Args()[0], !truth, in)
+		return implied(call.Args()[0], !truth, vars)
 	case operators.In:
 		id, literal := stringLiteral(call.Args()[0])
-		if of, ok := domainOf(call.Args()[1], in); ok && literal && truth && !of.computed {
-			of.id = id
-			return present{of: true}
+		if domain, ok := domainOf(call.Args()[1], vars); ok && literal && truth && !domain.computed {
+			domain.id = id
+			return present{domain: true}
 		}
 	case operators.LogicalAnd:
-		return combine(call.Args(), truth, truth, in)
+		return combine(call.Args(), truth, truth, vars)
 	case operators.LogicalOr:
-		return combine(call.Args(), truth, !truth, in)
+		return combine(call.Args(), truth, !truth, vars)
 	}
 	return present{}
 }
 
 // combine returns what all operands imply together, or what each of them implies.
-func combine(operands []ast.Expr, truth, together bool, in scope) present {
-	result := implied(operands[0], truth, in)
+func combine(operands []ast.Expr, truth, together bool, vars scope) present {
+	result := implied(operands[0], truth, vars)
 	for _, operand := range operands[1:] {
-		more := implied(operand, truth, in)
+		more := implied(operand, truth, vars)
 		if together {
 			maps.Copy(result, more)
 			continue
@@ -180,55 +180,55 @@ func combine(operands []ast.Expr, truth, together bool, in scope) present {
 }
 
 // accessOf returns what e itself reads, if it reads an attribute or a capacity so that its absence is an error.
-func accessOf(e ast.Expr, in scope) (access, bool) {
+func accessOf(e ast.Expr, vars scope) (access, bool) {
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
-		of, ok := domainOf(e.AsSelect().Operand(), in)
-		of.id = e.AsSelect().FieldName()
-		return of, ok
+		domain, ok := domainOf(e.AsSelect().Operand(), vars)
+		domain.id = e.AsSelect().FieldName()
+		return domain, ok
 	}
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
 		return access{}, false
 	}
-	of, ok := domainOf(e.AsCall().Args()[0], in)
+	domain, ok := domainOf(e.AsCall().Args()[0], vars)
 	id, literal := stringLiteral(e.AsCall().Args()[1])
-	of.id, of.computed = id, of.computed || !literal
-	return of, ok
+	domain.id, domain.computed = id, domain.computed || !literal
+	return domain, ok
 }
 
 // domainOf returns the domain that e stands for, as in device.attributes["example.com"], if it stands for one.
-func domainOf(e ast.Expr, in scope) (access, bool) {
-	e = resolve(e, in)
+func domainOf(e ast.Expr, vars scope) (access, bool) {
+	e = resolve(e, vars)
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
-		capacity, ok := rootOf(e.AsSelect().Operand(), in)
+		capacity, ok := rootOf(e.AsSelect().Operand(), vars)
 		return access{domain: e.AsSelect().FieldName(), capacity: capacity}, ok
 	}
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
 		return access{}, false
 	}
-	capacity, ok := rootOf(e.AsCall().Args()[0], in)
+	capacity, ok := rootOf(e.AsCall().Args()[0], vars)
 	key := e.AsCall().Args()[1]
 	domain, literal := stringLiteral(key)
-	if isField(key, "driver", in) {
+	if isField(key, "driver", vars) {
 		domain, literal = v1alpha1.AttributeDomain, true
 	}
 	return access{domain: domain, capacity: capacity, computed: !literal}, ok
 }
 
 // rootOf says whether e is device.attributes or device.capacity.
-func rootOf(e ast.Expr, in scope) (capacity, ok bool) {
-	e = resolve(e, in)
-	if isField(e, "capacity", in) {
+func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
+	e = resolve(e, vars)
+	if isField(e, "capacity", vars) {
 		return true, true
 	}
-	return false, isField(e, "attributes", in)
+	return false, isField(e, "attributes", vars)
 }
 
 // isField says whether e is the field of the device.
-func isField(e ast.Expr, field string, in scope) bool {
+func isField(e ast.Expr, field string, vars scope) bool {
 	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
 		return false
 	}
-	operand := resolve(e.AsSelect().Operand(), in)
+	operand := resolve(e.AsSelect().Operand(), vars)
 	return operand.Kind() == ast.IdentKind && operand.AsIdent() == "device"
 }
 

@@ -42,12 +42,12 @@ func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePo
 // expose is a policy for one plugin.
 func expose(expression, suffix string, priority int) string {
 	return fmt.Sprintf("priority: %d\nselector: {cel: %q}\nexposure: {deviceNameSuffix: %q, supportedCNIPlugins: [{name: host-device, exclusive: true}]}",
-		priority, of(expression), suffix)
+		priority, expand(expression), suffix)
 }
 
 // exclude is a policy that hides.
 func exclude(expression string) string {
-	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", of(expression))
+	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", expand(expression))
 }
 
 // brief is a line without what the expression compiler adds.

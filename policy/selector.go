@@ -111,11 +111,11 @@ func (a access) qualifiedName() resourceapi.QualifiedName {
 
 // field returns how an expression writes what is read; op is "." or ".?".
 func (a access) field(op string) string {
-	of := "attributes"
+	section := "attributes"
 	if a.capacity {
-		of = "capacity"
+		section = "capacity"
 	}
-	return fmt.Sprintf("device.%s[%q]%s%s", of, a.domain, op, a.id)
+	return fmt.Sprintf("device.%s[%q]%s%s", section, a.domain, op, a.id)
 }
 
 // unknown is the error of a policy's expression that reads what no device has.

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// of expands @x to the attribute x of the driver's domain.
-func of(expression string) string {
+// expand expands @x to the attribute x of the driver's domain.
+func expand(expression string) string {
 	return strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
 }
 
@@ -33,7 +33,7 @@ func TestCheckSelector(t *testing.T) {
 		`@ifName.matches(@driver.replace("a", "b"))`:                       "",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, @type == "vf"))))))`: "may cost",
 	} {
-		err := policy.CheckSelector(of(expression))
+		err := policy.CheckSelector(expand(expression))
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", expression, err)
@@ -78,7 +78,7 @@ func TestCheckClassSelector(t *testing.T) {
 		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "computes the name",
 		`@type == "vf" &&`:                                                                     "cannot compile",
 	} {
-		err := policy.CheckClassSelector(of(expression))
+		err := policy.CheckClassSelector(expand(expression))
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", expression, err)
@@ -121,7 +121,7 @@ func TestCheckTypes(t *testing.T) {
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:    "",
 		`device.attributes["dra.networking"].?mtu.optMap(m, m) == "1500" `: "",
 	} {
-		err := policy.CheckTypes(of(expression))
+		err := policy.CheckTypes(expand(expression))
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", expression, err)

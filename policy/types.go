@@ -39,43 +39,43 @@ const (
 )
 
 // compare notes where a call compares an attribute with a literal of another type.
-func (w *walker) compare(call ast.CallExpr, in scope) {
+func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch call.FunctionName() {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		left, right := call.Args()[0], call.Args()[1]
 		operator, _ := operators.FindReverse(call.FunctionName())
-		w.compareWith(left, right, in, func(name, literal string) string { return name + " " + operator + " " + literal })
-		w.compareWith(right, left, in, func(name, literal string) string { return literal + " " + operator + " " + name })
+		w.compareWith(left, right, vars, func(name, literal string) string { return name + " " + operator + " " + literal })
+		w.compareWith(right, left, vars, func(name, literal string) string { return literal + " " + operator + " " + name })
 	case operators.In:
-		if list := resolve(call.Args()[1], in); list.Kind() == ast.ListKind {
+		if list := resolve(call.Args()[1], vars); list.Kind() == ast.ListKind {
 			for _, element := range list.AsList().Elements() {
-				w.compareWith(call.Args()[0], element, in, func(name, literal string) string { return name + " in [" + literal + "]" })
+				w.compareWith(call.Args()[0], element, vars, func(name, literal string) string { return name + " in [" + literal + "]" })
 			}
 		}
 	}
 }
 
 // compareWith compares one side with the other; corrected writes the comparison with another literal.
-func (w *walker) compareWith(attribute, literal ast.Expr, in scope, corrected func(name, literal string) string) {
-	a, ok := valueOf(attribute, in)
-	is, with := a.kind(), kindOf(resolve(literal, in))
-	if !ok || is == unknownKind || with == unknownKind || is == with {
+func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
+	a, ok := valueOf(attribute, vars)
+	left, with := a.kind(), kindOf(resolve(literal, vars))
+	if !ok || left == unknownKind || with == unknownKind || left == with {
 		return
 	}
-	text := fmt.Sprint(resolve(literal, in).AsLiteral().Value())
+	text := fmt.Sprint(resolve(literal, vars).AsLiteral().Value())
 	shown := map[kind]string{aString: fmt.Sprintf("the string %q", text), aNumber: "the number " + text, aBoolean: text}[with]
-	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, is, shown, fix(is, text, a.id, corrected)))
+	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, left, shown, fix(left, text, a.id, corrected)))
 }
 
 // fix says what to write in place of a literal of the wrong type.
-func fix(is kind, text, name string, corrected func(name, literal string) string) string {
+func fix(actual kind, text, name string, corrected func(name, literal string) string) string {
 	_, notNumber := strconv.ParseInt(text, 10, 64)
 	switch {
-	case is == aString:
+	case actual == aString:
 		return corrected(name, strconv.Quote(text)) + ", in quotes"
-	case is == aNumber && notNumber == nil, is == aBoolean && (text == "true" || text == "false"):
+	case actual == aNumber && notNumber == nil, actual == aBoolean && (text == "true" || text == "false"):
 		return corrected(name, text) + ", without quotes"
-	case is == aNumber:
+	case actual == aNumber:
 		return "a number there, without quotes"
 	}
 	return "true or false there, without quotes"
@@ -83,19 +83,19 @@ func fix(is kind, text, name string, corrected func(name, literal string) string
 
 // valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if the other is a literal of the
 // attribute's type. One of another type may stand for "absent", and what is compared with it is not the attribute alone.
-func valueOf(e ast.Expr, in scope) (access, bool) {
-	e = resolve(e, in)
+func valueOf(e ast.Expr, vars scope) (access, bool) {
+	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {
-		return accessOf(e, in)
+		return accessOf(e, vars)
 	}
-	optional := resolve(e.AsCall().Target(), in)
+	optional := resolve(e.AsCall().Target(), vars)
 	if optional.Kind() != ast.CallKind || optional.AsCall().FunctionName() != operators.OptSelect {
 		return access{}, false
 	}
 	id, literal := stringLiteral(optional.AsCall().Args()[1])
-	of, ok := domainOf(optional.AsCall().Args()[0], in)
-	of.id = id
-	return of, ok && literal && kindOf(e.AsCall().Args()[0]) == of.kind()
+	domain, ok := domainOf(optional.AsCall().Args()[0], vars)
+	domain.id = id
+	return domain, ok && literal && kindOf(e.AsCall().Args()[0]) == domain.kind()
 }
 
 // kind is the type that an attribute of the driver has on every device. What policies add has any.

@@ -116,7 +116,7 @@ type conflictDomain struct {
 // domains groups the devices, sorted by name.
 func domains(decision policy.Decision) []conflictDomain {
 	byName := map[discovery.IfName]*conflictDomain{}
-	of := func(name discovery.IfName) *conflictDomain {
+	domainOf := func(name discovery.IfName) *conflictDomain {
 		if byName[name] == nil {
 			byName[name] = &conflictDomain{name: name}
 		}
@@ -124,11 +124,11 @@ func domains(decision policy.Decision) []conflictDomain {
 	}
 	for _, d := range decision.Devices {
 		if d.Device.PFName != "" {
-			domain := of(d.Device.PFName)
+			domain := domainOf(d.Device.PFName)
 			domain.vfs = append(domain.vfs, d)
 			continue
 		}
-		of(d.Device.Name).main = &d
+		domainOf(d.Device.Name).main = &d
 	}
 	var sorted []conflictDomain
 	for _, domain := range byName {

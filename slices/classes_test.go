@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// others adds a device of another driver to what is on the node, before ours: one without attributes.
-func (s *scheduler) others() {
+// addUnrelated adds a device of another driver to what is on the node, before ours: one without attributes.
+func (s *scheduler) addUnrelated() {
 	s.slices = append([]*resourceapi.ResourceSlice{{
 		ObjectMeta: metav1.ObjectMeta{Name: "00000-gpus"},
 		Spec: resourceapi.ResourceSliceSpec{
@@ -48,7 +48,7 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 			d := dice{rand.New(rand.NewPCG(seed, 7))}
 			m := d.machine()
 			s := newScheduler(t, build(t, append(m.devices(), bridge("br-data")), append(m.policies(), bridgePolicy)...))
-			s.others()
+			s.addUnrelated()
 			s.selector = expression
 			for _, plugin := range []string{"sriov", "bridge", "macvlan"} {
 				if _, err := s.allocate(s.claim(plugin)); err != nil {

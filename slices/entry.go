@@ -109,12 +109,12 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 		if c.Name != shares {
 			b.problem(p.Policy, "", "capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default", c.Name)
 		}
-		one := resource.MustParse("1")
-		if c.Value.Cmp(one) < 0 {
-			one = c.Value.DeepCopy()
+		defaultAmount := resource.MustParse("1")
+		if c.Value.Cmp(defaultAmount) < 0 {
+			defaultAmount = c.Value.DeepCopy()
 		}
 		request := ptr.Deref(c.RequestPolicy, resourceapi.CapacityRequestPolicy{})
-		request.Default = &one
+		request.Default = &defaultAmount
 		p.Capacity[i].RequestPolicy = &request
 	}
 	return p

@@ -28,9 +28,9 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 		return nil, fmt.Errorf("an exclusive entry would have to consume from %d counter sets, one and one for each exclusion group (%q), and the limit is %d: "+
 			"use one exclusion group, or no exclusive plugins", needed, groups, resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
 	}
-	own := amounts{exclusionSlots: quantity(freeSlots(vfs))}
-	maps.Copy(own, budget)
-	sets := []resourceapi.CounterSet{d.set(own)}
+	amount := amounts{exclusionSlots: quantity(freeSlots(vfs))}
+	maps.Copy(amount, budget)
+	sets := []resourceapi.CounterSet{d.set(amount)}
 	for _, group := range groups {
 		sets = append(sets, resourceapi.CounterSet{Name: d.groupSet(group), Counters: counters(amounts{exclusionSlots: quantity(1)})})
 	}

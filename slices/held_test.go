@@ -85,11 +85,11 @@ func checkApart(t *testing.T, result draslices.Result, claims map[string]*resour
 			}
 		}
 	}
-	for i, one := range held {
+	for i, entry := range held {
 		for j, other := range held {
-			same, whole := one.Device.Name == other.Device.Name, one.Device.Name == other.Device.PFName
-			if i != j && one.Persona.Exclusive && (same || whole) {
-				t.Fatalf("%s and %s are held at once", one.Name, other.Name)
+			same, whole := entry.Device.Name == other.Device.Name, entry.Device.Name == other.Device.PFName
+			if i != j && entry.Persona.Exclusive && (same || whole) {
+				t.Fatalf("%s and %s are held at once", entry.Name, other.Name)
 			}
 		}
 	}

@@ -208,8 +208,8 @@ func (d dice) machine() machine {
 // bandwidth is one default, or tiers.
 func (d dice) bandwidth() []int64 {
 	all := []int64{100, 500, 1000, 5000}
-	from := d.pick(len(all))
-	return all[from : from+1+d.pick(len(all)-from)]
+	start := d.pick(len(all))
+	return all[start : start+1+d.pick(len(all)-start)]
 }
 
 func (d dice) offers(n int, vf bool) []offer {
@@ -235,9 +235,9 @@ func (d dice) offers(n int, vf bool) []offer {
 }
 
 // without is one plugin that is none of the others.
-func (d dice) without(others []string) []string {
+func (d dice) without(taken []string) []string {
 	for {
-		if p := d.plugins()[:1]; !stdslices.Contains(others, p[0]) {
+		if p := d.plugins()[:1]; !stdslices.Contains(taken, p[0]) {
 			return p
 		}
 	}

@@ -32,7 +32,7 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 				}
 				for range 10 {
 					run := run{t: t, features: features, machine: m, steps: d.steps(m)}
-					err := run.on(result)
+					err := run.apply(result)
 					sequences, decisions, refused = sequences+1, decisions+run.decisions, refused+run.refused
 					if err != nil {
 						t.Fatalf("seed %d:\n%s", seed, run.minimised())
@@ -99,11 +99,11 @@ func (r *run) err() error {
 	if r.spoil != nil {
 		r.spoil(result, r.machine)
 	}
-	return r.on(result)
+	return r.apply(result)
 }
 
-// on runs the sequence. The error is the first disagreement.
-func (r *run) on(result draslices.Result) error {
+// apply runs the sequence. The error is the first disagreement.
+func (r *run) apply(result draslices.Result) error {
 	s := newScheduler(r.t, result)
 	things := r.machine.things()
 	holders := map[int][]had{} // what claims have, by the number of the claim
@@ -284,7 +284,7 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		}
 		return all
 	}
-	one := func(c card) func(dice) machine {
+	single := func(c card) func(dice) machine {
 		c.name, c.speed = "eth0", 1000
 		return func(dice) machine { return machine{[]card{c}} }
 	}
@@ -297,11 +297,11 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		features draslices.Features
 	}{
 		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
-		"Example 4": {one(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
-		"Example 5": {one(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
-		"Example 6": {one(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly, features()},
+		"Example 4": {single(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
+		"Example 5": {single(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
+		"Example 6": {single(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly, features()},
 		"one slot for each virtual function though two entries may be held": {
-			one(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions, features()},
+			single(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions, features()},
 		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions, features()},
 		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth"), features()},
 		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock"), features()},

@@ -123,9 +123,9 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 		t.Errorf("%s: %v is no capacity of a policy: %v", where, c, err)
 	}
 	// The rules of the API are those of our own policies.
-	own := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
+	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
 		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity}, SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
-	for _, err := range v1alpha1.Validate(own) {
+	for _, err := range v1alpha1.Validate(custom) {
 		t.Errorf("%s: %v", where, err)
 	}
 }

@@ -51,25 +51,25 @@ func TestAPI(t *testing.T) {
 // fields writes the fields below one, in the order of their names.
 func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
-		field, at := schema.Properties[name], path+"."+name
+		field, fieldPath := schema.Properties[name], path+"."+name
 		what := oneLine(field.Description)
 		if slices.Contains(schema.Required, name) {
 			what = "**Required.** " + what
 		}
-		fmt.Fprintf(text, "| `%s` | %s | %s%s |\n", at, typeOf(field), what, rules(field))
-		below(text, at, field)
+		fmt.Fprintf(text, "| `%s` | %s | %s%s |\n", fieldPath, typeOf(field), what, rules(field))
+		below(text, fieldPath, field)
 	}
 }
 
 // below writes what is in a list, a map or an object.
-func below(text *bytes.Buffer, at string, field apiextensions.JSONSchemaProps) {
+func below(text *bytes.Buffer, fieldPath string, field apiextensions.JSONSchemaProps) {
 	switch {
 	case field.Items != nil && field.Items.Schema != nil:
-		below(text, at+"[]", *field.Items.Schema)
+		below(text, fieldPath+"[]", *field.Items.Schema)
 	case field.AdditionalProperties != nil && field.AdditionalProperties.Schema != nil:
-		below(text, at+"{}", *field.AdditionalProperties.Schema)
+		below(text, fieldPath+"{}", *field.AdditionalProperties.Schema)
 	}
-	fields(text, at, field)
+	fields(text, fieldPath, field)
 }
 
 func typeOf(field apiextensions.JSONSchemaProps) string {

@@ -110,18 +110,18 @@ func inTopologies(name resourceapi.QualifiedName) string {
 }
 
 // documentation is the comment of a function.
-func documentation(t *testing.T, file, of string) []comment.Block {
+func documentation(t *testing.T, file, name string) []comment.Block {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, declaration := range parsed.Decls {
-		if function, ok := declaration.(*ast.FuncDecl); ok && function.Name.Name == of {
+		if function, ok := declaration.(*ast.FuncDecl); ok && function.Name.Name == name {
 			return new(comment.Parser).Parse(function.Doc.Text()).Content
 		}
 	}
-	t.Fatalf("%s has no %s", file, of)
+	t.Fatalf("%s has no %s", file, name)
 	return nil
 }
 

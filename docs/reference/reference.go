@@ -69,12 +69,12 @@ func module(t *testing.T) string {
 // describe writes a command and those below it.
 func describe(t *testing.T, text *bytes.Buffer, command *cobra.Command) {
 	t.Helper()
-	var one bytes.Buffer
-	if err := doc.GenMarkdownCustom(command, &one, func(name string) string { return name }); err != nil {
+	var page bytes.Buffer
+	if err := doc.GenMarkdownCustom(command, &page, func(name string) string { return name }); err != nil {
 		t.Fatal(err)
 	}
 	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page has them all
-	text.WriteString(strings.TrimSpace(related.ReplaceAllString(one.String(), "")) + "\n\n")
+	text.WriteString(strings.TrimSpace(related.ReplaceAllString(page.String(), "")) + "\n\n")
 	for _, sub := range command.Commands() {
 		if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
 			describe(t, text, sub)

@@ -54,7 +54,7 @@ func TestAdmission(t *testing.T) {
 	p.until("the second replica serves too", func() error { return p.answers(standbyAddress) })
 
 	t.Run("everything invalid is refused with field and reason", func(t *testing.T) {
-		p := p.in(t)
+		p := p.forTest(t)
 		for _, c := range bad {
 			if err := p.refused(c); err != nil {
 				t.Error(err)
@@ -62,19 +62,19 @@ func TestAdmission(t *testing.T) {
 		}
 		t.Logf("%d objects", len(bad))
 	})
-	t.Run("everything valid is taken", func(t *testing.T) { p.in(t).testValid() })
-	t.Run("questions are answered while the certificate is replaced", func(t *testing.T) { p.in(t).testRotation(first, bad[len(bad)-1]) })
-	t.Run("trust that is taken away comes back", func(t *testing.T) { p.in(t).testTrust(bad[len(bad)-1]) })
+	t.Run("everything valid is taken", func(t *testing.T) { p.forTest(t).testValid() })
+	t.Run("questions are answered while the certificate is replaced", func(t *testing.T) { p.forTest(t).testRotation(first, bad[len(bad)-1]) })
+	t.Run("trust that is taken away comes back", func(t *testing.T) { p.forTest(t).testTrust(bad[len(bad)-1]) })
 	stop()
-	t.Run("the second replica goes on", func(t *testing.T) { p.in(t).testStandby() })
+	t.Run("the second replica goes on", func(t *testing.T) { p.forTest(t).testStandby() })
 	stopStandby()
 	stop = p.startController()
-	t.Run("classes come and go with their topology", func(t *testing.T) { p.in(t).testTimes() })
-	t.Run("samples are applied and get their classes", func(t *testing.T) { p.in(t).testSamples() })
-	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.in(t).testConditions(bad) })
+	t.Run("classes come and go with their topology", func(t *testing.T) { p.forTest(t).testTimes() })
+	t.Run("samples are applied and get their classes", func(t *testing.T) { p.forTest(t).testSamples() })
+	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.forTest(t).testConditions(bad) })
 	stop()
-	t.Run("without the controller everything is written", func(t *testing.T) { p.in(t).testWithoutController(bad[len(bad)-1]) })
-	t.Run("without the definitions claims are written", func(t *testing.T) { p.in(t).testWithoutDefinitions() })
+	t.Run("without the controller everything is written", func(t *testing.T) { p.forTest(t).testWithoutController(bad[len(bad)-1]) })
+	t.Run("without the definitions claims are written", func(t *testing.T) { p.forTest(t).testWithoutDefinitions() })
 }
 
 // installWebhook makes the objects of deploy/webhook.yaml, but for one thing: the controller runs beside the API server here.
@@ -136,10 +136,10 @@ func invalid(t *testing.T) []invalidCase {
 	}
 	var last invalidCase
 	for _, c := range topologycorpus.Invalid(t) {
-		one := newInvalidCase("topology: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason)
-		cases = append(cases, one)
-		if !one.definition {
-			last = one
+		refused := newInvalidCase("topology: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason)
+		cases = append(cases, refused)
+		if !refused.definition {
+			last = refused
 		}
 	}
 	return append(cases, last)

@@ -55,7 +55,7 @@ func TestAtScale(t *testing.T) {
 	}
 
 	t.Run("a schema that changes nothing has everything looked at and nothing else written", func(t *testing.T) {
-		p := p.in(t)
+		p := p.forTest(t)
 		before := p.atRest()
 		schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "new"}}
 		if err := p.api.Create(t.Context(), schema); err != nil {
@@ -71,15 +71,15 @@ func TestAtScale(t *testing.T) {
 	stop()
 	p.startController()
 	t.Run("a controller that starts finds nothing to do", func(t *testing.T) {
-		if got := p.in(t).settled(topologies); got.all() != 0 {
+		if got := p.forTest(t).settled(topologies); got.all() != 0 {
 			t.Errorf("wrote %v", got.writes)
 		}
 	})
-	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.in(t).testNodes() })
-	t.Run("drift is repaired", func(t *testing.T) { p.in(t).testDrift() })
-	t.Run("classes of others are left alone", func(t *testing.T) { p.in(t).testTaken() })
-	t.Run("claims are whole", func(t *testing.T) { p.in(t).testClaims() })
-	t.Run("classes go with their topology", func(t *testing.T) { p.in(t).testDeletion() })
+	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.forTest(t).testNodes() })
+	t.Run("drift is repaired", func(t *testing.T) { p.forTest(t).testDrift() })
+	t.Run("classes of others are left alone", func(t *testing.T) { p.forTest(t).testTaken() })
+	t.Run("claims are whole", func(t *testing.T) { p.forTest(t).testClaims() })
+	t.Run("classes go with their topology", func(t *testing.T) { p.forTest(t).testDeletion() })
 }
 
 // createTopologies makes the topologies, several at a time, as a tool does that applies a folder.

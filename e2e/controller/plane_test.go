@@ -69,8 +69,8 @@ func newPlane(t *testing.T) *plane {
 	return p
 }
 
-// in is the plane for a subtest, which is what fails then.
-func (p *plane) in(t *testing.T) *plane {
+// forTest is the plane for a subtest, which is what fails then.
+func (p *plane) forTest(t *testing.T) *plane {
 	sub := *p
 	sub.t = t
 	return &sub
@@ -173,8 +173,8 @@ type counts struct {
 // all is the number of writes.
 func (c counts) all() int {
 	n := 0
-	for _, of := range c.writes {
-		n += of
+	for _, count := range c.writes {
+		n += count
 	}
 	return n
 }

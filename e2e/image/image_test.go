@@ -95,13 +95,13 @@ func TestContent(t *testing.T) {
 		Size        int
 		Annotations map[string]string
 	}
-	get := func(d desc, into any) []byte {
+	get := func(d desc, object any) []byte {
 		data := layout["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
 		if len(data) != d.Size || d.Size == 0 {
 			t.Fatalf("blob %s has %d bytes, its descriptor says %d", d.Digest, len(data), d.Size)
 		}
-		if into != nil {
-			if err := json.Unmarshal(data, into); err != nil {
+		if object != nil {
+			if err := json.Unmarshal(data, object); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -122,13 +122,13 @@ func (c *Cluster) imagesElsewhere() ([]string, error) {
 	return images, nil
 }
 
-func copyFile(from, to string) error {
-	source, err := os.Open(from)
+func copyFile(sourcePath, targetPath string) error {
+	source, err := os.Open(sourcePath)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = source.Close() }() // only read
-	target, err := os.Create(to)
+	target, err := os.Create(targetPath)
 	if err != nil {
 		return err
 	}

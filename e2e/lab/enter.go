@@ -45,8 +45,8 @@ func (c *Cluster) Exec(ctx context.Context, args ...string) ([]byte, error) {
 func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{c.state.Binaries.Dir, c.state.Binaries.CNIDir} {
-		if own := filepath.Join(dir, name); !strings.Contains(name, "/") && exists(own) {
-			name = own
+		if program := filepath.Join(dir, name); !strings.Contains(name, "/") && exists(program) {
+			name = program
 		}
 	}
 	cmd := exec.CommandContext(ctx, name, args[1:]...)

@@ -59,13 +59,13 @@ func (c *Cluster) DeleteLink(name string) error {
 }
 
 // addLink makes link and sets it, and others by name, up.
-func (c *Cluster) addLink(link netlink.Link, others ...string) error {
+func (c *Cluster) addLink(link netlink.Link, options ...string) error {
 	return c.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name
 		if err := h.LinkAdd(link); err != nil {
 			return fmt.Errorf("cannot make interface %s: %w", name, err)
 		}
-		for _, n := range append(others, name) {
+		for _, n := range append(options, name) {
 			made, err := h.LinkByName(n)
 			if err != nil {
 				return fmt.Errorf("cannot find interface %s: %w", n, err)

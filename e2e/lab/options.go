@@ -23,11 +23,11 @@ const extraCNIVariable = "EXTRA_CNI_DIR"
 
 // ExtraCNIDirs is the folder of CNI plugins in $EXTRA_CNI_DIR, if set, and then the given ones. What replaces plugins for a purpose of
 // its own stands behind what the user wants.
-func ExtraCNIDirs(own ...string) []string {
+func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
-		return append([]string{dir}, own...)
+		return append([]string{dir}, dirs...)
 	}
-	return own
+	return dirs
 }
 
 // Options describe a cluster. The zero value is a good one.

@@ -37,12 +37,12 @@ func (c *Cluster) waitServiceAccount(ctx context.Context) error {
 	})
 }
 
-func (c *Cluster) getObject(ctx context.Context, path string, into any) error {
+func (c *Cluster) getObject(ctx context.Context, path string, object any) error {
 	data, err := c.get(ctx, apiURL+path)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, into)
+	return json.Unmarshal(data, object)
 }
 
 // readOK reads the answer if it is a good one.

@@ -58,8 +58,8 @@ func TestOptionsDefaults(t *testing.T) {
 func TestExtraCNIFromEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("EXTRA_CNI_DIR", dir)
-	own := t.TempDir()
-	for want, dirs := range map[string][]string{dir: nil, own: {own}, dir + " " + own: ExtraCNIDirs(own)} {
+	ownDir := t.TempDir()
+	for want, dirs := range map[string][]string{dir: nil, ownDir: {ownDir}, dir + " " + ownDir: ExtraCNIDirs(ownDir)} {
 		if o := testOptions(t, Options{ExtraCNIDirs: dirs}); strings.Join(o.ExtraCNIDirs, " ") != want {
 			t.Errorf("folders of plugins are %q, want %q", o.ExtraCNIDirs, want)
 		}

@@ -295,11 +295,11 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd:
-		own, err := c.writeImages()
+		ourImages, err := c.writeImages()
 		if err != nil {
 			return err
 		}
-		return c.ImportImages(ctx, append(own, c.opts.Images...)...)
+		return c.ImportImages(ctx, append(ourImages, c.opts.Images...)...)
 	case ControllerManager:
 		return c.waitServiceAccount(ctx)
 	case Kubelet:

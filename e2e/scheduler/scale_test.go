@@ -51,14 +51,14 @@ func TestThousandDevices(t *testing.T) {
 				t.Errorf("slice %s was written", name)
 			}
 		}
-		var own, file int
+		var anonymous, file int
 		err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-			own, file = n.resident(t)
-			return own+file <= most, nil
+			anonymous, file = n.resident(t)
+			return anonymous+file <= most, nil
 		})
-		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary", cards*(1+functions), len(before), own>>10, file>>10)
+		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary", cards*(1+functions), len(before), anonymous>>10, file>>10)
 		if err != nil {
-			t.Errorf("the driver has %d KiB resident, more than %d", own+file, most)
+			t.Errorf("the driver has %d KiB resident, more than %d", anonymous+file, most)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func (n node) versions(t *testing.T) map[string]string {
 }
 
 // resident is the memory of the driver of the node, in KiB, from /proc of the host: its own, and pages of the binary.
-func (n node) resident(t *testing.T) (own, file int) {
+func (n node) resident(t *testing.T) (anonymous, file int) {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -94,12 +94,12 @@ func (n node) resident(t *testing.T) (own, file int) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(status)) {
-			_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &own) // other lines don't match
+			_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &anonymous) // other lines don't match
 			_, _ = fmt.Sscanf(line, "RssFile: %d kB", &file)
 		}
 	}
-	if own == 0 {
+	if anonymous == 0 {
 		t.Fatalf("the driver of node %s is not found", n.name)
 	}
-	return own, file
+	return anonymous, file
 }

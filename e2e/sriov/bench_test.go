@@ -137,11 +137,11 @@ func linkOf(address string) (netlink.Link, error) {
 func (b *bench) info(pf string, index int) netlink.VfInfo {
 	b.Helper()
 	vfs := b.link(pf).Attrs().Vfs
-	at := slices.IndexFunc(vfs, func(vf netlink.VfInfo) bool { return vf.ID == index })
-	if at < 0 {
+	position := slices.IndexFunc(vfs, func(vf netlink.VfInfo) bool { return vf.ID == index })
+	if position < 0 {
 		b.Fatalf("%s says nothing of its virtual function %d", pf, index)
 	}
-	return vfs[at]
+	return vfs[position]
 }
 
 // settings describes a virtual function as its physical function has it.

@@ -12,7 +12,7 @@ import (
 )
 
 // steps of one device with an address.
-func one(cniType, settings string, host int) string {
+func oneStep(cniType, settings string, host int) string {
 	return fmt.Sprintf(`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType, settings, host)
 }
 
@@ -21,8 +21,8 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
 	before := b.card()
-	left := d.attach("left", "host-device", one("host-device", "", 1), function{"nic", pf0, 0})
-	right := d.attach("right", "host-device", one("host-device", "", 2), function{"nic", pf1, 1})
+	left := d.attach("left", "host-device", oneStep("host-device", "", 1), function{"nic", pf0, 0})
+	right := d.attach("right", "host-device", oneStep("host-device", "", 2), function{"nic", pf1, 1})
 	left.reaches(right, "10.9.0.2")
 	left.detach()
 	right.detach()
@@ -35,10 +35,10 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	d := newDriver(b)
 	before := b.card()
 	const settings = `vlan: %d, vlanQoS: 3, spoofchk: "on", trust: "on", max_tx_rate: 200,`
-	a := d.attach("a", "sriov", one("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
-	same := d.attach("same", "sriov", one("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
-	other := d.attach("other", "sriov", one("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3), function{"nic", pf1, 1})
-	none := d.attach("none", "sriov", one("sriov", "", 4), function{"nic", pf0, 1})
+	a := d.attach("a", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
+	same := d.attach("same", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
+	other := d.attach("other", "sriov", oneStep("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3), function{"nic", pf1, 1})
+	none := d.attach("none", "sriov", oneStep("sriov", "", 4), function{"nic", pf0, 1})
 	for _, want := range []struct {
 		pf    string
 		index int
@@ -71,9 +71,9 @@ func TestSpoofCheck(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
 	before := b.card()
-	honest := d.attach("honest", "sriov", one("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
-	free := d.attach("free", "sriov", one("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
-	witness := d.attach("witness", "sriov", one("sriov", "", 3), function{"nic", pf1, 0})
+	honest := d.attach("honest", "sriov", oneStep("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
+	free := d.attach("free", "sriov", oneStep("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
+	witness := d.attach("witness", "sriov", oneStep("sriov", "", 3), function{"nic", pf1, 0})
 	honest.reaches(witness, "10.9.0.3")
 	free.reaches(witness, "10.9.0.3")
 	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
@@ -182,7 +182,7 @@ func TestManyAtOnce(t *testing.T) {
 	var pods []*pod
 	for i := range 8 {
 		pf := []string{pf0, pf1}[i%2]
-		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", one("sriov", `vlan: 100, trust: "on",`, i+1), function{"nic", pf, i / 2}))
+		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", oneStep("sriov", `vlan: 100, trust: "on",`, i+1), function{"nic", pf, i / 2}))
 	}
 	all := func(do func(*pod) error) {
 		t.Helper()
@@ -252,7 +252,7 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 				b := newBench(t, 1)
 				d := newDriver(b)
 				before := b.card()
-				p := d.attach(cniType[:4]+name[:3], cniType, one(cniType, "", 1), function{"nic", pf0, 0})
+				p := d.attach(cniType[:4]+name[:3], cniType, oneStep(cniType, "", 1), function{"nic", pf0, 0})
 				p.soil(pf0, 0)
 				end(p)
 				b.eventually("DEL that succeeds", p.del)
@@ -291,7 +291,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 			for round := range 2 {
 				var tenants []*pod
 				for n, f := range functions {
-					p := d.attach(fmt.Sprintf("own%d%d", round, n), test.cniType, one(test.cniType, "", n+1), f)
+					p := d.attach(fmt.Sprintf("own%d%d", round, n), test.cniType, oneStep(test.cniType, "", n+1), f)
 					p.change("net1", func(h *netlink.Handle, l netlink.Link) error {
 						return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, byte(round), byte(n)})
 					})

@@ -77,23 +77,23 @@ func newCluster(t *testing.T, vfs int) *cluster {
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
-		own := *c
-		own.bench, own.namespace, own.explained = &bench{T: t}, strings.ReplaceAll(name, " ", "-"), new(bool)
-		own.driverReady()
-		own.before = own.card()
-		own.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", own.namespace))
-		own.until("default ServiceAccount", func(ctx context.Context) error {
-			_, err := own.client.CoreV1().ServiceAccounts(own.namespace).Get(ctx, "default", metav1.GetOptions{})
+		cluster := *c
+		cluster.bench, cluster.namespace, cluster.explained = &bench{T: t}, strings.ReplaceAll(name, " ", "-"), new(bool)
+		cluster.driverReady()
+		cluster.before = cluster.card()
+		cluster.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", cluster.namespace))
+		cluster.until("default ServiceAccount", func(ctx context.Context) error {
+			_, err := cluster.client.CoreV1().ServiceAccounts(cluster.namespace).Get(ctx, "default", metav1.GetOptions{})
 			return err
 		})
 		start := time.Now()
-		do(&own)
-		own.removeAll()
-		own.until("functions that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
-			return errors.Join(own.different(own.before), own.forgotten(ctx))
+		do(&cluster)
+		cluster.removeAll()
+		cluster.until("functions that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
+			return errors.Join(cluster.different(cluster.before), cluster.forgotten(ctx))
 		})
-		own.until("devices that all can be had", func(ctx context.Context) error {
-			devices, err := own.offered(ctx)
+		cluster.until("devices that all can be had", func(ctx context.Context) error {
+			devices, err := cluster.offered(ctx)
 			for device, taint := range devices {
 				if taint != "" {
 					err = errors.Join(err, fmt.Errorf("%s is %s", device, taint))
@@ -101,8 +101,8 @@ func (c *cluster) part(name string, do func(*cluster)) {
 			}
 			return err
 		})
-		own.empty()
-		own.Logf("took %s", time.Since(start).Round(time.Second))
+		cluster.empty()
+		cluster.Logf("took %s", time.Since(start).Round(time.Second))
 	})
 }
 
@@ -257,9 +257,9 @@ func (c *cluster) index(pod string, request int) int {
 	if len(devices) <= request {
 		c.Fatalf("pod %s has the devices %q", pod, devices)
 	}
-	at := strings.LastIndexByte(devices[request], 'v')
+	position := strings.LastIndexByte(devices[request], 'v')
 	index := -1
-	_, err := fmt.Sscan(devices[request][at+1:], &index)
+	_, err := fmt.Sscan(devices[request][position+1:], &index)
 	c.must(err)
 	return index
 }

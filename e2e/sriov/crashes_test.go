@@ -138,7 +138,7 @@ func (c *cluster) unpin(namespace string) {
 func (c *cluster) killAll(namespace string) {
 	c.Helper()
 	for _, dir := range c.glob("/proc/[0-9]*") {
-		if in, err := os.Readlink(filepath.Join(dir, "ns/net")); err != nil || in != namespace {
+		if current, err := os.Readlink(filepath.Join(dir, "ns/net")); err != nil || current != namespace {
 			continue
 		}
 		var pid int

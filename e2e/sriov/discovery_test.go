@@ -18,7 +18,7 @@ import (
 // observer reads the machine's devices when, and only when, it is told that something has changed.
 type observer struct {
 	*bench
-	from     discovery.Sources
+	source   discovery.Sources
 	triggers <-chan struct{}
 }
 
@@ -26,9 +26,9 @@ func newObserver(b *bench) *observer {
 	b.Helper()
 	o := &observer{bench: b}
 	var err error
-	o.from, err = discovery.Host()
+	o.source, err = discovery.Host()
 	b.must(err)
-	b.Cleanup(o.from.Close)
+	b.Cleanup(o.source.Close)
 	o.triggers, err = discovery.Watch(b.Context(), discovery.KernelEvents(), time.Hour)
 	b.must(err)
 	return o
@@ -36,7 +36,7 @@ func newObserver(b *bench) *observer {
 
 func (o *observer) read() string {
 	o.Helper()
-	facts, err := discovery.Read(o.Context(), o.from)
+	facts, err := discovery.Read(o.Context(), o.source)
 	o.must(err)
 	var lines []string
 	for _, problem := range facts.Problems {

@@ -331,8 +331,8 @@ func (c *cluster) keepsPersonasApart() {
 	c.ready("mac1", "mac2")
 	c.create("ipvlan", "ip")
 	c.waits("ip")
-	one, two := c.inside("mac1"), c.inside("mac2")
-	one.reaches(two, two.address("net1"))
+	first, two := c.inside("mac1"), c.inside("mac2")
+	first.reaches(two, two.address("net1"))
 	c.delete("mac1")
 	c.gone("mac1")
 	c.waits("ip")
@@ -348,12 +348,12 @@ func (c *cluster) keepsPersonasApart() {
 // Example 6: a card goes to a pod as a whole only while nobody has a function of it or a macvlan on it, and then nobody gets any.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
-		of := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
+		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
 		c.topology(name, c.named(fmt.Sprintf(`
 - name: nic
   type: %s
   selector: {cel: 'device.attributes["dra.networking"].%s == "PF0"'}
-  config: {}`, step, of)), "nic")
+  config: {}`, step, attribute)), "nic")
 	}
 	before := c.link(pf0).Attrs().Name
 	c.create("function", "function")

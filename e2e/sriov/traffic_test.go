@@ -19,9 +19,9 @@ const (
 )
 
 // crosses sends messages from one pod to an address of another until one arrives, and says whether one did.
-func crosses(from, to *pod, address string, messages int) (bool, error) {
+func crosses(origin, target *pod, address string, messages int) (bool, error) {
 	var receiver net.PacketConn
-	err := inThread(to.path, func() (err error) {
+	err := inThread(target.path, func() (err error) {
 		receiver, err = net.ListenPacket("udp4", net.JoinHostPort(address, port))
 		return err
 	})
@@ -30,7 +30,7 @@ func crosses(from, to *pod, address string, messages int) (bool, error) {
 	}
 	defer func() { _ = receiver.Close() }() // is only read
 	var sender net.Conn
-	err = inThread(from.path, func() (err error) {
+	err = inThread(origin.path, func() (err error) {
 		sender, err = net.Dial("udp4", net.JoinHostPort(address, port))
 		return err
 	})
@@ -55,10 +55,10 @@ func crosses(from, to *pod, address string, messages int) (bool, error) {
 }
 
 // reaches expects that messages come through, sooner or later, and returns after how long the first did.
-func (p *pod) reaches(to *pod, address string) time.Duration {
+func (p *pod) reaches(target *pod, address string) time.Duration {
 	p.Helper()
 	start := time.Now()
-	arrived, err := crosses(p, to, address, int(patience/interval))
+	arrived, err := crosses(p, target, address, int(patience/interval))
 	p.must(err)
 	if !arrived {
 		p.Fatalf("nothing comes through from %s to %s", p.path, address)
@@ -67,9 +67,9 @@ func (p *pod) reaches(to *pod, address string) time.Duration {
 }
 
 // isolated expects that no message comes through.
-func (p *pod) isolated(to *pod, address string) {
+func (p *pod) isolated(target *pod, address string) {
 	p.Helper()
-	arrived, err := crosses(p, to, address, silence)
+	arrived, err := crosses(p, target, address, silence)
 	p.must(err)
 	if arrived {
 		p.Errorf("a message from %s came through to %s", p.path, address)
@@ -80,14 +80,14 @@ func (p *pod) isolated(to *pod, address string) {
 const testProtocol = 0x88b5
 
 // forged sends frames from an address that is not the sender's, and says whether one arrived.
-func forged(from, to *pod, name string) (bool, error) {
+func forged(origin, target *pod, name string) (bool, error) {
 	source := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
-	receiver, _, err := packetSocket(to.path, name)
+	receiver, _, err := packetSocket(target.path, name)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = receiver.Close() }() // is only read
-	sender, index, err := packetSocket(from.path, name)
+	sender, index, err := packetSocket(origin.path, name)
 	if err != nil {
 		return false, err
 	}

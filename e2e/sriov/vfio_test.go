@@ -138,13 +138,13 @@ spec:
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.vf(pf0, 0), c.vf(pf0, 1)}
-	own := func(address string) bool { return driverOf(address) == "igbvf" }
+	hasOwnDriver := func(address string) bool { return driverOf(address) == "igbvf" }
 	c.createWith(opener, "bound", "unbound")
-	c.soon("a function without its driver", func() bool { return !own(functions[0]) || !own(functions[1]) })
+	c.soon("a function without its driver", func() bool { return !hasOwnDriver(functions[0]) || !hasOwnDriver(functions[1]) })
 	c.killDriver()
 	c.ready("unbound")
 	c.delete("unbound")
-	c.soon("functions with their driver", func() bool { return own(functions[0]) && own(functions[1]) })
+	c.soon("functions with their driver", func() bool { return hasOwnDriver(functions[0]) && hasOwnDriver(functions[1]) })
 	c.killDriver()
 	c.gone("unbound")
 	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one

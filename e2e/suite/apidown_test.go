@@ -86,7 +86,7 @@ func TestReboot(t *testing.T) {
 	e.ready("p")
 	t.Logf("Ready after %s", since(start))
 	for _, name := range []string{whole, late} {
-		if shown := e.in("p", "ip", "-4", "-o", "addr", "show", "dev", name); strings.Count(shown, "inet ") != 1 {
+		if shown := e.inPod("p", "ip", "-4", "-o", "addr", "show", "dev", name); strings.Count(shown, "inet ") != 1 {
 			t.Errorf("%s is\n%s", name, shown)
 		}
 	}

@@ -25,12 +25,12 @@ func TestMacvlanWithTuning(t *testing.T) {
 	e.offer("mv0")
 	e.apply(pod("p", "mv"))
 	e.ready("p")
-	if shown := e.in("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1402", "inet 10.101.0.2/24"}) {
+	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1402", "inet 10.101.0.2/24"}) {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	// What the container finds about its device (KEP-5304).
-	if metadata := e.in("p", "sh", "-c", "cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
+	if metadata := e.inPod("p", "sh", "-c", "cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`}) {
 		t.Errorf("the container is told\n%s", metadata)
 	}
@@ -55,16 +55,16 @@ func TestWholeLinkComesHome(t *testing.T) {
   config: {ipam: {type: host-local, subnet: 10.102.0.0/24}}`), claimTemplate("wl", "wl-link")))
 	e.offer("wl0")
 	generation := e.versions("wl0")
-	one := pod("p", "wl")
-	e.apply(one)
+	manifest := pod("p", "wl")
+	e.apply(manifest)
 	e.ready("p")
 	if _, err := e.cluster.Exec(context.Background(), "ip", "link", "show", "wl0"); err == nil {
 		t.Error("the link is still on the node")
 	}
-	if shown := e.in("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"inet 10.102.0.2/24"}) {
+	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"inet 10.102.0.2/24"}) {
 		t.Errorf("net1 is\n%s", shown)
 	}
-	e.remove(one)
+	e.remove(manifest)
 	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
 		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
 	}
@@ -130,8 +130,8 @@ func TestBridge(t *testing.T) {
 	pods := documents(pod("a", "tbr"), pod("b", "tbr"))
 	e.apply(pods)
 	e.ready("a", "b")
-	peer := strings.Split(strings.Fields(e.in("b", "sh", "-c", "ip -4 -o addr show dev data0"))[3], "/")[0]
-	if shown := e.in("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown, "1 packets received") {
+	peer := strings.Split(strings.Fields(e.inPod("b", "sh", "-c", "ip -4 -o addr show dev data0"))[3], "/")[0]
+	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown, "1 packets received") {
 		t.Errorf("ping says\n%s", shown)
 	}
 	e.remove(pods)
@@ -174,7 +174,7 @@ func TestTwoClaimsOfOnePod(t *testing.T) {
 		"[{name: net, resourceClaimTemplateName: b}]", "[{name: second, resourceClaimTemplateName: b}, {name: first, resourceClaimTemplateName: a}]",
 		"[{name: net}]", "[{name: first}, {name: second}]").Replace(pod("p", "b")))
 	e.ready("p")
-	shown := e.in("p", "ip", "-4", "-o", "addr")
+	shown := e.inPod("p", "ip", "-4", "-o", "addr")
 	if !strings.Contains(shown, "net1    inet 10.107.") || !strings.Contains(shown, "net2    inet 10.106.") {
 		t.Errorf("addresses are\n%s", shown)
 	}

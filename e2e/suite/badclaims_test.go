@@ -97,15 +97,15 @@ func TestAdminAccess(t *testing.T) {
 	e.create(strings.Replace(claimTemplate("watch", "ad0-link"), "ad0-link}", "ad0-link, adminAccess: true}", 1))
 	e.create(documents(pod("watcher", "watch"), pod("owner", "ad0")))
 	e.ready("watcher", "owner")
-	if shown := e.in("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
+	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
 		t.Errorf("the owner's links are\n%s", shown)
 	}
-	if shown := e.in("watcher", "ip", "-o", "link"); strings.Contains(shown, "net1") {
+	if shown := e.inPod("watcher", "ip", "-o", "link"); strings.Contains(shown, "net1") {
 		t.Errorf("the watcher's links are\n%s", shown)
 	}
 	e.deleting("watcher")
 	e.gone("watcher")
-	if shown := e.in("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
+	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
 		t.Errorf("after the watcher has gone the owner's links are\n%s", shown)
 	}
 	e.deleting("owner")

@@ -56,7 +56,7 @@ func TestFullNode(t *testing.T) {
 	e.ready(append(names, "four")...)
 	t.Logf("%d pods with one interface and one with four were Ready after %s; %s", crowd, since(start), e.use())
 	for i := range links {
-		if shown := e.in("four", "ip", "-4", "-o", "addr", "show", "dev", fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
+		if shown := e.inPod("four", "ip", "-4", "-o", "addr", "show", "dev", fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
 			t.Errorf("net%d is\n%s", i+1, shown)
 		}
 	}

@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("netdra gc: %v\n%s", err, output)
 	}
 	e.healthy("with what was missing and without what was left, the node")
-	e.in("one", "ip", "addr", "show", "net1")
+	e.inPod("one", "ip", "addr", "show", "net1")
 	e.deleting("one")
 	e.gone("one")
 	e.healthy("the node afterwards")

@@ -129,8 +129,8 @@ func (e *env) kubectl(input string, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// in runs a command in a pod's first container.
-func (e *env) in(pod string, args ...string) string {
+// inPod runs a command in a pod's first container.
+func (e *env) inPod(pod string, args ...string) string {
 	e.Helper()
 	output, err := e.kubectl("", append([]string{"exec", pod, "--"}, args...)...)
 	if err != nil {

@@ -65,11 +65,11 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	}
 	e.startDriver()
 	e.ready("with")
-	if shown := e.in("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
+	if shown := e.inPod("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	// What was attached before is still there, and is given back by the new driver.
-	if shown := e.in("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
+	if shown := e.inPod("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
 		t.Errorf("net1 of the early pod is\n%s", shown)
 	}
 }

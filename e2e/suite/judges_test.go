@@ -51,12 +51,12 @@ func TestJudges(t *testing.T) {
 		e := e.part(t)
 		before := e.state()
 		e.veth("ju0")
-		there := e.state()
-		if cmp.Equal(before, there) {
+		planted := e.state()
+		if cmp.Equal(before, planted) {
 			t.Error("a link that is left is not noticed")
 		}
 		e.must("ip", "link", "set", "ju0", "alias", "stray")
-		if cmp.Equal(there, e.state()) {
+		if cmp.Equal(planted, e.state()) {
 			t.Error("a link that came home with another alias is not noticed")
 		}
 	})

@@ -98,11 +98,11 @@ func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 		if s.Failed() {
 			t.Skip("the node is not as it should be for this")
 		}
-		own := *s
-		own.env = s.part(t)
-		t.Cleanup(own.explain)
-		own.driverReady()
-		do(&own)
+		copied := *s
+		copied.env = s.part(t)
+		t.Cleanup(copied.explain)
+		copied.driverReady()
+		do(&copied)
 	}
 }
 

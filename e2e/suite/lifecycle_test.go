@@ -63,14 +63,14 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.offer(link)
 	e.create(pod(name, link))
 	e.ready(name)
-	index := e.in(name, "cat", "/sys/class/net/net1/ifindex")
+	index := e.inPod(name, "cat", "/sys/class/net/net1/ifindex")
 	driver := e.processes(stack.Driver)
 	for _, do := range meanwhile {
 		do()
 		if now := e.processes(stack.Driver); len(now) != 1 || now[0] == driver[0] {
 			e.Errorf("the driver was not replaced: %v, before %v", now, driver)
 		}
-		if after := e.in(name, "cat", "/sys/class/net/net1/ifindex"); after != index {
+		if after := e.inPod(name, "cat", "/sys/class/net/net1/ifindex"); after != index {
 			e.Errorf("the pod's interface is another one: %s, before %s", after, index)
 		}
 		e.create(pod(name+"-later", link))

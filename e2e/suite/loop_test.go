@@ -35,12 +35,12 @@ func TestTightLoop(t *testing.T) {
 		times []time.Duration
 	}{{"without a claim", plain}, {"with an exclusive claim", claimed}} {
 		slices.Sort(series.times)
-		t.Logf("create to Ready %-24s P50 %s  P90 %s  max %s", series.name, at(series.times, 50), at(series.times, 90), at(series.times, 100))
+		t.Logf("create to Ready %-24s P50 %s  P90 %s  max %s", series.name, percentile(series.times, 50), percentile(series.times, 90), percentile(series.times, 100))
 	}
-	t.Logf("difference at P50: %s", at(claimed, 50)-at(plain, 50))
+	t.Logf("difference at P50: %s", percentile(claimed, 50)-percentile(plain, 50))
 }
 
-func at(sorted []time.Duration, percent int) time.Duration {
+func percentile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(0, len(sorted)*percent/100-1)].Round(time.Millisecond)
 }
 

@@ -173,15 +173,15 @@ func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
 	}
 	values := map[string]float64{}
 	for line := range strings.Lines(string(body)) {
-		at := strings.LastIndexByte(strings.TrimSpace(line), ' ')
-		if strings.HasPrefix(line, "#") || at < 0 {
+		space := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		if strings.HasPrefix(line, "#") || space < 0 {
 			continue
 		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(line)[at+1:], 64)
+		value, err := strconv.ParseFloat(strings.TrimSpace(line)[space+1:], 64)
 		if err != nil {
 			return nil, fmt.Errorf("metric %q: %w", line, err)
 		}
-		values[line[:at]] = value
+		values[line[:space]] = value
 	}
 	return values, nil
 }
@@ -221,7 +221,7 @@ func (e *env) processes(program string) []int {
 	if err != nil {
 		e.Fatal(err)
 	}
-	own, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
+	hostSpace, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func (e *env) processes(program string) []int {
 			continue
 		}
 		dir := filepath.Dir(link)
-		if namespace, err := os.Readlink(dir + "/ns/net"); err != nil || namespace != own {
+		if namespace, err := os.Readlink(dir + "/ns/net"); err != nil || namespace != hostSpace {
 			continue // another cluster's
 		}
 		var pid int

@@ -72,13 +72,13 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	e.apply(pods)
 	e.ready("a", "b")
 	for _, name := range []string{"a", "b"} {
-		if shown := e.in(name, "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1380", "inet 10.108.0.", "/24", "link/ether 0a:58:0a:6c:00:0"}) {
+		if shown := e.inPod(name, "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1380", "inet 10.108.0.", "/24", "link/ether 0a:58:0a:6c:00:0"}) {
 			t.Errorf("net1 of %s is\n%s", name, shown)
 		}
 		e.deviceStatus(name, `"interfaceName":"net1"`, `"10.108.0.`, `"type":"Ready"`, `"status":"True"`)
 	}
-	peer := strings.Split(strings.Fields(e.in("b", "sh", "-c", "ip -4 -o addr show dev net1"))[3], "/")[0]
-	if shown := e.in("a", "ping", "-c", "1", "-w", "5", "-I", "net1", peer); !strings.Contains(shown, "1 packets received") {
+	peer := strings.Split(strings.Fields(e.inPod("b", "sh", "-c", "ip -4 -o addr show dev net1"))[3], "/")[0]
+	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "net1", peer); !strings.Contains(shown, "1 packets received") {
 		t.Errorf("ping says\n%s", shown)
 	}
 	e.link("ov0")

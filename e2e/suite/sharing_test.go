@@ -28,7 +28,7 @@ func TestClaimsEndApart(t *testing.T) {
 		claims, err := e.records(ctx, "claims")
 		return len(claims) == 1 && strings.Contains(string(claims[0]), `"b"`), fmt.Errorf("claims are %s, %w", claims, err)
 	})
-	if shown := e.in("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.146.0.") {
+	if shown := e.inPod("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.146.0.") {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.neverStartedEarly()

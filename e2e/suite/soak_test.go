@@ -101,8 +101,8 @@ func (e *env) soakKinds() []soakKind {
 		claimTemplate("pair", "shared-link", "slow-link"),
 	))
 	e.offer("so0", "so1", "so2", "so3")
-	one := []string{"net1"}
-	return []soakKind{{"shared", one}, {"shared", one}, {"shared", one}, {"whole", one}, {"single", one}, {"single", one}, {"slow", one}, {"pair", []string{"net1", "net2"}}}
+	single := []string{"net1"}
+	return []soakKind{{"shared", single}, {"shared", single}, {"shared", single}, {"whole", single}, {"single", single}, {"single", single}, {"slow", single}, {"pair", []string{"net1", "net2"}}}
 }
 
 type soak struct {

@@ -96,9 +96,9 @@ func (s *stage) pluginRuns() {
 }
 
 // moment waits for something that soon may be over.
-func (e *env) moment(what string, is func() bool) {
+func (e *env) moment(what string, reached func() bool) {
 	e.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !reached(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			e.Fatalf("not so after %s: %s", patience, what)
 		}

@@ -47,7 +47,7 @@ func TestTimesByInterfaces(t *testing.T) {
 		times := e.loop(fmt.Sprintf("n%d", n), template, *samples)
 		slices.Sort(times)
 		after := e.hooks()
-		t.Logf("%d interfaces: create to Ready P50 %s  P99 %s; RunPodSandbox waited %.1f ms for the driver on average", n, at(times, 50), at(times, 99),
+		t.Logf("%d interfaces: create to Ready P50 %s  P99 %s; RunPodSandbox waited %.1f ms for the driver on average", n, percentile(times, 50), percentile(times, 99),
 			1000*(after.seconds-before.seconds)/max(1, after.count-before.count))
 	}
 }
@@ -82,7 +82,7 @@ func TestTimesOfChurn(t *testing.T) {
 			before := e.driverMetrics()
 			times := e.loopWith(strings.ReplaceAll(fmt.Sprintf("%s-%s", cmp.Or(template, "plain"), deletion.name), " ", "-"), template, *samples, deletion.options)
 			slices.Sort(times)
-			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"), at(times, 50), at(times, 90))
+			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"), percentile(times, 50), percentile(times, 90))
 			for _, line := range averages(before, e.driverMetrics()) {
 				t.Log("    ", line)
 			}
@@ -157,7 +157,7 @@ func TestTimesOfLateChains(t *testing.T) {
 		e.gone(name)
 	}
 	slices.Sort(times)
-	t.Logf("from the end of a late chain to the start of the container: P50 %s  P99 %s  (%d pods)", at(times, 50), at(times, 99), len(times))
+	t.Logf("from the end of a late chain to the start of the container: P50 %s  P99 %s  (%d pods)", percentile(times, 50), percentile(times, 99), len(times))
 }
 
 // chainEnded is when the last ADD of a pod's claim ended, as the log of CNI calls has it.

@@ -23,7 +23,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	e.offerMacvlan("to0", "10.144.0.0/24")
 	e.apply(pod("p", "to0"))
 	e.ready("p")
-	own := e.driverOn(e.cluster.NodeName())
+	driver := e.driverOn(e.cluster.NodeName())
 	other := e.driverOn("elsewhere")
 
 	slice := func(node string) *resourceapi.ResourceSlice {
@@ -62,12 +62,12 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		err  error
 		want string // what the refusal says, empty if there must be none
 	}{
-		"own slice":                 {create(own, here), ""},
-		"slice of another node":     {create(own, "elsewhere"), "may write ResourceSlices of that node only"},
+		"own slice":                 {create(driver, here), ""},
+		"slice of another node":     {create(driver, "elsewhere"), "may write ResourceSlices of that node only"},
 		"this node's, from another": {create(other, here), "may write ResourceSlices of that node only"},
-		"delete its own":            {remove(own), ""},
+		"delete its own":            {remove(driver), ""},
 		"delete another's":          {remove(other), "may write ResourceSlices of that node only"},
-		"status of its own claim":   {status(own), ""},
+		"status of its own claim":   {status(driver), ""},
 		"status of another's claim": {status(other), "cannot arbitrary-node:update"},
 	} {
 		refused := (apierrors.IsForbidden(test.err) || apierrors.IsInvalid(test.err)) && strings.Contains(test.err.Error(), test.want)

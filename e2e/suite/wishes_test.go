@@ -38,13 +38,13 @@ func TestClaimParameters(t *testing.T) {
 		wishes("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
 	))
 	e.ready("good")
-	if shown := e.in("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown, "02:00:00:00:17:03") {
+	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown, "02:00:00:00:17:03") {
 		t.Errorf("the uplink is\n%s", shown)
 	}
-	if shown := e.in("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown, "inet 10.173.0.77/24") {
+	if shown := e.inPod("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown, "inet 10.173.0.77/24") {
 		t.Errorf("the port is\n%s", shown)
 	}
-	if shown := e.in("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
+	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
 		t.Errorf("the port is\n%s", shown)
 	}
 	e.event("forbidden", `claim wishes/forbidden-net-`, `sets mac of step "port", which the topology does not allow`)
@@ -58,8 +58,8 @@ func TestClaimParameters(t *testing.T) {
 // wishes is a template of a claim for a port, with what it wants of the interfaces.
 func wishes(name string, parameters ...string) string {
 	configs := make([]string, len(parameters))
-	for i, one := range parameters {
-		configs[i] = fmt.Sprintf("{requests: [r0], opaque: {driver: dra.networking, parameters: %s}}", one)
+	for i, parameter := range parameters {
+		configs[i] = fmt.Sprintf("{requests: [r0], opaque: {driver: dra.networking, parameters: %s}}", parameter)
 	}
 	return strings.Replace(claimTemplate(name, "wi-uplink"), "devices:", fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
 }
@@ -85,7 +85,7 @@ func TestEightInterfacesInOneClaim(t *testing.T) {
 	before := e.state()
 	e.create(documents(strings.Replace(claimTemplate("all", "ei-link"), "ei-link}", "ei-link, count: 8}", 1), pod("p", "all")))
 	e.ready("p")
-	links, addresses := e.in("p", "ip", "-o", "link"), e.in("p", "ip", "-o", "-4", "addr")
+	links, addresses := e.inPod("p", "ip", "-o", "link"), e.inPod("p", "ip", "-o", "-4", "addr")
 	for i := range names {
 		name := fmt.Sprintf("net%d", i+1)
 		if !regexp.MustCompile(name + `(@\S+)?:.* mtu 1300 `).MatchString(links) {

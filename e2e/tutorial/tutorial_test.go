@@ -145,14 +145,14 @@ func lab(clone string, command ...string) error {
 }
 
 func TestPattern(t *testing.T) {
-	for line, test := range map[string]struct{ is, not string }{
+	for line, test := range map[string]struct{ printed, not string }{
 		"a … c":           {"a  b\tc", "a b"},
 		"…x…":             {"yxz", "yz"},
 		"1400":            {"1400 ", "14000"},
 		`{…"a":"b"…"c"…}`: {`{"z":1,"a":"b","c":2}`, `{"a":"c"}`},
 		"NAME … STATUS …": {"NAME STATUS ROLES", "STATUS NAME"},
 	} {
-		if p := pattern(line); !p.MatchString(test.is) || p.MatchString(test.not) {
+		if p := pattern(line); !p.MatchString(test.printed) || p.MatchString(test.not) {
 			t.Errorf("%q is %s", line, p)
 		}
 	}

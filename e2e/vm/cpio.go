@@ -9,9 +9,9 @@ import (
 // cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are relative
 // to the root, and folders come before what is in them.
 type cpioWriter struct {
-	to  io.Writer
-	ino int
-	err error
+	output io.Writer
+	ino    int
+	err    error
 }
 
 const (
@@ -49,6 +49,6 @@ func (w *cpioWriter) entry(name string, mode int, data []byte) {
 
 func (w *cpioWriter) write(data []byte) {
 	if w.err == nil {
-		_, w.err = w.to.Write(data)
+		_, w.err = w.output.Write(data)
 	}
 }

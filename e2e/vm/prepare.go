@@ -260,13 +260,13 @@ const modulePath = "github.com/dra-networking/dra-network-driver"
 
 // Build builds commands so that they run in a machine as well: static, into the file or existing folder to. The
 // working directory must be inside a clone of the project.
-func Build(ctx context.Context, to string, packages ...string) error {
-	return goTool(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", to}, packages...)...)
+func Build(ctx context.Context, target string, packages ...string) error {
+	return goTool(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", target}, packages...)...)
 }
 
 // BuildTest builds the tests of a package into a file that runs in a machine.
-func BuildTest(ctx context.Context, to, testedPackage string) error {
-	return goTool(ctx, "test", "-c", "-ldflags", "-s -w", "-o", to, testedPackage)
+func BuildTest(ctx context.Context, target, testedPackage string) error {
+	return goTool(ctx, "test", "-c", "-ldflags", "-s -w", "-o", target, testedPackage)
 }
 
 func goTool(ctx context.Context, args ...string) error {
@@ -279,8 +279,8 @@ func goTool(ctx context.Context, args ...string) error {
 }
 
 // initialFiles is the file system that the kernel starts with.
-func (i *Image) initialFiles(to io.Writer) error {
-	archive := cpioWriter{to: to}
+func (i *Image) initialFiles(output io.Writer) error {
+	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")
 	files, err := os.ReadDir(modules)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestCPIO(t *testing.T) {
 		t.Skip("needs cpio to read what was written")
 	}
 	var archive bytes.Buffer
-	writer := cpioWriter{to: &archive}
+	writer := cpioWriter{output: &archive}
 	writer.folder("modules")
 	want := map[string]string{"modules/a.ko": "", "modules/b.ko": "four", "init": "a longer text"}
 	for _, name := range []string{"modules/a.ko", "modules/b.ko", "init"} {

@@ -152,13 +152,13 @@ func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
 	for i, p := range e.SupportedCNIPlugins {
 		consume := path.Index(i).Child("consumePerAllocation")
 		for _, counter := range slices.Sorted(maps.Keys(p.ConsumePerAllocation)) {
-			at, amount := consume.Key(counter), p.ConsumePerAllocation[counter]
+			location, amount := consume.Key(counter), p.ConsumePerAllocation[counter]
 			capacity, known := e.Capacity[counter]
 			switch {
 			case !known:
-				errs = append(errs, field.Invalid(at, amount.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
+				errs = append(errs, field.Invalid(location, amount.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
 			case !p.Exclusive:
-				errs = append(errs, validateAmount(p.Name, amount, counter, capacity, first, at)...)
+				errs = append(errs, validateAmount(p.Name, amount, counter, capacity, first, location)...)
 			}
 		}
 	}
@@ -173,14 +173,14 @@ type amountOf struct {
 
 // validateAmount checks what one shared plugin consumes of one counter. The scheduler charges one default for a device,
 // whatever plugin will attach it.
-func validateAmount(plugin string, amount Amount, counter string, capacity Capacity, first map[string]amountOf, at *field.Path) field.ErrorList {
+func validateAmount(plugin string, amount Amount, counter string, capacity Capacity, first map[string]amountOf, location *field.Path) field.ErrorList {
 	if p := capacity.RequestPolicy; p != nil && p.Default != nil && p.Default.Cmp(amount.Quantity) != 0 {
-		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
+		return field.ErrorList{field.Invalid(location, amount.String(), fmt.Sprintf(
 			"differs from the default %s of capacity[%s].requestPolicy, which is what the scheduler charges: write %s in both",
 			p.Default, counter, p.Default))}
 	}
 	if other, ok := first[counter]; ok && other.amount.Cmp(amount.Quantity) != 0 {
-		return field.ErrorList{field.Invalid(at, amount.String(), fmt.Sprintf(
+		return field.ErrorList{field.Invalid(location, amount.String(), fmt.Sprintf(
 			"plugin %q consumes %s, but the scheduler charges one amount for the device whatever plugin attaches it: write %s for both, or make a policy for each",
 			other.plugin, &other.amount, &other.amount))}
 	}
@@ -192,7 +192,7 @@ func validateAmount(plugin string, amount Amount, counter string, capacity Capac
 	if capacity.RequestPolicy != nil {
 		policy.ValidRange, policy.ValidValues = capacity.RequestPolicy.ValidRange, capacity.RequestPolicy.ValidValues
 	}
-	return validateDefault(&policy, capacity.Value, at)
+	return validateDefault(&policy, capacity.Value, location)
 }
 
 // validateAttributes checks the attributes that the policy adds.
@@ -202,18 +202,18 @@ func validateAttributes(attributes map[string]AttributeValue, path *field.Path) 
 		errs = append(errs, field.TooMany(path, len(attributes), maxEntries))
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		at := path.Key(name)
+		location := path.Key(name)
 		if reason := attributeNameProblem(name); reason != "" {
-			errs = append(errs, field.Invalid(at, name, reason))
+			errs = append(errs, field.Invalid(location, name, reason))
 		}
 		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
-			errs = append(errs, explained(field.Duplicate(at, QualifiedName(name)), "a bare name is in "+AttributeDomain+": keep one of the two"))
+			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+AttributeDomain+": keep one of the two"))
 		}
 		switch v := attributes[name]; {
 		case v.String == nil && v.Int == nil && v.Bool == nil:
-			errs = append(errs, field.Required(at, "write a string, an integer or a boolean, or remove the attribute"))
+			errs = append(errs, field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
 		case v.String != nil && len(*v.String) > maxStringLength:
-			errs = append(errs, explained(field.TooLong(at, "", maxStringLength), fmt.Sprintf(
+			errs = append(errs, explained(field.TooLong(location, "", maxStringLength), fmt.Sprintf(
 				"has %d bytes, the limit is %d: shorten it", len(*v.String), maxStringLength)))
 		}
 	}

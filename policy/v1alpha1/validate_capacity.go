@@ -17,15 +17,15 @@ const Bandwidth = "bandwidth"
 // and comparing it with another would take all memory. What is out of range is therefore not printed either.
 func validateAmounts(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	check := func(a *Amount, at *field.Path) {
+	check := func(a *Amount, location *field.Path) {
 		if a != nil && !a.inRange() {
-			errs = append(errs, field.Forbidden(at, "an amount must be from 0 to 2^63-1: write a number in this range, without sign and exponent"))
+			errs = append(errs, field.Forbidden(location, "an amount must be from 0 to 2^63-1: write a number in this range, without sign and exponent"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
-		capacity, at := e.Capacity[name], path.Child("capacity").Key(name)
-		check(&capacity.Value, at.Child("value"))
-		r, request := capacity.RequestPolicy, at.Child("requestPolicy")
+		capacity, location := e.Capacity[name], path.Child("capacity").Key(name)
+		check(&capacity.Value, location.Child("value"))
+		r, request := capacity.RequestPolicy, location.Child("requestPolicy")
 		if r == nil {
 			continue
 		}
@@ -66,27 +66,27 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooMany(path, len(e.Capacity), maxEntries))
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
-		capacity, at := e.Capacity[name], path.Key(name)
+		capacity, location := e.Capacity[name], path.Key(name)
 		if !isID(name) {
-			errs = append(errs, field.Invalid(at, name,
+			errs = append(errs, field.Invalid(location, name,
 				"the name of a counter must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"))
 		}
 		if isYAMLBool(name) {
-			errs = append(errs, field.Invalid(at, name,
+			errs = append(errs, field.Invalid(location, name,
 				"the name of a counter must not be true, false, yes or no: YAML reads y, n, on and off as these; choose another name"))
 		}
 		if capacity.Value.Sign() <= 0 {
-			errs = append(errs, field.Invalid(at.Child("value"), capacity.Value.String(), "must be greater than zero: raise it, or remove the counter"))
+			errs = append(errs, field.Invalid(location.Child("value"), capacity.Value.String(), "must be greater than zero: raise it, or remove the counter"))
 		}
 		if capacity.RequestPolicy == nil {
 			continue
 		}
 		if !e.AllowMultipleAllocations && name != Bandwidth {
-			errs = append(errs, field.Forbidden(at.Child("requestPolicy"),
+			errs = append(errs, field.Forbidden(location.Child("requestPolicy"),
 				"the device is exclusive, a claim takes all of it: remove requestPolicy, or set allowMultipleAllocations to true"))
 			continue
 		}
-		errs = append(errs, validateRequestPolicy(capacity.RequestPolicy, capacity.Value, at.Child("requestPolicy"))...)
+		errs = append(errs, validateRequestPolicy(capacity.RequestPolicy, capacity.Value, location.Child("requestPolicy"))...)
 	}
 	if bandwidth, ok := e.Capacity[Bandwidth]; ok && !e.AllowMultipleAllocations {
 		errs = append(errs, validateBandwidth(bandwidth, path.Key(Bandwidth))...)
@@ -103,9 +103,9 @@ func isYAMLBool(name string) bool {
 // or takes of a counter.
 func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	check := func(q *Amount, at *field.Path) {
+	check := func(q *Amount, location *field.Path) {
 		if q != nil && (q.Sign() == 0 || !isWhole(q)) {
-			errs = append(errs, field.Invalid(at, q.String(), "is in Mbit/s: write a whole number greater than zero"))
+			errs = append(errs, field.Invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero"))
 		}
 	}
 	if c.Value.Sign() > 0 { // zero has an error already
@@ -189,10 +189,10 @@ func validateRange(r *ValidRange, value Amount, path *field.Path) field.ErrorLis
 	if r.Step.Sign() <= 0 {
 		return append(errs, field.Invalid(path.Child("step"), r.Step.String(), "must be greater than zero: remove it where every amount will do"))
 	}
-	one := r.Min.DeepCopy()
-	one.Add(r.Step.Quantity)
-	if one.Cmp(value.Quantity) > 0 {
-		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("min and one step are %s, more than the counter's value %s: lower the step, or remove it", one, &value)))
+	smallest := r.Min.DeepCopy()
+	smallest.Add(r.Step.Quantity)
+	if smallest.Cmp(value.Quantity) > 0 {
+		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("min and one step are %s, more than the counter's value %s: lower the step, or remove it", smallest, &value)))
 	}
 	if r.Max != nil {
 		errs = append(errs, validateOnStep(*r.Max, r, path.Child("max"))...)

@@ -66,14 +66,14 @@ func (v *validator) mixins(m *Mixins, path *field.Path) {
 		v.fields += len(mixin.Attributes) + len(mixin.Capacity)
 	}
 	for i, mixin := range m.DeviceCounterConsumption {
-		at := path.Child("deviceCounterConsumption").Index(i)
-		v.mixinName(mixin.Name, v.consumptionMixins, at)
-		v.consumption(mixin.Counters, at)
+		location := path.Child("deviceCounterConsumption").Index(i)
+		v.mixinName(mixin.Name, v.consumptionMixins, location)
+		v.consumption(mixin.Counters, location)
 	}
 	for i, mixin := range m.CounterSet {
-		at := path.Child("counterSet").Index(i)
-		v.mixinName(mixin.Name, v.setMixins, at)
-		v.totals(mixin.Counters, at)
+		location := path.Child("counterSet").Index(i)
+		v.mixinName(mixin.Name, v.setMixins, location)
+		v.totals(mixin.Counters, location)
 	}
 }
 
@@ -109,12 +109,12 @@ func (v *validator) counterSet(set CounterSet, path *field.Path) {
 func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	v.counters += len(counters)
 	for name, c := range counters {
-		at := path.Child("counters").Key(name)
+		location := path.Child("counters").Key(name)
 		if c.Value == nil {
-			v.add(field.Required(at.Child("value"), "a counter of a set has a total"))
+			v.add(field.Required(location.Child("value"), "a counter of a set has a total"))
 		}
 		if c.ValueFrom != nil {
-			v.add(field.Forbidden(at.Child("valueFrom"), "only what a device consumes can come from a claim"))
+			v.add(field.Forbidden(location.Child("valueFrom"), "only what a device consumes can come from a claim"))
 		}
 	}
 }
@@ -123,9 +123,9 @@ func (v *validator) device(d Device, path *field.Path) {
 	v.includes(d.Includes, v.deviceMixins, path)
 	v.fields += len(d.Attributes) + len(d.Capacity)
 	for i, c := range d.ConsumesCounters {
-		at := path.Child("consumesCounters").Index(i)
-		v.includes(c.Includes, v.consumptionMixins, at)
-		v.consumption(c.Counters, at)
+		location := path.Child("consumesCounters").Index(i)
+		v.includes(c.Includes, v.consumptionMixins, location)
+		v.consumption(c.Counters, location)
 	}
 }
 
@@ -133,15 +133,15 @@ func (v *validator) device(d Device, path *field.Path) {
 func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
 	v.consumed += len(counters)
 	for name, c := range counters {
-		at := path.Child("counters").Key(name)
+		location := path.Child("counters").Key(name)
 		if (c.Value == nil) == (c.ValueFrom == nil) {
-			v.add(field.Invalid(at, name, "what a device consumes is either a value or from a claim"))
+			v.add(field.Invalid(location, name, "what a device consumes is either a value or from a claim"))
 		}
 		if c.RequestPolicy != nil {
-			v.add(field.Forbidden(at.Child("requestPolicy"), "the counter of the set has the request policy"))
+			v.add(field.Forbidden(location.Child("requestPolicy"), "the counter of the set has the request policy"))
 		}
 		if c.ValueFrom != nil && c.ValueFrom.CapacityKey == "" {
-			v.add(field.Required(at.Child("valueFrom", "capacityKey"), "the name of a capacity that claims request"))
+			v.add(field.Required(location.Child("valueFrom", "capacityKey"), "the name of a capacity that claims request"))
 		}
 	}
 }

@@ -30,10 +30,10 @@ func Get() Info {
 	if !ok {
 		return Info{Version: Unknown}
 	}
-	return of(build)
+	return infoOf(build)
 }
 
-func of(build *debug.BuildInfo) Info {
+func infoOf(build *debug.BuildInfo) Info {
 	info := Info{Version: build.Main.Version, Go: build.GoVersion}
 	for _, setting := range build.Settings {
 		switch setting.Key {

@@ -21,7 +21,7 @@ func TestVersion(t *testing.T) {
 		},
 		"unknown": {},
 	} {
-		if got := of(build).String(); got != want {
+		if got := infoOf(build).String(); got != want {
 			t.Errorf("version is %q, want %q", got, want)
 		}
 	}

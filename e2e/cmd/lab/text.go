@@ -54,14 +54,14 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-func parseGates(in map[string]string) (map[string]bool, error) {
-	out := make(map[string]bool, len(in))
-	for name, text := range in {
-		on, err := strconv.ParseBool(text)
+func parseGates(gates map[string]string) (map[string]bool, error) {
+	out := make(map[string]bool, len(gates))
+	for name, text := range gates {
+		enabled, err := strconv.ParseBool(text)
 		if err != nil {
 			return nil, fmt.Errorf("feature gate %s must be true or false, not %q", name, text)
 		}
-		out[name] = on
+		out[name] = enabled
 	}
 	return out, nil
 }

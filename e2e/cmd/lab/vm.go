@@ -268,7 +268,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string
 	limit := c.Timeout - 30*time.Second // tests that hang say where, before the machine is ended
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
-	seen := &testOutput{to: cmd.OutOrStdout()}
+	seen := &testOutput{output: cmd.OutOrStdout()}
 	c.Output = seen
 	if err := f.run(cmd, c); err != nil {
 		return err

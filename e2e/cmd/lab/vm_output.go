@@ -9,7 +9,7 @@ import (
 // testOutput passes on what a test binary prints, and notes what it says of its tests: its exit status alone does not tell
 // whether any has run.
 type testOutput struct {
-	to      io.Writer
+	output  io.Writer
 	line    []byte
 	passed  int
 	verdict string // the last PASS or FAIL
@@ -25,7 +25,7 @@ func (o *testOutput) Write(data []byte) (int, error) {
 		o.look(string(bytes.TrimSpace(o.line)), bytes.HasPrefix(o.line, []byte("--- PASS: ")))
 		o.line = o.line[:0]
 	}
-	return o.to.Write(data)
+	return o.output.Write(data)
 }
 
 func (o *testOutput) look(line string, pass bool) {

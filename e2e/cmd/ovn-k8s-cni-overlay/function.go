@@ -94,7 +94,7 @@ func setMAC(link netlink.Link, text string) error {
 }
 
 // pass moves a link of this thread's namespace to another under a new name.
-func pass(link netlink.Link, name string, to ns.NetNS) error {
+func pass(link netlink.Link, name string, target ns.NetNS) error {
 	between, err := ns.TempNetNS()
 	if err != nil {
 		return err
@@ -111,6 +111,6 @@ func pass(link netlink.Link, name string, to ns.NetNS) error {
 		if err := netlink.LinkSetName(moved, name); err != nil {
 			return err
 		}
-		return netlink.LinkSetNsFd(moved, int(to.Fd()))
+		return netlink.LinkSetNsFd(moved, int(target.Fd()))
 	})
 }

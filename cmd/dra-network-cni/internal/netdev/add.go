@@ -86,12 +86,12 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, link *netlink.L
 		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, NamespaceID: pod.id(),
 		Name: link.Name, HostIndex: link.Index, Up: link.Flags&net.FlagUp != 0,
 	}
-	others, err := readRecords()
+	records, err := readRecords()
 	if err != nil {
 		return nil, err
 	}
 	var reserved []int
-	for _, other := range others {
+	for _, other := range records {
 		if other.NamespaceID == r.NamespaceID {
 			reserved = append(reserved, other.Index)
 		}

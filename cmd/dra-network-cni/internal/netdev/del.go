@@ -84,8 +84,8 @@ func (r *record) release(host *namespace, netns string) error {
 }
 
 func (r *record) moveOut(host, pod *namespace) error {
-	there, err := pod.has(r.Index)
-	if err != nil || !there {
+	present, err := pod.has(r.Index)
+	if err != nil || !present {
 		return err
 	}
 	atHome, err := host.owner(r.Name)

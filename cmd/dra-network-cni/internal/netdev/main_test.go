@@ -77,9 +77,9 @@ func (b *bench) veth(name string, index int) {
 }
 
 // links are those of a namespace that the test has made, with what counts.
-func (b *bench) links(in *namespace) []string {
+func (b *bench) links(space *namespace) []string {
 	b.Helper()
-	found, err := in.links.LinkList()
+	found, err := space.links.LinkList()
 	b.must(err)
 	var lines []string
 	for _, link := range found {
@@ -87,7 +87,7 @@ func (b *bench) links(in *namespace) []string {
 		if attributes.Name == "lo" || strings.HasSuffix(attributes.Name, "p") || strings.HasPrefix(attributes.Name, "pod") || attributes.Name == "eth0" {
 			continue
 		}
-		addresses, err := in.links.AddrList(link, netlink.FAMILY_V4)
+		addresses, err := space.links.AddrList(link, netlink.FAMILY_V4)
 		b.must(err)
 		line := fmt.Sprintf("%s %d %s mtu=%d up=%v %q %v", attributes.Name, attributes.Index, attributes.HardwareAddr, attributes.MTU,
 			attributes.Flags&net.FlagUp != 0, attributes.Alias, attributes.AltNames)
@@ -100,9 +100,9 @@ func (b *bench) links(in *namespace) []string {
 	return lines
 }
 
-func (b *bench) is(in *namespace, want ...string) {
+func (b *bench) expectLinks(space *namespace, want ...string) {
 	b.Helper()
-	if diff := gocmp.Diff(want, b.links(in)); diff != "" {
+	if diff := gocmp.Diff(want, b.links(space)); diff != "" {
 		b.Errorf("links (-want +got):\n%s", diff)
 	}
 }
@@ -110,8 +110,8 @@ func (b *bench) is(in *namespace, want ...string) {
 // clean holds that the pod has nothing and nothing is written down.
 func (b *bench) clean(host []string) {
 	b.Helper()
-	b.is(b.host, host...)
-	b.is(b.inPod)
+	b.expectLinks(b.host, host...)
+	b.expectLinks(b.inPod)
 	if left, err := filepath.Glob(stateDir + "/*.json*"); err != nil || len(left) > 0 {
 		b.Errorf("records are left: %v, %v", left, err)
 	}
@@ -175,24 +175,24 @@ func (b *bench) fails(o order, texts ...string) {
 	}
 }
 
-func (b *bench) rename(in *namespace, name, wanted string) {
+func (b *bench) rename(space *namespace, name, wanted string) {
 	b.Helper()
-	link, err := in.links.LinkByName(name)
+	link, err := space.links.LinkByName(name)
 	b.must(err)
-	b.must(in.links.LinkSetDown(link))
-	b.must(in.links.LinkSetName(link, wanted))
+	b.must(space.links.LinkSetDown(link))
+	b.must(space.links.LinkSetName(link, wanted))
 }
 
-func (b *bench) bridge(in *namespace, name string) {
+func (b *bench) bridge(space *namespace, name string) {
 	b.Helper()
-	b.must(in.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 9, 9, 9, 9, 9}}}))
+	b.must(space.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 9, 9, 9, 9, 9}}}))
 }
 
-func (b *bench) delete(in *namespace, name string) {
+func (b *bench) delete(space *namespace, name string) {
 	b.Helper()
-	link, err := in.links.LinkByName(name)
+	link, err := space.links.LinkByName(name)
 	b.must(err)
-	b.must(in.links.LinkDel(link))
+	b.must(space.links.LinkDel(link))
 }
 
 func resultOf(t testing.TB, data []byte) *types100.Result {

@@ -33,8 +33,8 @@ func TestMovesAndReturns(t *testing.T) {
 		o.command = "ADD"
 		added, err := b.call(o)
 		b.must(err)
-		b.is(b.host)
-		b.is(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative]`)
+		b.expectLinks(b.host)
+		b.expectLinks(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative]`)
 		result := resultOf(t, added)
 		if link := result.Interfaces[0]; result.CNIVersion != version || link.Name != "net1" || link.Sandbox != b.pod || link.Mac != "02:00:00:0f:a1:01" {
 			t.Errorf("%s: ADD returned %s", version, added)
@@ -86,9 +86,9 @@ func TestTakenNames(t *testing.T) {
 	b.delete(b.inPod, "net1")
 	b.clean(before)
 
-	own := add
-	own.ifName = "up0-alternative"
-	b.fails(own, "it is an alternative name of the link")
+	ownOrder := add
+	ownOrder.ifName = "up0-alternative"
+	b.fails(ownOrder, "it is an alternative name of the link")
 	b.clean(before)
 
 	// The device's own name may be taken in the pod, and its index.
@@ -106,8 +106,8 @@ func TestTakenNames(t *testing.T) {
 	b.bridge(b.host, "up0")
 	onHost := b.links(b.host)
 	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0}, `link \"up0\" has the name`)
-	b.is(b.inPod, inPod...)
-	b.is(b.host, onHost...)
+	b.expectLinks(b.inPod, inPod...)
+	b.expectLinks(b.host, onHost...)
 	b.delete(b.host, "up0")
 	b.del("net1", up0)
 	b.clean(before)
@@ -135,7 +135,7 @@ func TestNamesAreSwapped(t *testing.T) {
 	}
 	for range 10 {
 		both("ADD")
-		b.is(b.inPod, `net1 4002 02:00:00:0f:a2:01 mtu=1450 up=true "rack 7" [net2-alternative]`,
+		b.expectLinks(b.inPod, `net1 4002 02:00:00:0f:a2:01 mtu=1450 up=true "rack 7" [net2-alternative]`,
 			`net2 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [net1-alternative]`)
 		both("DEL")
 		b.clean(before)
@@ -185,7 +185,7 @@ func TestRenamedInThePod(t *testing.T) {
 	b.bridge(b.inPod, "net1")
 	b.fails(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result}, "has the address")
 	b.del("net1", up0)
-	b.is(b.host, before...)
+	b.expectLinks(b.host, before...)
 	if links := b.links(b.inPod); len(links) != 1 || !strings.HasPrefix(links[0], "net1 ") {
 		t.Errorf("the pod has %q", links)
 	}
@@ -217,7 +217,7 @@ func TestRecordIsLost(t *testing.T) {
 	b.rename(b.inPod, "mine0", "net1")
 	_, err = b.call(del)
 	b.must(err)
-	b.is(b.inPod)
+	b.expectLinks(b.inPod)
 	if links := b.links(b.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 4001 ") || !strings.HasPrefix(before[0], "up0 4001 ") {
 		t.Errorf("the host has %q", links)
 	}
@@ -235,7 +235,7 @@ func TestAddAgain(t *testing.T) {
 	b.add("net1", up0)
 	b.add("net1", up0)
 	b.add("net1", `"device": "up1"`)
-	b.is(b.host, before[0])
+	b.expectLinks(b.host, before[0])
 	b.del("net1", `"device": "up1"`)
 	b.clean(before)
 }
@@ -260,7 +260,7 @@ func TestGarbage(t *testing.T) {
 		t.Errorf("the pod has only %q", links)
 	}
 	collect(`{"containerID": "c1", "ifname": "net2"}`)
-	b.is(b.host, before[0])
+	b.expectLinks(b.host, before[0])
 	collect("")
 	b.clean(before)
 }
@@ -283,7 +283,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	result := b.add("net1", addresses)
-	b.is(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative] 10.1.0.2/24`)
+	b.expectLinks(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative] 10.1.0.2/24`)
 	leases(1)
 	o := order{command: "CHECK", ifName: "net1", netns: b.pod, config: addresses, previous: result}
 	_, err := b.call(o)

@@ -264,8 +264,8 @@ type stale struct {
 	configuration *admissionregistration.ValidatingWebhookConfiguration
 }
 
-func (s stale) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	switch into := into.(type) {
+func (s stale) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	switch into := object.(type) {
 	case *corev1.Secret:
 		s.secret.DeepCopyInto(into)
 		into.ResourceVersion = "1"

@@ -57,9 +57,9 @@ func TestPair(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for at, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true, rotation.Validity + time.Second: false} {
-		if _, err := pair.check(names, epoch.Add(at)); (err == nil) != good {
-			t.Errorf("%s after it was made: %v", at, err)
+	for age, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true, rotation.Validity + time.Second: false} {
+		if _, err := pair.check(names, epoch.Add(age)); (err == nil) != good {
+			t.Errorf("%s after it was made: %v", age, err)
 		}
 	}
 	ca, server := parse(t, pair.CA), parse(t, pair.Certificate)
