@@ -60,6 +60,7 @@ test-kernel: build ## Run chains of real CNI plugins on machines of their own: f
 e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi
 	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
+	$(GO) test -count=1 ./e2e/monitoring
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
 
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them.
@@ -111,7 +112,8 @@ bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Read
 
 verify: generate ## Generate, tidy, vet, lint, and check subjects of commits; fails when that changes anything
 	$(GO) mod tidy
-	$(GO) vet ./...
+	cd e2e && $(GO) mod tidy
+	$(GO) vet ./... ./e2e/...
 	$(MAKE) lint
 	.ci/check-commits
 	@git diff --exit-code || { echo "verify: the files above were out of date: commit them"; exit 1; }
@@ -134,7 +136,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy funct
 	UPDATE_REFERENCE=1 $(GO) test -count=1 -run '^(TestReference|TestAPI|TestAttributes)$$' ./cmd/... ./docs/reference >$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }
 
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
-	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/golangci-lint run ./... ./e2e/...
 
 chart: $(TOOLS)/helm build ## Pack the Helm chart into bin/
 	$(TOOLS)/helm package deploy/chart --destination $(BIN)

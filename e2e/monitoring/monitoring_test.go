@@ -1,4 +1,4 @@
-package deploy_test
+package monitoring
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ import (
 // the driver measures.
 func measured(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/observing.md")
+	text, err := os.ReadFile("../../docs/observing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func checkSelector(t *testing.T, metrics map[string][]string, query string, sele
 }
 
 func TestAlerts(t *testing.T) {
-	data, err := os.ReadFile("chart/monitoring/alerts.yaml")
+	data, err := os.ReadFile("../../deploy/chart/monitoring/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestAlerts(t *testing.T) {
 }
 
 func TestDashboard(t *testing.T) {
-	data, err := os.ReadFile("chart/monitoring/dashboard.json")
+	data, err := os.ReadFile("../../deploy/chart/monitoring/dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
