@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 	kinds := e.soakKinds()
 	before := e.state()
 	e.observe("so2")
-	s := soak{env: e, end: time.Now().Add(*soakTime), kills: map[string]int{}}
+	s := soak{env: e, end: time.Now().Add(*soakTime), kills: map[string]int{}, lastReady: map[string]time.Time{}}
 	var group sync.WaitGroup
 	defer group.Wait() // also when killing fails
 	for i, kind := range kinds {
@@ -109,9 +109,10 @@ type soak struct {
 	*env
 	end time.Time
 
-	mu    sync.Mutex
-	pods  int
-	kills map[string]int
+	mu        sync.Mutex
+	pods      int
+	kills     map[string]int
+	lastReady map[string]time.Time // by template
 }
 
 // churn makes pods of a kind, one after the other.
@@ -119,10 +120,7 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	for i := 0; time.Now().Before(s.end); i++ {
 		pod := fmt.Sprintf("%s-%d", name, i)
 		yaml := watchedPod(pod, "resourceClaimTemplateName: "+kind.template, kind.interfaces...)
-		if !s.try("create", func() (string, error) { return s.kubectl(yaml, "create", "-f", "-") }) ||
-			!s.try("wait for", func() (string, error) {
-				return s.kubectl("", "wait", "--for=condition=Ready", "--timeout=60s", "pod/"+pod)
-			}) {
+		if !s.try("create", func() (string, error) { return s.kubectl(yaml, "create", "-f", "-") }) || !s.waitReady(pod, kind.template) {
 			s.Errorf("pod %s is stuck", pod)
 			return
 		}
@@ -140,6 +138,30 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 		s.pods++
 		s.mu.Unlock()
 	}
+}
+
+// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may prefer the other one's pods again and
+// again: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
+func (s *soak) waitReady(pod, template string) bool {
+	progress := time.Now()
+	for time.Since(progress) < 4*patience {
+		seen, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), pod, metav1.GetOptions{})
+		if err == nil && isReady(seen) {
+			s.mu.Lock()
+			s.lastReady[template] = time.Now()
+			s.mu.Unlock()
+			return true
+		}
+		if err == nil && seen.Spec.NodeName == "" {
+			s.mu.Lock()
+			if latest := s.lastReady[template]; latest.After(progress) {
+				progress = latest
+			}
+			s.mu.Unlock()
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return false
 }
 
 // try does something until it succeeds: the API server may be away, and then another pod keeps the device for as long again.
