@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -273,7 +274,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		cluster: d.cluster, claims: d.claims, memory: memory,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, rest: giveBack,
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, freeMemory: debug.FreeOSMemory,
 		triggers: make(chan struct{}, 1), clock: clock,
 	}
 	return nil

@@ -35,6 +35,9 @@ const (
 	scanPeriod = time.Minute
 	// refreshRetry is how soon a computation that failed is tried again.
 	refreshRetry = 5 * time.Second
+	// freeMemoryAfter is how long nothing must have changed until memory is returned to the kernel: while pods come one after
+	// the other it would be needed again at once. Go's runtime by itself keeps most of it for minutes.
+	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
 	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
@@ -65,8 +68,8 @@ type publisher struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	heartbeats    *heartbeats // may be nil
-	// rest is called when nothing has changed for a while, to give back memory.
-	rest func() error
+	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for [freeMemoryAfter].
+	freeMemory func()
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
@@ -167,15 +170,13 @@ func (p *publisher) pause(ctx context.Context, taken time.Duration) bool {
 
 // wait waits for a reason to compute the devices again, and is false when ctx has ended.
 func (p *publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
-	quiet := time.After(restAfter)
+	quiet := time.After(freeMemoryAfter)
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-quiet:
-			if err := p.rest(); err != nil {
-				klog.FromContext(ctx).V(4).Info("Some memory stays", "reason", err)
-			}
+			p.freeMemory()
 			continue
 		case <-p.triggers:
 		case <-changes:

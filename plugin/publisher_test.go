@@ -48,7 +48,7 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarriers(f.clock, memory.kept.Lost...), healthChanged: func() {},
-		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock, rest: func() error { return nil },
+		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock, freeMemory: func() {},
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)

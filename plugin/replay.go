@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -66,8 +67,8 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		cluster: c, claims: &claims{}, memory: memory, server: server, metrics: newMetrics(),
 		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return false }, carriers: newCarriers(clock.RealClock{}), healthChanged: func() {},
-		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
-		rest:     giveBack, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
+		recorder:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
+		freeMemory: debug.FreeOSMemory, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
 	}
 	if err := c.onChange(p.trigger); err != nil {
 		return err
