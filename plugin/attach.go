@@ -100,7 +100,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 		err := s.attachOnce(ctx, box, netns, records)
 		observe(s.metrics.attachments, s.clock.Since(start), err, "attach")
 		if err == nil {
-			logger.V(2).Info("Attached", "duration", s.clock.Since(start).Round(time.Millisecond))
+			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 			if box.inBackground() {
 				s.late(box.pod, records)
 			}
@@ -109,7 +109,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
 			return // whoever stops it undoes it
 		}
-		logger.Error(err, "Cannot attach", "duration", s.clock.Since(start).Round(time.Millisecond))
+		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 		if box.tell(err) {
 			s.failed(box.pod, records, err, 0)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone

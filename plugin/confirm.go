@@ -27,7 +27,7 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 		same, known := s.compareNamespaces(netns, pin)
 		box.confirm(netns != "" && (!ready || same))
 		if ready && known && !same {
-			s.logger(box).Info("The sandbox has another network namespace than the one that was attached; it is attached anew", "netns", netns, "pin", pin)
+			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again", "netns", netns, "pin", pin)
 			box.leave(nil)
 			s.stopSandbox(box.id)
 		}
@@ -92,7 +92,7 @@ func (s *sandboxes) repin(box *sandbox, pin string) bool {
 		s.logger(box).Error(err, "Cannot pin the network namespace again")
 		return false
 	}
-	s.logger(box).Info("Somebody had removed the pin of the network namespace; it is pinned again", "pin", pin)
+	s.logger(box).Info("Pinned the network namespace again after somebody removed the pin", "pin", pin)
 	return true
 }
 
@@ -129,7 +129,7 @@ func (s *sandboxes) inspect() (changed []*sandbox) {
 		steps := box.attachedNow()
 		links, err := s.executor.Host.Links(pin)
 		if err != nil {
-			s.logger(box).Error(err, "Cannot look at the interfaces of the pod")
+			s.logger(box).Error(err, "Cannot list the interfaces of the pod")
 			continue
 		}
 		if box.setMissing(missingLinks(steps, links)) {
@@ -149,7 +149,7 @@ func (s *sandboxes) report(changed []*sandbox) {
 		var err error
 		if missing := box.missingNames(); len(missing) > 0 {
 			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was removed, or an application has moved it; delete the pod to have it attached anew", missing)
-			s.logger(box).Error(err, "A pod has lost interfaces")
+			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
 		s.lost(box.pod, err)
 	}
@@ -256,7 +256,7 @@ func (s *sandboxes) collectOrphans(suspects map[string]bool, isNamed func(pin st
 		case slices.ContainsFunc(pins, isNamed):
 		case suspects[uid]:
 			err := errors.Join(s.releaseOrphan(uid), s.syncGate(uid))
-			klog.FromContext(s.work).Info("The pods of a claim of which the journal has no record have ended", "claimUID", uid, "err", err)
+			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended", "claimUID", uid, "err", err)
 		default:
 			ended[uid] = true
 		}

@@ -114,7 +114,7 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		if err := d.retryToTheEnd(ctx, key); err != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("Undone at last", "leftover", key)
+		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
 		d.publisher.trigger() // its device is free again
 		return nil
 	}

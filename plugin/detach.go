@@ -98,10 +98,10 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	err := s.detach(ctx, box.id)
 	observe(s.metrics.attachments, s.clock.Since(start), err, "detach")
 	if err != nil {
-		s.logger(box).Error(err, "Cannot detach yet", "again", delay)
+		s.logger(box).Error(err, "Cannot detach the pod; trying again", "again", delay)
 		return false
 	}
-	s.logger(box).V(2).Info("Detached", "duration", s.clock.Since(start).Round(time.Millisecond))
+	s.logger(box).V(2).Info("Detached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 	return true
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	nrilog "github.com/containerd/nri/pkg/log"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -179,7 +180,7 @@ func (d *Driver) await(ctx context.Context, again <-chan time.Time, message stri
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
-		logger.Error(d.journal.Reason, "The journal can't be read and is set aside; claims must be prepared again", "path", d.journal.SetAside)
+		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again", "path", d.journal.SetAside)
 	}
 	claims, damaged, err := loadClaims(d.journal.DB)
 	if err != nil {
@@ -198,10 +199,10 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		return err
 	}
 	for _, record := range append(damaged, damagedChains...) {
-		logger.Error(record.Err, "A journal record can't be read and is ignored", "bucket", record.Bucket, "key", record.Key)
+		logger.Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket, "key", record.Key)
 	}
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
-		logger.Error(err, "Going on")
+		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
 	return d.sandboxes.recover(attachments)
 }
@@ -224,12 +225,12 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	host.BootID = bootID // one answer for all that the process does
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
-	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "CNI log") })
+	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
 	executor := cnichain.NewExecutor(cnichain.Options{
-		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics}, Dirs: d.config.CNIDirs,
+		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)}, Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
 		OnLeftover: func(leftover cnichain.Leftover) {
-			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Given up undoing a step", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
+			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
 	})
 	d.events = record.NewBroadcaster(record.WithContext(ctx))
@@ -267,7 +268,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		return err
 	}
 	for _, record := range damaged {
-		klog.FromContext(ctx).Error(record.Err, "A journal record can't be read and is ignored", "bucket", record.Bucket, "key", record.Key)
+		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket, "key", record.Key)
 	}
 	d.carriers = newCarriers(clock, memory.kept.Lost...)
 	d.publisher = &publisher{
@@ -393,6 +394,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
 	group, ctx := errgroup.WithContext(ctx)
+	nrilog.Set(nriLogger{klog.FromContext(ctx)})
 	group.Go(func() error { return d.nri.run(nriCtx) })
 	group.Go(func() error { return d.cluster.run(ctx) })
 	group.Go(func() error { return d.statuses.run(ctx) })
@@ -438,7 +440,7 @@ func (d *Driver) retryLeftovers(ctx context.Context) error {
 	for {
 		for _, leftover := range d.dra.executor.Leftovers() {
 			if err := d.retryLeftover(ctx, leftover.Key); err != nil {
-				klog.FromContext(ctx).Error(err, "Still left over", "leftover", leftover.Key)
+				klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover", leftover.Key)
 			}
 		}
 		select {

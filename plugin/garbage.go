@@ -134,7 +134,7 @@ func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
 			file.Error = err.Error()
 			continue
 		}
-		klog.FromContext(ctx).Info("Removed what nobody has", "kind", file.Kind, "path", file.Path)
+		klog.FromContext(ctx).Info("Removed an orphan", "kind", file.Kind, "path", file.Path)
 	}
 	return found, err
 }

@@ -79,7 +79,7 @@ func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(cnichain.Po
 		switch {
 		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod) && !box.isSuperseded():
 		case suspects[box.id]:
-			s.logger(box).Info("The sandbox has ended, although the runtime has not said so", "netns", netns)
+			s.logger(box).Info("The sandbox ended without a report of the runtime; detaching it", "netns", netns)
 			s.stopSandbox(box.id)
 		default:
 			ended[box.id] = true

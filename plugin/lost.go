@@ -79,11 +79,11 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	for _, pod := range d.nri.strangers.list() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
-			logger.Info("Preparing claims again of which the journal has no record", "pod", podOf(pod).String(), "sandbox", pod.GetId())
+			logger.Info("Preparing claims that the lost journal knew", "pod", podOf(pod).String(), "sandbox", pod.GetId())
 			err = d.again(ctx, lost)
 		}
 		if err != nil {
-			logger.Error(err, "Cannot prepare claims again of which the journal has no record", "pod", podOf(pod).String())
+			logger.Error(err, "Cannot prepare claims that the lost journal knew", "pod", podOf(pod).String())
 			continue
 		}
 		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.

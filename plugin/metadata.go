@@ -60,7 +60,7 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 		for _, request := range sortedKeys(byRequest) {
 			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name, types.UID(record.Claim.UID), request, byRequest[request])
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot tell containers about their devices", "claim", record.Claim.String(), "request", request)
+				klog.FromContext(ctx).Error(err, "Cannot write the device metadata of a claim", "claim", record.Claim.String(), "request", request)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -105,15 +106,18 @@ func observe(histogram *prometheus.HistogramVec, took time.Duration, err error, 
 	histogram.WithLabelValues(append(labels, result)...).Observe(took.Seconds())
 }
 
-// measuredCalls passes calls of CNI plugins on to a log, and measures them.
+// measuredCalls passes calls of CNI plugins on to a recorder, measures them, and logs each at level 6.
 type measuredCalls struct {
 	cnichain.Recorder
 	metrics *metrics
+	logger  klog.Logger
 }
 
 // Record implements cnichain.Recorder.
 func (c measuredCalls) Record(call cnichain.Call) {
 	observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
+	c.logger.V(logCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim", call.Claim.String(),
+		"pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration", call.Duration.Round(time.Microsecond), "err", call.Err)
 	c.Recorder.Record(call)
 }
 

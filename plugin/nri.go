@@ -77,7 +77,7 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		if n.clock.Since(start) > time.Minute {
 			delay = nriRetry
 		}
-		logger.Info("Not connected to the container runtime (NRI); pods with claims wait", "socket", n.socket, "err", err, "again", delay)
+		logger.Info("Lost the connection to the container runtime (NRI); pods with claims wait", "socket", n.socket, "err", err, "again", delay)
 		select {
 		case <-ctx.Done():
 		case <-n.clock.After(delay):
@@ -131,7 +131,7 @@ func (n *nriPlugin) setConnected(connected bool) {
 		return
 	}
 	if err := n.sandboxes.disconnect(); err != nil {
-		klog.FromContext(n.work).Error(err, "Cannot close all gates")
+		klog.FromContext(n.work).Error(err, "Cannot close all gates; retrying in the next sweep")
 	}
 }
 
@@ -210,7 +210,7 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 	c.setConnected(true)
 	c.attachMissed(pods, named)
 	if err != nil {
-		klog.FromContext(c.work).Error(err, "Cannot set all gates right")
+		klog.FromContext(c.work).Error(err, "Cannot update all gates; retrying in the next sweep")
 	}
 	return nil, nil
 }
@@ -247,7 +247,7 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 			n.tellOfLost(pod, err)
 		}
 		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
-			klog.FromContext(n.work).Info("The runtime has lost the network namespace of a sandbox; it is its process's", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
+			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
 		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
 			listed[pod.GetId()] = true
@@ -282,7 +282,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			return
 		case err == nil && busy:
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
-			logger.Error(err, "The pod is left as it is")
+			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
 			n.failed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
@@ -294,7 +294,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		if attempts++; attempts == toldAttempt && len(records) > 0 {
 			n.failed(podOf(pod), records, fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
 		}
-		logger.V(2).Info("Cannot attach a pod that started while the driver was away, yet", "err", err, "again", delay)
+		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err, "again", delay)
 		select {
 		case <-n.work.Done():
 			return
@@ -328,6 +328,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	start := n.clock.Now()
 	defer func() {
 		observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
+		n.logCall("RunPodSandbox", pod, n.clock.Since(start), err)
 		err = sayable(err)
 	}()
 	records, err := n.claimsOf(pod)
@@ -353,7 +354,10 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 // StopPodSandbox detaches, and waits a little. It is not told about pods that are older than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.clock.Now()
-	defer func() { observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox") }()
+	defer func() {
+		observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
+		n.logCall("StopPodSandbox", pod, n.clock.Since(start), nil)
+	}()
 	n.strangers.remove(pod.GetId())
 	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
 	defer budget.Stop()
@@ -375,7 +379,17 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 // CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of a
 // shared claim.
 func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return nil, nil, sayable(n.mayStart(pod, container))
+	err := n.mayStart(pod, container)
+	if err != nil {
+		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container", container.GetName(), "reason", err.Error())
+	}
+	return nil, nil, sayable(err)
+}
+
+// logCall logs what the runtime was answered.
+func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
+	klog.FromContext(n.work).V(logCalls).Info("Answered the container runtime", "event", event, "pod", podOf(pod).String(),
+		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
 // mayStart says why a container may not start yet.

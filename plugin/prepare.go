@@ -65,9 +65,10 @@ func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourc
 		observe(d.metrics.prepared, time.Since(start), err, "prepare")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace, claim.Name, err)
-			logger.Error(err, "Cannot prepare claim")
+			logger.Error(err, "Cannot prepare the claim")
 			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
+		logger.V(logCalls).Info("Answered NodePrepareResources", "duration", time.Since(start).Round(time.Microsecond), "err", err)
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: sayable(err)}
 	}
 	return results, nil
@@ -124,7 +125,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	}
 	d.publisher.trigger()
 	d.warnOfContainers(claim)
-	klog.FromContext(ctx).V(2).Info("Prepared", "devices", len(record.Devices), "steps", steps(&record))
+	klog.FromContext(ctx).V(2).Info("Prepared the claim", "devices", len(record.Devices), "steps", steps(&record))
 	return d.devices(&record), nil
 }
 
@@ -374,8 +375,10 @@ func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubele
 		observe(d.metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.cluster.nodeName, claim, err)
-			klog.FromContext(ctx).Error(err, "Cannot release claim")
+			klog.FromContext(ctx).Error(err, "Cannot release the claim", "claim", claim.String())
 		}
+		klog.FromContext(ctx).V(logCalls).Info("Answered NodeUnprepareResources", "claim", claim.String(),
+			"duration", time.Since(start).Round(time.Microsecond), "err", err)
 		results[claim.UID] = sayable(err)
 	}
 	return results, nil

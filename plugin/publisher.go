@@ -68,6 +68,8 @@ type publisher struct {
 	recorder      record.EventRecorder
 	metrics       *metrics
 	heartbeats    *heartbeats // may be nil
+	// logged is what was logged of each device at the level of decisions.
+	logged map[string]string
 	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for [freeMemoryAfter].
 	freeMemory func()
 	// publish hands the complete resources to the controller that writes slices.
@@ -137,7 +139,7 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		start := p.clock.Now()
 		var again <-chan time.Time
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot compute the node's devices; what is published stays", "again", refreshRetry)
+			klog.FromContext(ctx).Error(err, "Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
 			p.mu.Lock()
 			p.failure = err
 			p.mu.Unlock()
@@ -226,6 +228,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	}
 	result = result.Tainted(unfit{gone: p.isGone, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.lacks)
 	p.report(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
+	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
 }
 
@@ -296,7 +299,7 @@ func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if same || publish == nil {
 		return nil
 	}
-	klog.FromContext(ctx).V(2).Info("Publishing", "pools", len(result.Resources.Pools), "devices", len(result.Entries))
+	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices", len(result.Entries))
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (p *publisher) report(ctx context.Context, found []finding, decision *polic
 		if known[problem] {
 			continue
 		}
-		klog.FromContext(ctx).Info("Problem with the node's devices", "source", problem.source, "problem", problem.text)
+		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem", problem.text)
 		if problem.general {
 			continue
 		}
@@ -68,7 +68,7 @@ func (p *publisher) report(ctx context.Context, found []finding, decision *polic
 		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered", shorten("node "+p.cluster.nodeName+": "+problem.text))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
-		klog.FromContext(ctx).Info("No more problems with the node's devices")
+		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
 	}
 	p.mu.Lock()
 	p.problems = found

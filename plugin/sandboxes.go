@@ -103,7 +103,7 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 		if pins := s.orphanPins(uid, known); len(pins) > 0 {
 			s.orphans[uid] = pins
 			problems = append(problems, s.gate.resume(uid))
-			klog.FromContext(s.work).Info("The journal has no record of a claim that pods use; their containers can be started again, and nothing else is done for them",
+			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their containers may start again",
 				"claimUID", uid, "pins", pins)
 			continue
 		}

@@ -61,14 +61,14 @@ func asText(value any) (string, error) {
 }
 
 // settings are all flags with their values, for the log.
-func settings(flags *pflag.FlagSet) []any {
-	var pairs []any
+func settings(flags *pflag.FlagSet) []string {
+	var all []string
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "help" {
-			pairs = append(pairs, flag.Name, flag.Value.String())
+			all = append(all, "--"+flag.Name+"="+flag.Value.String())
 		}
 	})
-	return pairs
+	return all
 }
 
 func sortedNames(m map[string]any) []string {

@@ -68,7 +68,7 @@ at the same paths as on the host.`,
 				}
 			}
 			ctx := logging(cmd.Context(), verbosity)
-			klog.FromContext(ctx).Info("Starting", settings(cmd.Flags())...)
+			klog.FromContext(ctx).Info("Starting the driver", "version", version.Get().String(), "flags", settings(cmd.Flags()))
 			return run(ctx, config, kubeconfig)
 		},
 	}
