@@ -2,12 +2,14 @@
 package docs
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,34 +17,48 @@ import (
 
 const module = "github.com/dra-networking/dra-network-driver"
 
-// rooms reads the table of architecture.md: which of our packages each room may import.
-func rooms(t *testing.T) map[string][]string {
+// rule is a row of docs/dev/packages.md.
+type rule struct {
+	forTests   bool // only tests may import the package
+	production []string
+	tests      []string // beside those of production
+}
+
+// packageTable reads docs/dev/packages.md.
+func packageTable(t *testing.T) map[string]rule {
 	t.Helper()
-	text, err := os.ReadFile("architecture.md")
+	text, err := os.ReadFile("dev/packages.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile("`([^`]+)`")
-	table := map[string][]string{}
+	table := map[string]rule{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if len(cells) != 3 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`") {
+		if len(cells) != 4 || !strings.HasPrefix(strings.TrimSpace(cells[0]), "`") {
 			continue
 		}
-		allowed := []string{}
-		for _, match := range code.FindAllStringSubmatch(cells[2], -1) {
-			allowed = append(allowed, match[1])
+		table[quoted(cells[0])[0]] = rule{
+			forTests:   strings.HasPrefix(strings.TrimSpace(cells[1]), "for tests:"),
+			production: quoted(cells[2]),
+			tests:      quoted(cells[3]),
 		}
-		table[code.FindStringSubmatch(cells[0])[1]] = allowed
 	}
 	if len(table) < 10 {
-		t.Fatalf("read only %d rooms from architecture.md", len(table))
+		t.Fatalf("read only %d packages from dev/packages.md", len(table))
 	}
 	return table
 }
 
-// roomOf returns the innermost room of a folder.
-func roomOf(table map[string][]string, dir string) string {
+// quoted returns what stands in backticks.
+func quoted(text string) (words []string) {
+	for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		words = append(words, match[1])
+	}
+	return words
+}
+
+// packageOf returns the innermost listed package of a folder; "" if there is none.
+func packageOf(table map[string]rule, dir string) string {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, ok := table[dir]; ok {
 			return dir
@@ -52,7 +68,7 @@ func roomOf(table map[string][]string, dir string) string {
 }
 
 func TestImportsFollowTheTable(t *testing.T) {
-	table := rooms(t)
+	table := packageTable(t)
 	files := 0
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -66,7 +82,13 @@ func TestImportsFollowTheTable(t *testing.T) {
 			return nil
 		}
 		files++
-		checkFile(t, table, path)
+		imports, err := importsOf(path)
+		if err != nil {
+			return err
+		}
+		for _, problem := range importProblems(table, strings.TrimPrefix(path, "../"), imports) {
+			t.Error(problem)
+		}
 		return nil
 	})
 	if err != nil || files < 50 {
@@ -74,43 +96,75 @@ func TestImportsFollowTheTable(t *testing.T) {
 	}
 }
 
-func checkFile(t *testing.T, table map[string][]string, path string) {
-	t.Helper()
-	dir, err := filepath.Rel("..", filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	room := roomOf(table, dir)
-	if room == "" {
-		t.Errorf("%s is in no room of architecture.md", path)
-		return
-	}
+// importsOf returns the folders of this project that a file imports.
+func importsOf(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 	if err != nil {
-		t.Error(err)
-		return
+		return nil, err
 	}
+	var imports []string
 	for _, spec := range file.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
-		ours, isOurs := strings.CutPrefix(imported, module+"/")
-		if !isOurs || allowed(table, room, ours) {
-			continue
+		if ours, isOurs := strings.CutPrefix(imported, module+"/"); isOurs {
+			imports = append(imports, ours)
 		}
-		t.Errorf("%s imports %s: room %s may import only %v", path, ours, room, table[room])
 	}
+	return imports, nil
 }
 
-func allowed(table map[string][]string, room, imported string) bool {
-	target := roomOf(table, imported)
-	if target == room {
-		return true
+// importProblems says which imports of a file the table forbids.
+func importProblems(table map[string]rule, file string, imports []string) (problems []string) {
+	name := packageOf(table, filepath.Dir(file))
+	if name == "" {
+		return []string{fmt.Sprintf("%s belongs to no package of dev/packages.md", file)}
 	}
-	for _, other := range table[room] {
-		if other == imported || other == target && imported == target {
-			return true
+	allowed := table[name].production
+	isTest := strings.HasSuffix(file, "_test.go") || table[name].forTests
+	if isTest {
+		allowed = slices.Concat(allowed, table[name].tests)
+	}
+	for _, imported := range imports {
+		target := packageOf(table, imported)
+		if target == name {
+			continue
+		}
+		switch {
+		case !slices.Contains(allowed, imported) && !(slices.Contains(allowed, target) && imported == target):
+			problems = append(problems, fmt.Sprintf("%s imports %s: it may import only %v", file, imported, allowed))
+		case table[target].forTests && !isTest:
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is for tests only", file, imported))
 		}
 	}
-	return false
+	return problems
+}
+
+// What the table forbids is found.
+func TestImportProblems(t *testing.T) {
+	table := map[string]rule{
+		"plugin":       {production: []string{"discovery", "faketest"}, tests: []string{"recordings"}},
+		"discovery":    {},
+		"faketest":     {forTests: true, production: []string{"discovery"}, tests: []string{"plugin"}},
+		"recordings":   {forTests: true},
+		"plugin/inner": {},
+	}
+	for _, test := range []struct{ file, imported, want string }{
+		{"plugin/a.go", "discovery", ""},
+		{"plugin/a.go", "plugin/own", ""},
+		{"plugin/a.go", "recordings", "may import only"},
+		{"plugin/a_test.go", "recordings", ""},
+		{"plugin/a.go", "faketest", "for tests only"}, // although the row allows it
+		{"plugin/a_test.go", "faketest", ""},
+		{"plugin/inner/a.go", "discovery", "may import only"},
+		{"plugin/a.go", "plugin/inner", "may import only"},
+		{"discovery/a.go", "plugin", "may import only"},
+		{"faketest/a.go", "plugin", ""},
+		{"elsewhere/a.go", "plugin", "belongs to no package"},
+	} {
+		problems := importProblems(table, test.file, []string{test.imported})
+		if test.want == "" && problems != nil || test.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], test.want)) {
+			t.Errorf("%s imports %s: %q, want %q", test.file, test.imported, problems, test.want)
+		}
+	}
 }
 
 // The libraries that the project is built on must be direct requirements.
@@ -135,12 +189,12 @@ func TestDirectRequirements(t *testing.T) {
 
 // Every folder with Go code says what its one rule is.
 func TestEveryPackageHasADoc(t *testing.T) {
-	for room := range rooms(t) {
-		if room == "docs" || strings.HasPrefix(room, "cmd/") || room == "deploy" || room == "e2e" {
+	for name := range packageTable(t) {
+		if name == "docs" || strings.HasPrefix(name, "cmd/") || name == "deploy" || name == "e2e" {
 			continue
 		}
 		documented := false
-		files, err := filepath.Glob(filepath.Join("..", room, "*.go"))
+		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +206,7 @@ func TestEveryPackageHasADoc(t *testing.T) {
 			documented = documented || file.Doc != nil && strings.Contains(file.Doc.Text(), "The rule of this package")
 		}
 		if !documented {
-			t.Errorf("no file of %s has a package comment with \"The rule of this package\"", room)
+			t.Errorf("no file of %s has a package comment with \"The rule of this package\"", name)
 		}
 	}
 }
