@@ -104,37 +104,6 @@ func (s *StepRecord) Title() string {
 	return fmt.Sprintf("step %q (%s) of topology %s", s.Step.Name, s.Step.Type, s.Topology)
 }
 
-// Link is a network interface as netlink shows it in one namespace.
-type Link struct {
-	Name     string   `json:"name"`
-	AltNames []string `json:"altNames,omitempty"`
-	Alias    string   `json:"alias,omitempty"`
-	Index    int      `json:"index"`
-	MAC      string   `json:"mac,omitempty"`
-	MTU      int      `json:"mtu,omitempty"`
-	// Kind is the kernel's kind of link: veth, macvlan...; "device" for hardware.
-	Kind string `json:"kind,omitempty"`
-	// Parent is the index of the link that this one stands on, or of a veth's other end (IFLA_LINK); 0 without one.
-	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
-	Parent          int  `json:"parent,omitempty"`
-	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
-	// VLANID and VLANProtocol are a VLAN's.
-	VLANID       int    `json:"vlanID,omitempty"`
-	VLANProtocol string `json:"vlanProtocol,omitempty"`
-}
-
-// same says whether a link is the one that was seen before: an application can make another of the same name, and of the same
-// index once that is free, but not of the same kind on the same parent.
-func (l *Link) same(seen *Link) bool {
-	if l.Index != seen.Index {
-		return false
-	}
-	return seen.Kind == "" || l.Kind == seen.Kind && l.Parent == seen.Parent && l.ParentElsewhere == seen.ParentElsewhere
-}
-
-// kindVeth is the kind of a link that is one end of a pair.
-const kindVeth = "veth"
-
 // NewAttachment makes the record of a sandbox from the plans of its claims, which must be in the order of the pod's
 // resource claims. Nothing has been run yet; interface names are given by [AssignNames].
 func NewAttachment(sandboxID string, pod Pod, plans []Plan) *Attachment {

@@ -14,15 +14,15 @@ import (
 // busPCI is where the kernel is told about drivers of PCI functions.
 const busPCI = "/sys/bus/pci"
 
-// binding is a PCI function's kernel driver, "" for none, and the only one that may take it, "" for whichever fits.
-type binding struct{ driver, override string }
+// driverBinding is a PCI function's kernel driver, "" for none, and the only one that may take it, "" for whichever fits.
+type driverBinding struct{ driver, override string }
 
 // busWrite is a file below busPCI and what is written to it.
 type busWrite struct{ file, value string }
 
 // rebind lists what to write so that a function goes from one binding to another. No other driver can take it in between: the
 // override comes first. A crash may leave any part of it done; what that leads to is a binding, from which rebind leads on.
-func rebind(address string, is, want binding) []busWrite {
+func rebind(address string, is, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {
 		return busWrite{filepath.Join(function, "driver_override"), driver + "\n"}
@@ -47,8 +47,8 @@ func rebind(address string, is, want binding) []busWrite {
 }
 
 // readBinding reads how a function is bound.
-func readBinding(address string) binding {
-	return binding{driver: driverOf(&Device{PCIAddress: address}), override: overrideOf(address)}
+func readBinding(address string) driverBinding {
+	return driverBinding{driver: driverOf(&Device{PCIAddress: address}), override: overrideOf(address)}
 }
 
 // overrideOf is "" if there is none, which the kernel shows as "(null)".
@@ -60,8 +60,8 @@ func overrideOf(address string) string {
 	return text
 }
 
-// moveTo changes how a function is bound and looks again.
-func moveTo(device *Device, want binding) error {
+// changeBinding changes how a function is bound and looks again.
+func changeBinding(device *Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
 			return fmt.Errorf("cannot bind device %s (PCI %s) to the driver %q: %w", device.Name, device.PCIAddress, want.driver, err)
@@ -83,8 +83,8 @@ func writeBus(write busWrite) error {
 	return errors.Join(err, file.Close())
 }
 
-// Bind gives a device to the driver that its step wants.
-func (LinuxHost) Bind(device Device) ([]string, error) {
+// BindDriver gives a device to the driver that its step wants.
+func (LinuxHost) BindDriver(device Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)", device.BindTo, device.Name, device.BindTo)
 	}
@@ -94,14 +94,14 @@ func (LinuxHost) Bind(device Device) ([]string, error) {
 	group, err := readGroup(device.PCIAddress)
 	if err == nil {
 		err = group.viable(device.PCIAddress)
-	} else if unprotected() {
+	} else if noIOMMUAllowed() {
 		err = nil // it gets a group of its own when it is bound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
 	if driver := driverOf(&device); driver != device.BindTo { // what an administrator has bound stays as it is
-		if err := moveTo(&device, binding{driver: device.BindTo, override: device.BindTo}); err != nil {
+		if err := changeBinding(&device, driverBinding{driver: device.BindTo, override: device.BindTo}); err != nil {
 			return nil, err
 		}
 	}
@@ -114,19 +114,19 @@ func (LinuxHost) Bind(device Device) ([]string, error) {
 	return group.nodes(), nil
 }
 
-// unprotected says whether an administrator has allowed applications to drive devices without an IOMMU.
-func unprotected() bool {
+// noIOMMUAllowed says whether an administrator has allowed applications to drive devices without an IOMMU.
+func noIOMMUAllowed() bool {
 	data, err := os.ReadFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
 }
 
-// unbindAsBefore takes the device back from the driver that its step wanted, unless an application still has it open: the kernel would
+// restoreBinding takes the device back from the driver that its step wanted, unless an application still has it open: the kernel would
 // wait until it is closed, and nothing could end the one who asks meanwhile, who keeps the journal (vfio_unregister_group_dev).
-func unbindAsBefore(device *Device) error {
+func restoreBinding(device *Device) error {
 	if is := driverOf(device); is == device.BindTo && is != device.Driver && isOpen(readFunction(device.PCIAddress, "enable")) {
 		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be taken back when that has ended", device.Name, device.PCIAddress)
 	}
-	return moveTo(device, binding{driver: device.Driver, override: device.DriverOverride})
+	return changeBinding(device, driverBinding{driver: device.Driver, override: device.DriverOverride})
 }
 
 // isOpen says whether anybody uses a function that is bound to a driver for applications: those enable it when it is opened, and disable

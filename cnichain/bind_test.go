@@ -12,25 +12,25 @@ const function = "0000:41:10.0"
 
 func TestRebind(t *testing.T) {
 	for name, test := range map[string]struct {
-		is, want binding
+		is, want driverBinding
 		writes   []busWrite
 	}{
 		"to the application": {
-			binding{"igbvf", ""}, binding{"vfio-pci", "vfio-pci"},
+			driverBinding{"igbvf", ""}, driverBinding{"vfio-pci", "vfio-pci"},
 			[]busWrite{{"devices/" + function + "/driver_override", "vfio-pci\n"}, {"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}},
 		},
 		"and back": {
-			binding{"vfio-pci", "vfio-pci"}, binding{"igbvf", ""},
+			driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"igbvf", ""},
 			[]busWrite{
 				{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function + "/driver/unbind", function},
 				{"drivers_probe", function}, {"devices/" + function + "/driver_override", "\n"},
 			},
 		},
-		"nothing to do":        {binding{"vfio-pci", ""}, binding{"vfio-pci", ""}, nil},
-		"only the override":    {binding{"igbvf", "vfio-pci"}, binding{"igbvf", ""}, []busWrite{{"devices/" + function + "/driver_override", "\n"}}},
-		"without a driver":     {binding{"", "vfio-pci"}, binding{"vfio-pci", "vfio-pci"}, []busWrite{{"drivers_probe", function}}},
-		"back to no driver":    {binding{"vfio-pci", "vfio-pci"}, binding{"", ""}, []busWrite{{"devices/" + function + "/driver/unbind", function}, {"devices/" + function + "/driver_override", "\n"}}},
-		"an admin's own limit": {binding{"vfio-pci", "vfio-pci"}, binding{"igbvf", "igbvf"}, []busWrite{{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}}},
+		"nothing to do":        {driverBinding{"vfio-pci", ""}, driverBinding{"vfio-pci", ""}, nil},
+		"only the override":    {driverBinding{"igbvf", "vfio-pci"}, driverBinding{"igbvf", ""}, []busWrite{{"devices/" + function + "/driver_override", "\n"}}},
+		"without a driver":     {driverBinding{"", "vfio-pci"}, driverBinding{"vfio-pci", "vfio-pci"}, []busWrite{{"drivers_probe", function}}},
+		"back to no driver":    {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"", ""}, []busWrite{{"devices/" + function + "/driver/unbind", function}, {"devices/" + function + "/driver_override", "\n"}}},
+		"an admin's own limit": {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"igbvf", "igbvf"}, []busWrite{{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.writes, rebind(function, test.is, test.want), cmp.AllowUnexported(busWrite{})); diff != "" {
@@ -41,7 +41,7 @@ func TestRebind(t *testing.T) {
 }
 
 // bus is what the kernel does with writes: a probe takes the driver of the override, or else igbvf.
-type bus struct{ binding }
+type bus struct{ driverBinding }
 
 func (b *bus) write(t *testing.T, w busWrite) {
 	t.Helper()
@@ -67,9 +67,9 @@ func (b *bus) write(t *testing.T, w busWrite) {
 
 // Killed after any write, there or back, the next driver gets the function back to where it was.
 func TestRebindIsRecovered(t *testing.T) {
-	application := binding{"vfio-pci", "vfio-pci"}
-	for _, home := range []binding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"}, {"vfio-pci", ""}} {
-		for _, way := range []struct{ from, to binding }{{home, application}, {application, home}} {
+	application := driverBinding{"vfio-pci", "vfio-pci"}
+	for _, home := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"}, {"vfio-pci", ""}} {
+		for _, way := range []struct{ from, to driverBinding }{{home, application}, {application, home}} {
 			writes := rebind(function, way.from, way.to)
 			for done := range len(writes) + 1 {
 				t.Run(fmt.Sprintf("%v to %v, killed after %d", way.from, way.to, done), func(t *testing.T) {
@@ -77,11 +77,11 @@ func TestRebindIsRecovered(t *testing.T) {
 					for _, w := range writes[:done] {
 						kernel.write(t, w)
 					}
-					for _, w := range rebind(function, kernel.binding, home) {
+					for _, w := range rebind(function, kernel.driverBinding, home) {
 						kernel.write(t, w)
 					}
-					if kernel.binding != home {
-						t.Errorf("it is %v, was %v", kernel.binding, home)
+					if kernel.driverBinding != home {
+						t.Errorf("it is %v, was %v", kernel.driverBinding, home)
 					}
 				})
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 )
 
 // callPlan is one CNI call to be made.
@@ -20,11 +19,11 @@ type callPlan struct {
 // call makes one CNI call within the step's time limit, and records it.
 func (e *Executor) call(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (CallOutput, error) {
 	if record.Step.Device != nil && record.Step.Device.PF != "" {
-		done, err := e.byPF.take(ctx, record.Step.Device.PF)
+		release, err := e.byPF.Acquire(ctx, record.Step.Device.PF)
 		if err != nil {
 			return CallOutput{}, fmt.Errorf("other chains on virtual functions of %s take too long: %w", record.Step.Device.PF, err)
 		}
-		defer done()
+		defer release()
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.StepTimeout)
 	defer cancel()
@@ -73,45 +72,3 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 // perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after the
 // other anyway.
 const perPF = 2
-
-// turns lets callers with one key wait for each other. It forgets keys that nobody has.
-type turns struct {
-	atOnce int
-	mu     *sync.Mutex
-	byKey  map[string]*turn
-}
-
-type turn struct {
-	places chan struct{}
-	users  int
-}
-
-func newTurns(atOnce int) turns {
-	return turns{atOnce: atOnce, mu: &sync.Mutex{}, byKey: map[string]*turn{}}
-}
-
-// take waits for a turn, or for the end of ctx. The caller ends it with done.
-func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
-	t.mu.Lock()
-	mine := t.byKey[key]
-	if mine == nil {
-		mine = &turn{places: make(chan struct{}, t.atOnce)}
-		t.byKey[key] = mine
-	}
-	mine.users++
-	t.mu.Unlock()
-	forget := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if mine.users--; mine.users == 0 {
-			delete(t.byKey, key)
-		}
-	}
-	select {
-	case mine.places <- struct{}{}:
-		return func() { <-mine.places; forget() }, nil
-	case <-ctx.Done():
-		forget()
-		return nil, context.Cause(ctx)
-	}
-}

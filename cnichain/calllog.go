@@ -139,7 +139,7 @@ func (l *CallLog) stream(data []byte) any {
 	if len(data) == 0 {
 		return nil
 	}
-	value, err := decodeJSON(data)
+	value, err := DecodeJSON(data)
 	if err != nil {
 		return shorten(string(data), maxLoggedStream)
 	}

@@ -43,7 +43,7 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
-	if record.Step.binds() {
+	if record.Step.BindsDriver() {
 		return nil // it has no interface, and what the application does with the device is not to be seen
 	}
 	where, link, err := e.locate(attachment, record)
@@ -51,15 +51,15 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 		return err
 	}
 	switch where {
-	case nowhere:
+	case netnsGone:
 		return fmt.Errorf("the network namespace of pod %s is gone", attachment.Pod)
-	case renamed:
+	case linkRenamed:
 		return fmt.Errorf("interface %q is called %q now", record.IfName, link.Name)
-	case apart, foreign:
+	case linkNameSwapped, linkForeign:
 		return fmt.Errorf("another interface is called %q now", record.IfName)
-	case absent:
+	case linkAbsent:
 		return fmt.Errorf("interface %q is gone", record.IfName)
-	case named:
+	case linkNamed:
 	}
 	reworked := slices.ContainsFunc(attachment.Steps[i+1:], func(later StepRecord) bool {
 		return !later.Step.Makes && later.IfName == record.IfName
@@ -119,7 +119,7 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		for i := range attachment.Steps {
 			record := &attachment.Steps[i]
 			key := record.Step.Network + "/" + record.Step.Type
-			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil || !ownNetwork(record) {
+			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil || !record.Step.HasDefaultNetwork(record.Topology, record.Claim) {
 				continue
 			}
 			if networks[key] == nil {
@@ -142,12 +142,6 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func ownNetwork(record *StepRecord) bool {
-	step := &record.Step
-	return step.Network == defaultNetwork(record.Topology, step.Name, step.Instance, step.Makes, record.Claim) ||
-		step.Network == sharedNetwork(record.Topology, step.Name, step.Instance, step.Makes)
 }
 
 // gcStdin is the configuration of an ADD with the attachments that are valid, and without its result.

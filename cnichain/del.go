@@ -16,11 +16,11 @@ import (
 //
 // It does not fail for ever: a step that fails too often or too long becomes a [Leftover], and counts as done.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
-	done, err := e.sandboxes.take(ctx, attachment.SandboxID)
+	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer release()
 	return e.delAll(ctx, attachment, claims)
 }
 
@@ -100,10 +100,10 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 			return failure // it had no chance: others have used up the time
 		}
 		e.countFailure(attachment, record)
-		if !e.hopeless(attachment, record) {
+		if !e.retriesExhausted(attachment, record) {
 			return errors.Join(failure, e.save(attachment))
 		}
-		if err := e.leaveOver(attachment, record, failure); err != nil {
+		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
 		}
 	}
@@ -127,7 +127,7 @@ func (e *Executor) finish(attachment *Attachment) error {
 			return nil
 		}
 	}
-	for _, path := range []string{standIn(attachment), attachment.Pin} {
+	for _, path := range []string{PlaceholderPath(attachment.Pin), attachment.Pin} {
 		if err := e.Host.Unpin(path); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func (h LinuxHost) Snapshot(device Device) (Device, error) {
 		if err != nil {
 			return device, err
 		}
-		remember(&device, link)
+		readBaseline(&device, link)
 		if device.AllowInUse && device.Exclusive {
 			if device.Network, err = readNetwork(handle, link); err != nil {
 				return device, err
@@ -62,7 +62,7 @@ func (h LinuxHost) Snapshot(device Device) (Device, error) {
 // only if somebody asked for them: the kernel does not show those that a master or a socket needs.
 const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
 
-func remember(device *Device, link netlink.Link) {
+func readBaseline(device *Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name
 	device.Baseline = Baseline{
@@ -126,7 +126,7 @@ func (h LinuxHost) Restore(device Device) error {
 		return restoreDriver(handle, &device)
 	}
 	if device.BindTo != "" {
-		if err := unbindAsBefore(&device); err != nil {
+		if err := restoreBinding(&device); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func restoreDriver(handle *netlink.Handle, device *Device) error {
 		return nil
 	}
 	if device.BindTo != "" && device.BindTo != device.Driver && driverOf(device) == device.BindTo {
-		if err := unbindAsBefore(device); err != nil {
+		if err := restoreBinding(device); err != nil {
 			return err
 		}
 	}
@@ -225,8 +225,8 @@ func (h LinuxHost) FreeAddress(device Device) error {
 	return freeAddress(handle, &device)
 }
 
-// Home looks for the device.
-func (h LinuxHost) Home(device Device) (bool, error) {
+// OnHost looks for the device.
+func (h LinuxHost) OnHost(device Device) (bool, error) {
 	if device.IfName == "" {
 		return true, nil // it has no link
 	}
@@ -299,7 +299,7 @@ func isDeviceOnHost(link netlink.Link, device *Device) bool {
 	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
 		return attrs.Name == device.IfName && sameAddress(attrs, device)
 	}
-	if device.Kind != kindVeth && attrs.ParentIndex != device.Parent {
+	if device.Kind != KindVeth && attrs.ParentIndex != device.Parent {
 		return false
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {
@@ -320,14 +320,7 @@ func matches(attrs *netlink.LinkAttrs, device *Device) int {
 }
 
 func sameAddress(attrs *netlink.LinkAttrs, device *Device) bool {
-	return isUniqueAddress(device.MAC) && attrs.HardwareAddr.String() == device.MAC
-}
-
-// isUniqueAddress is false for links without an address, such as wireguard and tun, and for tunnels, whose address is
-// that of an end and may be the same for many.
-func isUniqueAddress(text string) bool {
-	mac, err := net.ParseMAC(text) // 6, 8 or 20 bytes
-	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
+	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.

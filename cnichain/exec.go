@@ -244,7 +244,7 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 
 // FindInPath looks a bare file name up in the directories, and nowhere else.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
-	if err := checkBinaryName(plugin); err != nil {
+	if err := CheckBinaryName(plugin); err != nil {
 		return "", fmt.Errorf("CNI type %q %w", plugin, err)
 	}
 	for _, dir := range paths {

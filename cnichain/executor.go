@@ -54,8 +54,8 @@ type Executor struct {
 	templates templates
 	owners    owners
 	leftovers leftovers
-	byPF      turns
-	sandboxes turns
+	byPF      keyedSemaphore
+	sandboxes keyedSemaphore
 
 	mu     sync.Mutex
 	probed map[probeKey]Plugin
@@ -78,8 +78,8 @@ func NewExecutor(options Options) *Executor {
 		Options: options, templates: newTemplates(), probed: map[probeKey]Plugin{},
 		owners:    owners{devices: map[string]owner{}},
 		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
-		byPF:      newTurns(perPF),
-		sandboxes: newTurns(1),
+		byPF:      newKeyedSemaphore(perPF),
+		sandboxes: newKeyedSemaphore(1),
 	}
 }
 
@@ -122,12 +122,12 @@ func stepError(record *StepRecord, command string, err error) error {
 // attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
 // when ctx ends.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
-	done, err := e.sandboxes.take(ctx, attachment.SandboxID)
+	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
 		return err
 	}
-	defer done()
-	if err := e.leftovers.ofSandbox(attachment.SandboxID); err != nil {
+	defer release()
+	if err := e.leftovers.checkSandbox(attachment.SandboxID); err != nil {
 		return err
 	}
 	if err = e.add(ctx, attachment, netns, node); err == nil {
@@ -178,7 +178,7 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err := e.prepareStep(attachment, record, node); err != nil {
 		return stepError(record, commandAdd, err)
 	}
-	if err := e.own(ctx, attachment, record); err != nil {
+	if err := e.acquireDevice(ctx, attachment, record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
@@ -187,12 +187,12 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 		e.owners.release(record)
 		return err
 	}
-	if err := e.bind(record); err != nil {
+	if err := e.bindDriver(record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
-		if e.collided(attachment, record, err) {
+		if e.nameTaken(attachment, record, err) {
 			record.Foreign = true
 			_ = e.save(attachment) // else Del does
 		}
@@ -205,21 +205,21 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return e.save(attachment)
 }
 
-// bind gives the step's device to the driver that the step wants, and makes a function that stays with its own as
+// bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as
 // new. The journal has said already that something may be done.
-func (e *Executor) bind(record *StepRecord) (err error) {
+func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	_, exclusive := ownedDevice(record)
 	switch {
-	case record.Step.binds():
-		record.DeviceNodes, err = e.Host.Bind(*record.Step.Device)
+	case record.Step.BindsDriver():
+		record.DeviceNodes, err = e.Host.BindDriver(*record.Step.Device)
 	case exclusive && record.Step.Device.VF != nil:
 		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err
 }
 
-// own makes the attachment the owner of the step's exclusive device, unless that is held back.
-func (e *Executor) own(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+// acquireDevice makes the attachment the owner of the step's exclusive device, unless that is held back.
+func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (e *Executor) own(ctx context.Context, attachment *Attachment, record *Step
 	}
 	err := e.Quarantined(record.Step.Device)
 	if err == nil {
-		err = e.stillCalled(record.Step.Device)
+		err = e.checkUnrenamed(record.Step.Device)
 	}
 	if err == nil {
 		err = e.renewBaseline(ctx, record)
@@ -277,9 +277,9 @@ func vlanSuffix(device *Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// stillCalled refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
+// checkUnrenamed refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
 // another card's by now. Devices that are no hardware are their names.
-func (e *Executor) stillCalled(device *Device) error {
+func (e *Executor) checkUnrenamed(device *Device) error {
 	if device.PCIAddress == "" || device.IfName == "" {
 		return nil
 	}
@@ -293,13 +293,13 @@ func (e *Executor) stillCalled(device *Device) error {
 	return nil
 }
 
-// collided says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
+// nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
 // would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the step's
 // own if it is the device, or stands on it or on the interface of a parent step.
-func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure error) bool {
+func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
-	if !record.Step.Makes || record.Step.binds() || !exists || strings.Contains(text, "route") {
+	if !record.Step.Makes || record.Step.BindsDriver() || !exists || strings.Contains(text, "route") {
 		return false
 	}
 	links, err := e.Host.Links(attachment.Pin)
@@ -325,16 +325,16 @@ func (e *Executor) collided(attachment *Attachment, record *StepRecord, failure 
 // standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces say
 // nothing, and the other end of a veth is no parent.
 func standsOn(link *Link, index int, elsewhere bool) bool {
-	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != kindVeth
+	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != KindVeth
 }
 
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
 // failed ADD is followed by DEL, which would delete another's interface of the same name.
 func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node string) error {
-	resolve := scope(attachment, record, node)
+	resolve := templateValues(attachment, record, node)
 	switch {
 	case isTemplate(record.Step.IfName):
-		name, err := e.templates.renderString(record.Step.IfName, "ifName", resolve)
+		name, err := e.templates.RenderString(record.Step.IfName, "ifName", resolve)
 		if err != nil {
 			return err
 		}
@@ -350,7 +350,7 @@ func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node 
 			return err
 		}
 	}
-	config, err := e.templates.renderJSON(record.Step.Config, resolve)
+	config, err := e.templates.RenderJSON(record.Step.Config, resolve)
 	if err != nil {
 		return err
 	}
@@ -408,63 +408,4 @@ func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *
 		record.Result, err = resultAs(result, record.Step.CNIVersion)
 		return result, err
 	}
-}
-
-// verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
-func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *types100.Result) error {
-	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
-	if record.Step.binds() {
-		mac, err := e.keptAddress(&record.Step)
-		if err != nil {
-			return err
-		}
-		return verifyClaimParams(&record.Step, mac, result)
-	}
-	links, err := e.Host.Links(attachment.Pin)
-	if err != nil {
-		return err
-	}
-	link := findLink(links, record.IfName)
-	if link == nil {
-		return fmt.Errorf("%s reported success but the pod has no interface %q", record.Step.Type, record.IfName)
-	}
-	if record.Step.Makes {
-		record.Link = link
-	}
-	believeAddresses(attachment, links)
-	return verifyClaimParams(&record.Step, link.MAC, result)
-}
-
-// believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are
-// told: a step may have changed the interface of an earlier one, whose result others depend on.
-func believeAddresses(attachment *Attachment, links []Link) {
-	for i := range attachment.Steps {
-		merged := attachment.Steps[i].Merged
-		if merged == nil {
-			continue
-		}
-		for _, made := range merged.Interfaces {
-			if link := findLink(links, made.Name); made.Sandbox == attachment.Pin && link != nil && link.MAC != "" {
-				made.Mac = link.MAC
-			}
-		}
-	}
-}
-
-// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:
-// there is no interface to look at.
-func (e *Executor) keptAddress(step *PlanStep) (string, error) {
-	if step.MAC == "" {
-		return "", nil
-	}
-	device := *step.Device
-	device.IfName = ""
-	now, err := e.Host.Snapshot(device)
-	if err != nil {
-		return "", err
-	}
-	if now.VF == nil {
-		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
-	}
-	return now.VF.MAC, nil
 }

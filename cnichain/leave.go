@@ -12,8 +12,8 @@ import (
 
 // What is done to devices that are in a pod.
 
-// Undress leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a say.
-func (LinuxHost) Undress(path string, seen Link, device Device) error {
+// ResetInPod leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a say.
+func (LinuxHost) ResetInPod(path string, seen Link, device Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(seen.Index)
 		if err != nil {
@@ -27,7 +27,7 @@ func (LinuxHost) Undress(path string, seen Link, device Device) error {
 				return err
 			}
 		}
-		return undress(handle, link, &seen, &device)
+		return resetInPod(handle, link, &seen, &device)
 	})
 	if err != nil {
 		return fmt.Errorf("cannot prepare device %s in %s to come home: %w", device.Name, path, err)
@@ -35,7 +35,7 @@ func (LinuxHost) Undress(path string, seen Link, device Device) error {
 	return nil
 }
 
-func undress(handle *netlink.Handle, link netlink.Link, seen *Link, device *Device) error {
+func resetInPod(handle *netlink.Handle, link netlink.Link, seen *Link, device *Device) error {
 	attrs := link.Attrs()
 	if attrs.Alias != seen.Alias { // in which some plugins keep the device's name
 		if err := handle.LinkSetAlias(link, seen.Alias); err != nil {
@@ -57,8 +57,8 @@ func undress(handle *netlink.Handle, link netlink.Link, seen *Link, device *Devi
 	return nil
 }
 
-// SendHome moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either side.
-func (LinuxHost) SendHome(path string, index int, device Device) error {
+// MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either side.
+func (LinuxHost) MoveToHost(path string, index int, device Device) error {
 	home, err := netns.Get() // of this thread, which is in the host's like every other
 	if err != nil {
 		return fmt.Errorf("cannot bring device %s home: %w", device.Name, err)

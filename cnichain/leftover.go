@@ -3,7 +3,9 @@ package cnichain
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,9 +21,9 @@ type Leftover struct {
 	// Reason is the last failure, Attempts how many there were.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
-	// Home is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
+	// OnHost is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
 	// elsewhere is left, and nobody is kept from the device.
-	Home bool `json:"home,omitempty"`
+	OnHost bool `json:"home,omitempty"`
 }
 
 // Step is the step that could not be undone.
@@ -29,7 +31,7 @@ func (l *Leftover) Step() *StepRecord { return &l.Attachment.Steps[0] }
 
 // Quarantines returns the exclusive device that is held back; nil for a step without one.
 func (l *Leftover) Quarantines() *Device {
-	if _, owned := ownedDevice(l.Step()); !owned || l.Home {
+	if _, owned := ownedDevice(l.Step()); !owned || l.OnHost {
 		return nil
 	}
 	return l.Step().Step.Device
@@ -43,13 +45,13 @@ type leftovers struct {
 	away map[string]int
 }
 
-func (l *leftovers) home(identity string) {
+func (l *leftovers) returned(identity string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.away, identity)
 }
 
-func (l *leftovers) notHome(identity string) (times int) {
+func (l *leftovers) countAway(identity string) (times int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away[identity]++
@@ -75,8 +77,8 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
-// ofSandbox returns an error if a sandbox has leftovers: undoing them, some time, would undo what is attached anew.
-func (l *leftovers) ofSandbox(id string) error {
+// checkSandbox returns an error if a sandbox has leftovers: undoing them, some time, would undo what is attached anew.
+func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
 			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; delete the pod: %s", leftover.Reason)
@@ -89,7 +91,7 @@ func (l *leftovers) all() []Leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := make([]Leftover, 0, len(l.byKey))
-	for _, key := range sortedKeys(l.byKey) {
+	for _, key := range slices.Sorted(maps.Keys(l.byKey)) {
 		list = append(list, l.byKey[key])
 	}
 	return list
@@ -107,14 +109,14 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// hopeless says whether a step has failed too often, or its attachment for too long: an attempt has time for a few
+// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a few
 // steps that hang, so the time of each step alone would add up. Only this process' time counts.
-func (e *Executor) hopeless(attachment *Attachment, record *StepRecord) bool {
+func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
-// leaveOver records that a step can't be undone. The device is held back before its owner is forgotten.
-func (e *Executor) leaveOver(attachment *Attachment, record *StepRecord, reason error) error {
+// recordLeftover records that a step can't be undone. The device is held back before its owner is forgotten.
+func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
 	only := *attachment
@@ -122,7 +124,7 @@ func (e *Executor) leaveOver(attachment *Attachment, record *StepRecord, reason 
 	leftover := Leftover{
 		Key:        fmt.Sprintf("%s/%s/%s/%d", attachment.SandboxID, record.Claim.UID, record.Step.Name, record.Step.Instance),
 		Attachment: only, Since: *record.FailingSince, Reason: reason.Error(), Attempts: record.Failures,
-		Home: e.owners.passedOn(record) || e.bringHome(attachment, record) == nil,
+		OnHost: e.owners.hasNewerOwner(record) || e.restoreDevice(attachment, record) == nil,
 	}
 	if err := e.Journal.SaveLeftover(leftover); err != nil {
 		return err
@@ -134,11 +136,11 @@ func (e *Executor) leaveOver(attachment *Attachment, record *StepRecord, reason 
 	return nil
 }
 
-// ProveHome is for the release of a claim: it proves that the exclusive devices of its plans are on the host as they were,
+// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host as they were,
 // whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not there does not
 // exist any more, as no attachment has it. The error says which are not home; the caller tries again. A device that is not
 // home after GiveUpAttempts is quarantined, as by Del, and no error any more.
-func (e *Executor) ProveHome(plans []Plan) error {
+func (e *Executor) VerifyReturned(plans []Plan) error {
 	var problems []error
 	for _, plan := range plans {
 		for i := range plan.Steps {
@@ -147,7 +149,7 @@ func (e *Executor) ProveHome(plans []Plan) error {
 			if _, exclusive := ownedDevice(&record); !exclusive || e.Quarantined(step.Device) != nil {
 				continue
 			}
-			if err := e.proveHome(&record); err != nil {
+			if err := e.verifyReturned(&record); err != nil {
 				problems = append(problems, err)
 			}
 		}
@@ -155,25 +157,25 @@ func (e *Executor) ProveHome(plans []Plan) error {
 	return errors.Join(problems...)
 }
 
-func (e *Executor) proveHome(record *StepRecord) error {
+func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.restore(device)
-	if err == nil || errors.Is(err, os.ErrNotExist) && !device.hardware() {
-		e.leftovers.home(device.Identity())
+	if err == nil || errors.Is(err, os.ErrNotExist) && !device.IsHardware() {
+		e.leftovers.returned(device.Identity())
 		return nil
 	}
-	record.Failures = e.leftovers.notHome(device.Identity())
+	record.Failures = e.leftovers.countAway(device.Identity())
 	now := e.Clock.Now()
 	record.FailingSince = &now
 	if record.Failures < e.GiveUpAttempts {
 		return err
 	}
-	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = delNetnsSkip, false // there is nothing to be called
+	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = DelNetnsSkip, false // there is nothing to be called
 	record.Epoch = e.owners.newest()                                                               // whoever has it now is no later owner
 	nobody := &Attachment{SandboxID: "claim-" + record.Claim.UID}
-	if err := e.leaveOver(nobody, record, err); err != nil {
+	if err := e.recordLeftover(nobody, record, err); err != nil {
 		return err
 	}
-	e.leftovers.home(device.Identity()) // the next claim begins to count anew
+	e.leftovers.returned(device.Identity()) // the next claim begins to count anew
 	return nil
 }

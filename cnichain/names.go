@@ -3,7 +3,6 @@ package cnichain
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // AssignNames gives every step of a new attachment the interface that it makes or works on. taken are the names and
@@ -56,5 +55,3 @@ func assignFixed(attachment *Attachment, owner map[string]string) error {
 	}
 	return nil
 }
-
-func isTemplate(text string) bool { return strings.Contains(text, "{{") }

@@ -11,49 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetworkConfig is what the node has configured on a link and a move to another namespace removes. Routing rules
-// stay, whatever becomes of the links that they name.
-type NetworkConfig struct {
-	Addresses  []NodeAddress  `json:"addresses,omitempty"`
-	Routes     []NodeRoute    `json:"routes,omitempty"`
-	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
-}
-
-// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; 0 means
-// forever.
-type NodeAddress struct {
-	Address           string `json:"address"`
-	Peer              string `json:"peer,omitempty"`
-	Broadcast         string `json:"broadcast,omitempty"`
-	Label             string `json:"label,omitempty"`
-	Scope             int    `json:"scope,omitempty"`
-	Flags             int    `json:"flags,omitempty"`
-	ValidLifetime     int    `json:"validLifetime,omitempty"`
-	PreferredLifetime int    `json:"preferredLifetime,omitempty"`
-}
-
-// NodeRoute is a route of any table that goes over one link.
-type NodeRoute struct {
-	Family      int    `json:"family"`
-	Destination string `json:"destination,omitempty"`
-	Gateway     string `json:"gateway,omitempty"`
-	Source      string `json:"source,omitempty"`
-	Table       int    `json:"table"`
-	Priority    int    `json:"priority,omitempty"`
-	Scope       int    `json:"scope,omitempty"`
-	Protocol    int    `json:"protocol,omitempty"`
-	Tos         int    `json:"tos,omitempty"`
-	OnLink      bool   `json:"onLink,omitempty"`
-	MTU         int    `json:"mtu,omitempty"`
-	AdvMSS      int    `json:"advMSS,omitempty"`
-}
-
-// NodeNeighbor is a permanent entry of the neighbour table.
-type NodeNeighbor struct {
-	IP  string `json:"ip"`
-	MAC string `json:"mac"`
-}
-
 // maxNetworkEntries bounds what is recorded, and restored, of one link.
 const maxNetworkEntries = 1000
 
@@ -153,7 +110,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *Device) e
 	var problems []error
 	for _, address := range device.Network.Addresses {
 		if !slices.ContainsFunc(is.Addresses, func(a NodeAddress) bool { return a.Address == address.Address }) {
-			problems = append(problems, address.add(handle, link))
+			problems = append(problems, addAddress(handle, link, &address))
 		}
 	}
 	if is, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
@@ -162,36 +119,37 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *Device) e
 	for _, withGateway := range []bool{false, true} {
 		for _, route := range device.Network.Routes {
 			if (route.Gateway != "") == withGateway && !slices.Contains(is.Routes, route) {
-				problems = append(problems, route.add(handle, link))
+				problems = append(problems, addRoute(handle, link, &route))
 			}
 		}
 	}
 	for _, neighbour := range device.Network.Neighbours {
 		if !slices.Contains(is.Neighbours, neighbour) {
-			problems = append(problems, neighbour.add(handle, link))
+			problems = append(problems, addNeighbour(handle, link, &neighbour))
 		}
 	}
 	if is, err = readNetwork(handle, link); err != nil {
 		return errors.Join(append(problems, err)...)
 	}
-	return errors.Join(append(problems, device.Network.missing(is, device))...)
+	return errors.Join(append(problems, checkComplete(device, is))...)
 }
 
-// missing says what a link does not have.
-func (c *NetworkConfig) missing(is *NetworkConfig, device *Device) error {
+// checkComplete is an error if the link lacks anything of what the node had configured on it.
+func checkComplete(device *Device, found *NetworkConfig) error {
+	c := device.Network
 	var lost []string
 	for _, address := range c.Addresses {
-		if !slices.ContainsFunc(is.Addresses, func(a NodeAddress) bool { return a.Address == address.Address }) {
+		if !slices.ContainsFunc(found.Addresses, func(a NodeAddress) bool { return a.Address == address.Address }) {
 			lost = append(lost, "address "+address.Address)
 		}
 	}
 	for _, route := range c.Routes {
-		if !slices.Contains(is.Routes, route) {
+		if !slices.Contains(found.Routes, route) {
 			lost = append(lost, route.String())
 		}
 	}
 	for _, neighbour := range c.Neighbours {
-		if !slices.Contains(is.Neighbours, neighbour) {
+		if !slices.Contains(found.Neighbours, neighbour) {
 			lost = append(lost, "neighbour "+neighbour.IP)
 		}
 	}
@@ -202,7 +160,7 @@ func (c *NetworkConfig) missing(is *NetworkConfig, device *Device) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, shown)
 }
 
-func (a *NodeAddress) add(handle *netlink.Handle, link netlink.Link) error {
+func addAddress(handle *netlink.Handle, link netlink.Link, a *NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
 		parsed.Label, parsed.Scope, parsed.Flags = a.Label, a.Scope, a.Flags
@@ -221,19 +179,7 @@ func (a *NodeAddress) add(handle *netlink.Handle, link netlink.Link) error {
 	return nil
 }
 
-// String names the route as ip(8) does.
-func (r *NodeRoute) String() string {
-	text := "route to everything"
-	if r.Destination != "" {
-		text = "route to " + r.Destination
-	}
-	if r.Gateway != "" {
-		text += " via " + r.Gateway
-	}
-	return fmt.Sprintf("%s in table %d", text, r.Table)
-}
-
-func (r *NodeRoute) add(handle *netlink.Handle, link netlink.Link) error {
+func addRoute(handle *netlink.Handle, link netlink.Link, r *NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
 		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU, AdvMSS: r.AdvMSS,
@@ -255,7 +201,7 @@ func (r *NodeRoute) add(handle *netlink.Handle, link netlink.Link) error {
 	return nil
 }
 
-func (n *NodeNeighbor) add(handle *netlink.Handle, link netlink.Link) error {
+func addNeighbour(handle *netlink.Handle, link netlink.Link, n *NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {
 		err = handle.NeighSet(&netlink.Neigh{

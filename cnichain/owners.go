@@ -87,8 +87,8 @@ func (o *owners) newest() uint64 {
 	return o.last
 }
 
-// passedOn says that the step's device has a newer owner.
-func (o *owners) passedOn(record *StepRecord) bool {
+// hasNewerOwner says that the step's device has a newer owner.
+func (o *owners) hasNewerOwner(record *StepRecord) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	identity, owned := ownedDevice(record)

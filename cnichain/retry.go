@@ -62,11 +62,11 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 	if !known {
 		return nil
 	}
-	done, err := e.sandboxes.take(ctx, leftover.Attachment.SandboxID)
+	release, err := e.sandboxes.Acquire(ctx, leftover.Attachment.SandboxID)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer release()
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}
@@ -84,10 +84,10 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 // endQuarantine gives out a device again that has come home although its plugin's DEL still fails.
 func (e *Executor) endQuarantine(leftover Leftover) error {
 	record := leftover.Step()
-	if home := e.owners.passedOn(record) || e.bringHome(&leftover.Attachment, record) == nil; leftover.Home || !home {
+	if home := e.owners.hasNewerOwner(record) || e.restoreDevice(&leftover.Attachment, record) == nil; leftover.OnHost || !home {
 		return nil
 	}
-	leftover.Home = true
+	leftover.OnHost = true
 	if err := e.Journal.SaveLeftover(leftover); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ type secrets []string
 
 // secretsOf finds the values of keys that look as if they were secret.
 func secretsOf(stdin []byte) secrets {
-	config, err := decodeJSON(stdin)
+	config, err := DecodeJSON(stdin)
 	if err != nil {
 		return nil
 	}
@@ -39,7 +40,7 @@ func secretKeys() *regexp.Regexp {
 func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, key := range sortedKeys(value) {
+		for _, key := range slices.Sorted(maps.Keys(value)) {
 			s.collect(value[key], keys, secret || keys.MatchString(key))
 		}
 	case []any:

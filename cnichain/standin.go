@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StandIn makes the namespace on a thread that ends with it. One that an earlier process left is replaced.
-func (h LinuxHost) StandIn(path, name string, addresses []net.IPNet) error {
+// PlaceholderNetns makes the namespace on a thread that ends with it. One that an earlier process left is replaced.
+func (h LinuxHost) PlaceholderNetns(path, name string, addresses []net.IPNet) error {
 	err := h.Unpin(path)
 	if err == nil {
 		err = NewNamespace(path)
 	}
 	if err == nil {
-		err = inNamespace(path, func(handle *netlink.Handle) error { return furnish(handle, name, addresses) })
+		err = inNamespace(path, func(handle *netlink.Handle) error { return addPlaceholderLink(handle, name, addresses) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot make an interface %s at %s for DEL: %w", name, path, err), h.Unpin(path))
@@ -45,13 +45,13 @@ func onOwnThread(do func() error) error {
 
 // NewNamespace makes an empty network namespace at a path where nothing is; Unpin removes it. It needs CAP_SYS_ADMIN.
 func NewNamespace(path string) error {
-	if err := onOwnThread(func() error { return becomeNamespace(path) }); err != nil {
+	if err := onOwnThread(func() error { return enterNewNamespace(path) }); err != nil {
 		return fmt.Errorf("cannot make a network namespace at %s: %w", path, err)
 	}
 	return nil
 }
 
-func becomeNamespace(path string) error {
+func enterNewNamespace(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func becomeNamespace(path string) error {
 	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
 }
 
-// furnish makes one end of a pair, since every kernel that has pods has pairs.
-func furnish(handle *netlink.Handle, name string, addresses []net.IPNet) error {
+// addPlaceholderLink makes one end of a pair, since every kernel that has pods has pairs.
+func addPlaceholderLink(handle *netlink.Handle, name string, addresses []net.IPNet) error {
 	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "other-end"}); err != nil {
 		return err
 	}

@@ -3,30 +3,51 @@ package cnichain
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// token is one {{ root.field[index].part }} of a template.
-type token struct {
-	root  string
-	field string
-	index int // -1 without one
-	part  string
+// Token is one {{ root.field[index].part }} of a template.
+type Token struct {
+	Root  string
+	Field string
+	Index int // -1 without one
+	Part  string
 }
 
-func (t token) String() string {
-	text := t.root + "." + t.field
-	if t.index >= 0 {
-		text += "[" + strconv.Itoa(t.index) + "]"
+func (t Token) String() string {
+	text := t.Root + "." + t.Field
+	if t.Index >= 0 {
+		text += "[" + strconv.Itoa(t.Index) + "]"
 	}
-	if t.part != "" {
-		text += "." + t.part
+	if t.Part != "" {
+		text += "." + t.Part
 	}
 	return text
 }
+
+// Roots of template tokens that are not steps.
+const (
+	VarPod    = "pod"
+	VarClaim  = "claim"
+	VarNode   = "node"
+	VarDevice = "device"
+)
+
+// fields of a step that templates may name.
+const (
+	FieldInterfaceName = "interfaceName"
+	FieldMAC           = "mac"
+	FieldSandbox       = "sandbox"
+	FieldInterfaces    = "interfaces"
+	FieldPCIAddress    = "pciAddress"
+	FieldIPs           = "ips"
+	PartAddress        = "address"
+	PartGateway        = "gateway"
+)
 
 // The pattern is compiled at each use of newTemplates, not once for the package: no package-level state, and a plan has
 // few templates.
@@ -35,8 +56,8 @@ const (
 	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,3})\](?:\.([a-z]+))?)?$`
 )
 
-// lookup gives a token its value: a JSON value (string, bool, number, list).
-type lookup func(token) (any, error)
+// Lookup gives a token its value: a JSON value (string, bool, number, list).
+type Lookup func(Token) (any, error)
 
 // templates renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of what
 // the token names; tokens inside a string are written into it. What is substituted can't add keys, can't leave its
@@ -50,29 +71,29 @@ func newTemplates() templates {
 	return templates{tokens: regexp.MustCompile(tokenPattern), names: regexp.MustCompile(namePattern)}
 }
 
-// renderJSON renders every string in a JSON document; keys are left alone.
-func (t templates) renderJSON(document json.RawMessage, resolve lookup) (json.RawMessage, error) {
-	value, err := decodeJSON(document)
+// RenderJSON renders every string in a JSON document; keys are left alone.
+func (t templates) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
+	value, err := DecodeJSON(document)
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := t.render(value, "config", resolve)
+	rendered, err := t.Render(value, "config", resolve)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(rendered)
 }
 
-// renderString renders one string to a string.
-func (t templates) renderString(text, path string, resolve lookup) (string, error) {
-	value, err := t.render(text, path, resolve)
+// RenderString renders one string to a string.
+func (t templates) RenderString(text, path string, resolve Lookup) (string, error) {
+	value, err := t.Render(text, path, resolve)
 	if err != nil {
 		return "", err
 	}
 	return asText(value), nil
 }
 
-func (t templates) render(value any, path string, resolve lookup) (any, error) {
+func (t templates) Render(value any, path string, resolve Lookup) (any, error) {
 	switch value := value.(type) {
 	case string:
 		return t.renderText(value, path, resolve)
@@ -84,10 +105,13 @@ func (t templates) render(value any, path string, resolve lookup) (any, error) {
 	return value, nil
 }
 
-func (t templates) renderList(list []any, path string, resolve lookup) (any, error) {
+// HasTokens is true for a text that would be rendered.
+func (t templates) HasTokens(text string) bool { return t.tokens.MatchString(text) }
+
+func (t templates) renderList(list []any, path string, resolve Lookup) (any, error) {
 	out := make([]any, len(list))
 	for i, item := range list {
-		rendered, err := t.render(item, fmt.Sprintf("%s[%d]", path, i), resolve)
+		rendered, err := t.Render(item, fmt.Sprintf("%s[%d]", path, i), resolve)
 		if err != nil {
 			return nil, err
 		}
@@ -96,10 +120,10 @@ func (t templates) renderList(list []any, path string, resolve lookup) (any, err
 	return out, nil
 }
 
-func (t templates) renderObject(object map[string]any, path string, resolve lookup) (any, error) {
+func (t templates) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
-	for _, key := range sortedKeys(object) {
-		rendered, err := t.render(object[key], path+"."+key, resolve)
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		rendered, err := t.Render(object[key], path+"."+key, resolve)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +132,7 @@ func (t templates) renderObject(object map[string]any, path string, resolve look
 	return out, nil
 }
 
-func (t templates) renderText(text, path string, resolve lookup) (any, error) {
+func (t templates) renderText(text, path string, resolve Lookup) (any, error) {
 	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
 	if places == nil {
 		return text, nil
@@ -131,14 +155,14 @@ func (t templates) renderText(text, path string, resolve lookup) (any, error) {
 	return out.String(), nil
 }
 
-func (t templates) resolve(name string, resolve lookup) (any, error) {
+func (t templates) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {
 		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name, claim.namespace, claim.uid or node.name")
 	}
-	parsed := token{root: match[1], field: match[2], index: -1, part: match[4]}
+	parsed := Token{Root: match[1], Field: match[2], Index: -1, Part: match[4]}
 	if match[3] != "" {
-		parsed.index, _ = strconv.Atoi(match[3]) // three digits at most
+		parsed.Index, _ = strconv.Atoi(match[3]) // three digits at most
 	}
 	return resolve(parsed)
 }
@@ -160,8 +184,8 @@ func asText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// decodeJSON parses one document and keeps numbers as they are written.
-func decodeJSON(document json.RawMessage) (any, error) {
+// DecodeJSON parses one document and keeps numbers as they are written.
+func DecodeJSON(document json.RawMessage) (any, error) {
 	if len(document) == 0 {
 		return map[string]any{}, nil
 	}
@@ -177,11 +201,5 @@ func decodeJSON(document json.RawMessage) (any, error) {
 	return value, nil
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+// isTemplate is true for a text that holds a token.
+func isTemplate(text string) bool { return strings.Contains(text, "{{") }

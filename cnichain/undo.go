@@ -14,75 +14,75 @@ const repairAfter = 3
 // and the exclusive device proven home. What is not the step's own is never touched. A DEL that fails is a failure also if
 // nothing is to be seen any more: plugins keep things where the driver can't look.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	if e.owners.passedOn(record) {
+	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
 	}
 	failure := e.del(ctx, attachment, record)
 	if failure != nil && (record.Failures+1 < repairAfter || ctx.Err() != nil) {
 		return failure
 	}
-	found, err := e.takeOut(attachment, record)
+	found, err := e.removeFromPod(attachment, record)
 	if found || failure != nil {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
-	return errors.Join(failure, err, e.bringHome(attachment, record))
+	return errors.Join(failure, err, e.restoreDevice(attachment, record))
 }
 
-// place is where the interface of a step is.
-type place int
+// linkState is where the interface of a step is.
+type linkState int
 
 const (
-	// nowhere: the pod's namespace is gone.
-	nowhere place = iota
-	// named: it has its name, or it is not known which it is and something has the name that was free before.
-	named
-	// renamed: it has another name, and its own is free or its own alternative name.
-	renamed
-	// apart: it has another name, and another link has its own.
-	apart
-	// foreign: it is gone, and another link has its name.
-	foreign
-	// absent: it is gone, and so is the name.
-	absent
+	// netnsGone: the pod's namespace is gone.
+	netnsGone linkState = iota
+	// linkNamed: it has its name, or it is not known which it is and something has the name that was free before.
+	linkNamed
+	// linkRenamed: it has another name, and its own is free or its own alternative name.
+	linkRenamed
+	// linkNameSwapped: it has another name, and another link has its own.
+	linkNameSwapped
+	// linkForeign: it is gone, and another link has its name.
+	linkForeign
+	// linkAbsent: it is gone, and so is the name.
+	linkAbsent
 )
 
 // locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it to
 // another. The link is nil where it is gone.
-func (e *Executor) locate(attachment *Attachment, record *StepRecord) (place, *Link, error) {
+func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *Link, error) {
 	if !e.Host.Exists(attachment.Pin) {
-		return nowhere, nil, nil
+		return netnsGone, nil, nil
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
-		return nowhere, nil, err
+		return netnsGone, nil, err
 	}
 	if record.Foreign {
-		return foreign, nil, nil
+		return linkForeign, nil, nil
 	}
 	holder := findLink(links, record.IfName)
 	seen := knownLink(attachment, record)
 	if seen == nil {
 		if holder == nil {
-			return absent, nil, nil
+			return linkAbsent, nil, nil
 		}
-		return named, holder, nil
+		return linkNamed, holder, nil
 	}
 	for i := range links {
-		if !links[i].same(seen) {
+		if !links[i].Same(seen) {
 			continue
 		}
 		switch {
 		case links[i].Name == record.IfName:
-			return named, &links[i], nil
+			return linkNamed, &links[i], nil
 		case holder == nil || holder.Index == seen.Index:
-			return renamed, &links[i], nil
+			return linkRenamed, &links[i], nil
 		}
-		return apart, &links[i], nil
+		return linkNameSwapped, &links[i], nil
 	}
 	if holder != nil {
-		return foreign, nil, nil
+		return linkForeign, nil, nil
 	}
-	return absent, nil, nil
+	return linkAbsent, nil, nil
 }
 
 // knownLink is the interface that the step made, or that it worked on, as it was seen then. Nil if it was not.
@@ -101,7 +101,7 @@ func knownLink(attachment *Attachment, record *StepRecord) *Link {
 
 // del calls the plugin's DEL such that it finds its interface and no other's.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	if record.Step.binds() {
+	if record.Step.BindsDriver() {
 		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that it could look for
 	}
 	where, link, err := e.locate(attachment, record)
@@ -109,24 +109,24 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		return err
 	}
 	switch where {
-	case nowhere, foreign:
+	case netnsGone, linkForeign:
 		return e.delWithoutNetns(ctx, attachment, record)
-	case absent:
+	case linkAbsent:
 		if record.Step.Quirks.DelNeedsInterface {
 			return e.delWithoutNetns(ctx, attachment, record)
 		}
-	case apart:
-		if _, err := e.takeOut(attachment, record); err != nil {
+	case linkNameSwapped:
+		if _, err := e.removeFromPod(attachment, record); err != nil {
 			return err
 		}
 		return e.delWithoutNetns(ctx, attachment, record)
-	case renamed:
+	case linkRenamed:
 		if err := e.Host.Rename(attachment.Pin, link.Index, record.IfName); err != nil {
 			return err
 		}
-	case named:
+	case linkNamed:
 	}
-	if err := e.undress(attachment, record, link); err != nil {
+	if err := e.resetInPod(attachment, record, link); err != nil {
 		return err
 	}
 	_, failure := e.call(ctx, attachment, record, callPlan{
@@ -136,24 +136,24 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		return nil
 	}
 	where, _, err = e.locate(attachment, record)
-	if err != nil || where != absent {
+	if err != nil || where != linkAbsent {
 		return failure
 	}
-	if e.mayFail(record) {
+	if e.delMayFail(record) {
 		return e.releaseAddresses(ctx, attachment, record)
 	}
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return failure
 	}
-	if home, err := e.Host.Home(*record.Step.Device); err != nil || !home {
+	if home, err := e.Host.OnHost(*record.Step.Device); err != nil || !home {
 		return failure
 	}
 	// An earlier DEL has taken the device out and was killed before it had done the rest.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
-// undress makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
-func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Link) error {
+// resetInPod makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
+func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *Link) error {
 	device, away, err := e.away(record, link)
 	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
 		return err
@@ -162,7 +162,7 @@ func (e *Executor) undress(attachment *Attachment, record *StepRecord, link *Lin
 	if record.Link != nil {
 		seen.Alias = record.Link.Alias
 	}
-	return e.Host.Undress(attachment.Pin, seen, *device)
+	return e.Host.ResetInPod(attachment.Pin, seen, *device)
 }
 
 // away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
@@ -172,7 +172,7 @@ func (e *Executor) away(record *StepRecord, link *Link) (device *Device, away bo
 		return nil, false, nil
 	}
 	device = record.Step.Device
-	home, err := e.Host.Home(*device)
+	home, err := e.Host.OnHost(*device)
 	return device, !home || link != nil && record.Step.Moves && isMoved(link, device), err
 }
 
@@ -181,14 +181,14 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
 	switch {
 	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
-		return e.delStandIn(ctx, attachment, record, plan)
-	case record.Step.Quirks.DelWithoutNetns == delNetnsSkip:
+		return e.delInPlaceholder(ctx, attachment, record, plan)
+	case record.Step.Quirks.DelWithoutNetns == DelNetnsSkip:
 		return e.releaseAddresses(ctx, attachment, record)
-	case record.Step.Quirks.DelWithoutNetns == delNetnsStalePath:
+	case record.Step.Quirks.DelWithoutNetns == DelNetnsStalePath:
 		plan.netns = attachment.Pin + ".gone" // where nothing ever is
 	}
 	_, err := e.call(ctx, attachment, record, plan)
-	if err != nil && !e.mayFail(record) {
+	if err != nil && !e.delMayFail(record) {
 		return err
 	}
 	if err != nil || record.Step.Quirks.LeaksIPAM {
@@ -197,14 +197,14 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	return nil
 }
 
-// mayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
-func (e *Executor) mayFail(record *StepRecord) bool {
+// delMayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
+func (e *Executor) delMayFail(record *StepRecord) bool {
 	_, exclusive := ownedDevice(record)
 	return record.Step.Quirks.DelFailsWithoutInterface || exclusive && e.Host.Gone(*record.Step.Device)
 }
 
-// delStandIn calls DEL on an interface that is made for it.
-func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (err error) {
+// delInPlaceholder calls DEL on an interface that is made for it.
+func (e *Executor) delInPlaceholder(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (err error) {
 	result, err := parseResult(record.Result, record.Step.CNIVersion)
 	if err != nil {
 		return err
@@ -213,8 +213,8 @@ func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, recor
 	for _, ip := range result.IPs {
 		addresses = append(addresses, ip.Address)
 	}
-	plan.netns = standIn(attachment)
-	if err := e.Host.StandIn(plan.netns, record.IfName, addresses); err != nil {
+	plan.netns = PlaceholderPath(attachment.Pin)
+	if err := e.Host.PlaceholderNetns(plan.netns, record.IfName, addresses); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Host.Unpin(plan.netns)) }()
@@ -222,14 +222,10 @@ func (e *Executor) delStandIn(ctx context.Context, attachment *Attachment, recor
 	return err
 }
 
-// standIn is where the namespace of a stand-in is: one for a sandbox, since its steps are undone one after the other. A
-// crash may leave it; the next stand-in replaces it, and it goes with the pin.
-func standIn(attachment *Attachment) string { return attachment.Pin + standInSuffix }
-
 // releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
 // "Delegated plugin execution procedure").
 func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	ipam := ipamType(record.Stdin)
+	ipam := IPAMType(record.Stdin)
 	if ipam == "" {
 		return nil
 	}
@@ -245,13 +241,13 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// takeOut removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
-func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bool, err error) {
-	if !record.Step.Makes || record.Step.binds() {
+// removeFromPod removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
+func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
+	if !record.Step.Makes || record.Step.BindsDriver() {
 		return false, nil
 	}
 	where, link, err := e.locate(attachment, record)
-	if err != nil || where == nowhere {
+	if err != nil || where == netnsGone {
 		return false, err
 	}
 	device, away, err := e.away(record, link)
@@ -265,7 +261,7 @@ func (e *Executor) takeOut(attachment *Attachment, record *StepRecord) (found bo
 		return false, err
 	}
 	if away && couldBe(link, device) {
-		return true, e.Host.SendHome(attachment.Pin, link.Index, *device)
+		return true, e.Host.MoveToHost(attachment.Pin, link.Index, *device)
 	}
 	return true, e.Host.Remove(attachment.Pin, link.Index)
 }
@@ -288,8 +284,8 @@ func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*Link,
 	return nil, nil
 }
 
-// bringHome proves that an exclusive device is on the host as it was.
-func (e *Executor) bringHome(attachment *Attachment, record *StepRecord) error {
+// restoreDevice proves that an exclusive device is on the host as it was.
+func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) error {
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return nil
 	}
@@ -314,41 +310,19 @@ func (e *Executor) restore(device *Device) error {
 // some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
-	if device.hardware() {
+	if device.IsHardware() {
 		return false
 	}
 	where, link, err := e.locate(attachment, record)
 	if err != nil {
 		return false
 	}
-	if where == nowhere || link != nil {
-		return where == nowhere || !couldBe(link, device)
+	if where == netnsGone || link != nil {
+		return where == netnsGone || !couldBe(link, device)
 	}
 	if device.MAC == "" && record.Link == nil {
 		return false // nothing tells where it is while the namespace lives
 	}
 	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil
-}
-
-// couldBe says whether a link is of the device's kind: an application can't make hardware.
-func couldBe(link *Link, device *Device) bool { return device.Kind == "" || link.Kind == device.Kind }
-
-// isMoved says whether a link that a plugin has moved into a pod is a virtual device: an application can make another
-// link of its name.
-func isMoved(link *Link, device *Device) bool {
-	return device.PCIAddress == "" && device.Index != 0 &&
-		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
-}
-
-// isDevice says whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
-// VLANs of one card share that, and a pod may have several.
-func isDevice(link *Link, device *Device) bool {
-	return isUniqueAddress(device.MAC) && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
-}
-
-// sameVLAN is true where the device is no VLAN, or a baseline of an earlier driver does not say which.
-func sameVLAN(link *Link, device *Device) bool {
-	return device.VLANID == 0 && device.VLANProtocol == "" ||
-		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent
 }

@@ -448,7 +448,7 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	wantError(t, <-ended, "its cache is gone")
 	w.must(w.add(w.onOtherSandbox(plan)))
 	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device is not its own any more
-	if home, err := w.node.Home(hardware.Device); home || err != nil {
+	if home, err := w.node.OnHost(hardware.Device); home || err != nil {
 		t.Errorf("the device was taken from its new owner: %v, %v", home, err)
 	}
 }
@@ -473,7 +473,7 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 			w.must(w.del(made))
 			w.expect("host [up1] pods [] leases []")
 			w.must(w.executor.Quarantined(&hardware.Device))
-			w.must(w.executor.ProveHome([]cnichain.Plan{plan}))
+			w.must(w.executor.VerifyReturned([]cnichain.Plan{plan}))
 		})
 	}
 }

@@ -136,7 +136,7 @@ func (c *contracts) conflict(one, other string) bool {
 
 // config checks a step's configuration against the schemas of its plugin and of the IPAM plugin.
 func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
-	decoded, err := decodeJSON(rawConfig(step))
+	decoded, err := DecodeJSON(rawConfig(step))
 	if err != nil {
 		return
 	}
@@ -175,16 +175,16 @@ func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *paramet
 
 // ipams are the IPAM plugins with a schema, sorted.
 func (s Schemas) ipams() []string {
-	return slices.DeleteFunc(sortedKeys(s.byType), func(cniType string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)), func(cniType string) bool {
 		return s.byType[cniType].Output.Interfaces != interfacesNone
 	})
 }
 
 // templateRoots refuses templates that ask a step for the PCI address of a device when it has none.
 func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
-	_, _ = c.templates.render(config, "config", func(t token) (any, error) {
-		if step := c.steps[t.root]; step != nil && len(step.DependOn) > 0 && t.field == fieldPCIAddress {
-			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.root)))
+	_, _ = c.templates.Render(config, "config", func(t Token) (any, error) {
+		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && t.Field == FieldPCIAddress {
+			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.Root)))
 		}
 		return "", nil
 	})

@@ -25,7 +25,7 @@ func readVF(handle *netlink.Handle, device *Device) (*VFConfig, error) {
 	return &config, nil
 }
 
-func silent(device *Device, pf netlink.Link) error {
+func vfNotReported(device *Device, pf netlink.Link) error {
 	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name, pf.Attrs().Name)
 }
 
@@ -85,7 +85,7 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 		return err
 	}
 	if info == nil {
-		return silent(device, pf) // it did
+		return vfNotReported(device, pf) // it did
 	}
 	for _, change := range vfChanges(vfConfig(info), *device.VF) {
 		if err := change.apply(handle, pf, info.ID, device); err != nil {
@@ -97,7 +97,7 @@ func restoreVF(handle *netlink.Handle, device *Device) error {
 		return err
 	}
 	if info == nil {
-		return silent(device, pf)
+		return vfNotReported(device, pf)
 	}
 	left := vfChanges(vfConfig(info), *device.VF)
 	if len(left) == 0 || len(left) == 1 && left[0].what == vfAddress && isZeroMAC(device.VF.MAC) && info.Mac.String() == device.MAC {
@@ -141,7 +141,7 @@ func freeAddress(handle *netlink.Handle, device *Device) error {
 		return err
 	}
 	if info == nil {
-		return silent(device, pf)
+		return vfNotReported(device, pf)
 	}
 	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(own))); err != nil {
 		return restoreVF(handle, device) // the driver takes no zeros, and nothing else ends it
@@ -197,7 +197,7 @@ func whileTrusted(handle *netlink.Handle, device *Device, do func() error) error
 		return err
 	}
 	if info == nil {
-		return silent(device, pf)
+		return vfNotReported(device, pf)
 	}
 	if err := handle.LinkSetVfTrust(pf, info.ID, true); err != nil {
 		return fmt.Errorf("cannot trust device %s on PF %s for a moment: %w", device.Name, pf.Attrs().Name, err)

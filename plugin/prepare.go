@@ -470,7 +470,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 	record, held := d.claims.get(uid)
 	record.Claim.UID = uid
 	if held {
-		if err := d.executor.ProveHome(record.Plans); err != nil {
+		if err := d.executor.VerifyReturned(record.Plans); err != nil {
 			return err
 		}
 	}

@@ -45,8 +45,8 @@ func (n *Node) Remove(pin string, index int) error {
 	return nil
 }
 
-// SendHome implements cnichain.Host.
-func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
+// MoveToHost implements cnichain.Host.
+func (n *Node) MoveToHost(pin string, index int, device cnichain.Device) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lost {
@@ -63,11 +63,11 @@ func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
-// Undress implements cnichain.Host.
-func (n *Node) Undress(string, cnichain.Link, cnichain.Device) error { return nil }
+// ResetInPod implements cnichain.Host.
+func (n *Node) ResetInPod(string, cnichain.Link, cnichain.Device) error { return nil }
 
-// Home implements cnichain.Host.
-func (n *Node) Home(device cnichain.Device) (bool, error) {
+// OnHost implements cnichain.Host.
+func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, home := n.host[device.IfName]
@@ -86,16 +86,16 @@ func (n *Node) Gone(device cnichain.Device) bool {
 	return n.removed[device.PCIAddress]
 }
 
-// StandIn implements cnichain.Host.
-func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
+// PlaceholderNetns implements cnichain.Host.
+func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pods[path] = map[string]cnichain.Link{name: {Name: name, Index: n.next()}}
 	return nil
 }
 
-// Bind implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
-func (n *Node) Bind(device cnichain.Device) ([]string, error) {
+// BindDriver implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
+func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.fail["bind"]; err != nil {

@@ -191,12 +191,12 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	h.must(err)
 	// Links of virtio stand on a device between them and the function.
 	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
-	if home, err := (cnichain.LinuxHost{}).Home(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
+	if home, err := (cnichain.LinuxHost{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
 		t.Errorf("a link of virtio is home: %v, %v", home, err)
 	}
 	before := h.state()
 	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
-	if home, err := (cnichain.LinuxHost{}).Home(device); home || err != nil {
+	if home, err := (cnichain.LinuxHost{}).OnHost(device); home || err != nil {
 		t.Errorf("home: %v, %v", home, err)
 	}
 	if err := (cnichain.LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {

@@ -188,7 +188,7 @@ func TestVFAfterAReboot(t *testing.T) {
 	}
 	v.must(later.Restore(v.baseline))
 	v.must(later.FreeAddress(v.baseline))
-	if home, err := later.Home(v.baseline); !home || err != nil {
+	if home, err := later.OnHost(v.baseline); !home || err != nil {
 		t.Errorf("the function is on the host: %v, %v", home, err)
 	}
 	after, err := later.Snapshot(v.baseline)

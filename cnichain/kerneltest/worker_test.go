@@ -201,9 +201,9 @@ func (h killingHost) Unpin(pin string) error {
 	return h.points.around("Unpin", func() error { return h.LinuxHost.Unpin(pin) })
 }
 
-func (h killingHost) Bind(device cnichain.Device) (nodes []string, err error) {
-	err = h.points.around("Bind", func() error {
-		nodes, err = h.LinuxHost.Bind(device)
+func (h killingHost) BindDriver(device cnichain.Device) (nodes []string, err error) {
+	err = h.points.around("BindDriver", func() error {
+		nodes, err = h.LinuxHost.BindDriver(device)
 		return err
 	})
 	return nodes, err

@@ -191,7 +191,7 @@ func loseInterface(n *testNode) {
 // left is what could not be undone, with or without its device in quarantine.
 func left(quarantined bool) cnichain.Leftover {
 	return cnichain.Leftover{
-		Key: "key", Reason: "device or resource busy", Home: !quarantined,
+		Key: "key", Reason: "device or resource busy", OnHost: !quarantined,
 		Attachment: cnichain.Attachment{Pod: cnichain.Pod{Namespace: "ns", Name: "old"}, Steps: []cnichain.StepRecord{{
 			Topology: "fast", Step: cnichain.PlanStep{Name: "link", Type: "sriov", Device: &cnichain.Device{Name: "eth1v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
 		}}},

@@ -51,7 +51,7 @@ func TestStatesOfDevices(t *testing.T) {
 	elsewhere := quarantined
 	elsewhere.Attachment.Steps = []cnichain.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x", Name: "x", IfName: "x", Exclusive: true}}}}
 	harmless := quarantined
-	harmless.Home = true
+	harmless.OnHost = true
 	for name, test := range map[string]struct {
 		from driver.Answers
 		want []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
