@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -237,11 +238,11 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 
 // dryRun renders the device's own tokens, so that an attribute that the device does not have is found now.
 func (c *compiler) dryRun(plan *Plan) {
-	engine := newTemplates()
+	engine := template.New()
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		resolve := func(t Token) (any, error) {
-			if t.Root == VarDevice {
+		resolve := func(t template.Token) (any, error) {
+			if t.Root == template.VarDevice {
 				return step.Device.AttributeValue(t.Field)
 			}
 			return "", nil

@@ -52,7 +52,7 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a
+// Baseline is a device as the host reads it while it is free. It is valid for one boot: in another one a
 // virtual device was not moved by anybody, indexes are those of other links, and the settings of hardware are what
 // the administrator wants now.
 type Baseline struct {

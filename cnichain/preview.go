@@ -3,6 +3,7 @@ package cnichain
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
 // runtimeDeviceID is the key of the CNI runtime configuration for a device (CNI conventions, "deviceID").
@@ -60,8 +61,8 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 // Preview is the configuration of a step of a plan as far as it is known before there is a pod: what names the device is
 // there, tokens of pods and of other steps are still templates.
 func Preview(step *PlanStep) (json.RawMessage, error) {
-	config, err := newTemplates().RenderJSON(step.Config, func(t Token) (any, error) {
-		if t.Root == VarDevice {
+	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
+		if t.Root == template.VarDevice {
 			return step.Device.AttributeValue(t.Field)
 		}
 		return "{{ " + t.String() + " }}", nil

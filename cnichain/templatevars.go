@@ -2,95 +2,36 @@ package cnichain
 
 import (
 	"fmt"
-
-	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"slices"
 )
 
-// templateValues resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its instance.
-func templateValues(attachment *Attachment, record *StepRecord, node string) Lookup {
-	return func(t Token) (any, error) {
-		switch t.Root {
-		case VarPod:
-			return objectValue(t, attachment.Pod.Name, attachment.Pod.Namespace, attachment.Pod.UID)
-		case VarClaim:
-			return objectValue(t, record.Claim.Name, record.Claim.Namespace, record.Claim.UID)
-		case VarNode:
-			return node, nil
-		case VarDevice:
-			return record.Step.Device.AttributeValue(t.Field)
-		}
-		for i := range attachment.Steps {
-			other := &attachment.Steps[i]
-			if other.Claim == record.Claim && other.Topology == record.Topology && other.Step.Instance == record.Step.Instance && other.Step.Name == t.Root {
-				return stepValue(t, other)
-			}
-		}
-		return nil, fmt.Errorf("there is no step %q", t.Root)
-	}
+func reservedRoots() []string {
+	return []string{template.VarPod, template.VarClaim, template.VarNode, template.VarDevice}
 }
 
-func objectValue(t Token, name, namespace, uid string) (any, error) {
+func dryObject(t template.Token) (any, error) {
+	allowed := map[string][]string{template.VarPod: {"name", "namespace", "uid"}, template.VarClaim: {"name", "namespace", "uid"}, template.VarNode: {"name"}}
+	if !slices.Contains(allowed[t.Root], t.Field) || t.Index >= 0 {
+		return nil, fmt.Errorf("%s has no %s; it has %v", t.Root, t.Field, allowed[t.Root])
+	}
+	return "name", nil
+}
+
+func dryStep(t template.Token) (any, error) {
 	switch t.Field {
-	case "name":
-		return name, nil
-	case "namespace":
-		return namespace, nil
-	case "uid":
-		return uid, nil
-	}
-	return nil, fmt.Errorf("%s has no %s", t.Root, t.Field)
-}
-
-// stepValue resolves a token that names a step that has been run.
-func stepValue(t Token, record *StepRecord) (any, error) {
-	switch t.Field {
-	case FieldInterfaceName:
-		return record.IfName, nil
-	case FieldPCIAddress:
-		if record.Step.Device == nil || record.Step.Device.PCIAddress == "" {
-			return nil, fmt.Errorf("step %s has no device with a PCI address", t.Root)
+	case template.FieldInterfaceName, template.FieldMAC, template.FieldSandbox, template.FieldPCIAddress:
+		if t.Index < 0 {
+			return "value", nil
 		}
-		return record.Step.Device.PCIAddress, nil
-	}
-	result := record.Merged
-	if result == nil {
-		return nil, fmt.Errorf("step %s has no result", t.Root)
-	}
-	switch t.Field {
-	case FieldMAC, FieldSandbox:
-		return interfaceValue(t, record.IfName, result)
-	case FieldInterfaces:
-		names := make([]any, len(result.Interfaces))
-		for i, link := range result.Interfaces {
-			names[i] = link.Name
+	case template.FieldInterfaces:
+		if t.Index < 0 {
+			return []any{"net1"}, nil
 		}
-		return names, nil
-	}
-	return ipValue(t, result)
-}
-
-func interfaceValue(t Token, ifName string, result *types100.Result) (any, error) {
-	for _, link := range result.Interfaces {
-		if link.Name == ifName && link.Sandbox != "" {
-			if t.Field == FieldMAC {
-				return link.Mac, nil
-			}
-			return link.Sandbox, nil
+	case template.FieldIPs:
+		if t.Index >= 0 && (t.Part == template.PartAddress || t.Part == template.PartGateway) {
+			return "192.0.2.1", nil
 		}
 	}
-	return nil, fmt.Errorf("the result of step %s does not have its interface %s", t.Root, ifName)
-}
-
-func ipValue(t Token, result *types100.Result) (any, error) {
-	if t.Index >= len(result.IPs) {
-		return nil, fmt.Errorf("step %s has %d addresses, so there is no ips[%d]", t.Root, len(result.IPs), t.Index)
-	}
-	ip := result.IPs[t.Index]
-	if t.Part == PartAddress {
-		return ip.Address.String(), nil
-	}
-	if ip.Gateway == nil {
-		return nil, fmt.Errorf("ips[%d] of step %s has no gateway", t.Index, t.Root)
-	}
-	return ip.Gateway.String(), nil
+	return nil, fmt.Errorf("a step has no %q; it has interfaceName, mac, sandbox, interfaces, pciAddress, ips[N].address and ips[N].gateway", t.String()[len(t.Root)+1:])
 }

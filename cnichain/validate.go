@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -42,7 +43,7 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 // configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than this.
 // What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
-	v := &validator{schemas: schemas, templates: newTemplates(), seen: map[string]int{}, steps: topology.Spec.Steps}
+	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
 	if len(v.steps) == 0 {
 		return field.ErrorList{field.Required(path, "a topology needs at least one step")}
@@ -58,7 +59,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 
 type validator struct {
 	schemas   Schemas
-	templates templates
+	templates template.Engine
 	steps     []v1alpha1.Step
 	seen      map[string]int // by name, the index of a step that stands before the one at hand
 	problems  field.ErrorList
@@ -293,13 +294,13 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 }
 
 // dry resolves every token that could be resolved for a pod, to a value of the right type.
-func (v *validator) dry(step *v1alpha1.Step) Lookup {
+func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	ancestors := v.ancestors(step)
-	return func(t Token) (any, error) {
+	return func(t template.Token) (any, error) {
 		switch t.Root {
-		case VarPod, VarClaim, VarNode:
+		case template.VarPod, template.VarClaim, template.VarNode:
 			return dryObject(t)
-		case VarDevice:
+		case template.VarDevice:
 			if len(step.DependOn) > 0 {
 				return nil, fmt.Errorf("only root steps have a device; a later step can name one by its step, for example {{ %s.pciAddress }}", step.DependOn[0])
 			}

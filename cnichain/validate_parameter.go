@@ -12,12 +12,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // parameters checks values of a plugin's configuration.
 type parameters struct {
-	templates templates
+	templates template.Engine
 	given     []string // parameters that the driver sets
 	add       func(*field.Error)
 }
@@ -170,11 +171,11 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 // of a device has one of the types of attributes, which one is the device's.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
-	rendered, err := p.templates.Render(text, "", func(t Token) (any, error) {
+	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
 		switch {
-		case t.Root == VarDevice:
+		case t.Root == template.VarDevice:
 			return json.Number("0"), nil
-		case t.Field == FieldInterfaces && t.Root != VarPod && t.Root != VarClaim && t.Root != VarNode:
+		case t.Field == template.FieldInterfaces && t.Root != template.VarPod && t.Root != template.VarClaim && t.Root != template.VarNode:
 			return []any{"net1"}, nil
 		}
 		return "name", nil

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -73,7 +73,7 @@ func newMetrics() *metrics {
 }
 
 // watch registers gauges of what is there at the moment of a scrape.
-func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *cnichain.Executor) {
+func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
 		read func() int
@@ -86,7 +86,7 @@ func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *cnichain
 	}
 }
 
-func quarantines(executor *cnichain.Executor) int {
+func quarantines(executor *executor.Executor) int {
 	held := 0
 	for _, leftover := range executor.Leftovers() {
 		if leftover.Quarantines() != nil {
@@ -107,12 +107,12 @@ func observe(histogram *prometheus.HistogramVec, took time.Duration, err error, 
 
 // measuredCalls passes calls of CNI plugins on to a log, and measures them.
 type measuredCalls struct {
-	cnichain.Recorder
+	executor.Recorder
 	metrics *metrics
 }
 
 // Record implements cnichain.Recorder.
-func (c measuredCalls) Record(call cnichain.Call) {
+func (c measuredCalls) Record(call executor.Call) {
 	observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
 	c.Recorder.Record(call)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Boot implements cnichain.Host.
+// Boot implements host.Host.
 func (n *Node) Boot() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -20,7 +20,7 @@ func (n *Node) Boot() (string, error) {
 
 func (n *Node) boot() string { return fmt.Sprintf("boot-%d", n.boots) }
 
-// Rename implements cnichain.Host.
+// Rename implements host.Host.
 func (n *Node) Rename(pin string, index int, wanted string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,7 +33,7 @@ func (n *Node) Rename(pin string, index int, wanted string) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
-// Remove implements cnichain.Host.
+// Remove implements host.Host.
 func (n *Node) Remove(pin string, index int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,7 +45,7 @@ func (n *Node) Remove(pin string, index int) error {
 	return nil
 }
 
-// MoveToHost implements cnichain.Host.
+// MoveToHost implements host.Host.
 func (n *Node) MoveToHost(pin string, index int, device cnichain.Device) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,10 +63,10 @@ func (n *Node) MoveToHost(pin string, index int, device cnichain.Device) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
-// ResetInPod implements cnichain.Host.
+// ResetInPod implements host.Host.
 func (n *Node) ResetInPod(string, cnichain.Link, cnichain.Device) error { return nil }
 
-// OnHost implements cnichain.Host.
+// OnHost implements host.Host.
 func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,14 +79,14 @@ func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
 	return device.PCIAddress == "" && device.BootID != n.boot()
 }
 
-// Gone implements cnichain.Host: what RemoveHardware has removed.
+// Gone implements host.Host: what RemoveHardware has removed.
 func (n *Node) Gone(device cnichain.Device) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.removed[device.PCIAddress]
 }
 
-// PlaceholderNetns implements cnichain.Host.
+// PlaceholderNetns implements host.Host.
 func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,7 +94,7 @@ func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	return nil
 }
 
-// BindDriver implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
+// BindDriver implements host.Host: the link of the device goes with its driver, and Restore brings it back.
 func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,10 +108,10 @@ func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
 }
 
-// FreeAddress implements cnichain.Host.
+// FreeAddress implements host.Host.
 func (n *Node) FreeAddress(cnichain.Device) error { return nil }
 
-// Snapshot implements cnichain.Host.
+// Snapshot implements host.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +177,7 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// NamespaceID implements cnichain.Host.
+// NamespaceID implements host.Host.
 func (n *Node) NamespaceID(path string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
