@@ -2,11 +2,6 @@ package cnichain
 
 import (
 	"cmp"
-	"fmt"
-	"net/netip"
-	"slices"
-
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -30,23 +25,4 @@ func (c *compiler) applyParameters(instance int, steps []PlanStep) {
 		steps[i].MAC, steps[i].IPs = given.MAC, given.IPs
 		steps[i].IfName = cmp.Or(given.InterfaceName, steps[i].IfName)
 	}
-}
-
-// verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address than it was promised
-// must not run.
-func verifyClaimParams(step *PlanStep, mac string, result *types100.Result) error {
-	if step.MAC != "" && mac != step.MAC {
-		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
-	}
-	for _, wanted := range step.IPs {
-		prefix, err := netip.ParsePrefix(wanted)
-		if err != nil {
-			return err
-		}
-		given := slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool { return ip.Address.IP.Equal(prefix.Addr().AsSlice()) })
-		if !given {
-			return fmt.Errorf("%s did not give the interface the address %s that the claim wants: its IPAM plugin does not know the capability ips; remove it from claimParameters of the step", step.Type, wanted)
-		}
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -110,9 +111,9 @@ func (c *compiler) checkPlugins() {
 		step := &c.topology.Spec.Steps[i]
 		ipamPath := c.path.Index(i).Child("config", "ipam", "type")
 		c.checkPlugin(c.path.Index(i).Child("type"), step.Type)
-		c.checkPlugin(ipamPath, ipamType(rawConfig(step)))
+		c.checkPlugin(ipamPath, IPAMType(rawConfig(step)))
 		if versions := c.versions(step); chooseVersion(versions) == "" && len(c.problems) == 0 {
-			c.add(field.Invalid(ipamPath, ipamType(rawConfig(step)), fmt.Sprintf(
+			c.add(field.Invalid(ipamPath, IPAMType(rawConfig(step)), fmt.Sprintf(
 				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type, c.binding.Plugins[step.Type].Versions)))
 		}
 	}
@@ -140,7 +141,7 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 // versions are those that a step's plugin and its IPAM plugin both speak: it is called with the same configuration.
 func (c *compiler) versions(step *v1alpha1.Step) []string {
 	versions := c.binding.Plugins[step.Type].Versions
-	ipam := ipamType(rawConfig(step))
+	ipam := IPAMType(rawConfig(step))
 	if ipam == "" {
 		return versions
 	}
@@ -237,34 +238,23 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 
 // dryRun renders the device's own tokens, so that an attribute that the device does not have is found now.
 func (c *compiler) dryRun(plan *Plan) {
-	engine := newTemplates()
+	engine := template.New()
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		resolve := func(t token) (any, error) {
-			if t.root == rootDevice {
-				return deviceValue(t, step.Device)
+		resolve := func(t template.Token) (any, error) {
+			if t.Root == template.VarDevice {
+				return step.Device.AttributeValue(t.Field)
 			}
 			return "", nil
 		}
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
-		if _, err := engine.renderJSON(step.Config, resolve); err != nil {
+		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))
 		}
-		if _, err := engine.renderString(step.IfName, "ifName", resolve); err != nil {
+		if _, err := engine.RenderString(step.IfName, "ifName", resolve); err != nil {
 			c.add(field.Invalid(path.Child("ifName"), step.IfName, err.Error()))
 		}
 	}
-}
-
-func deviceValue(t token, device *Device) (any, error) {
-	if device == nil {
-		return nil, fmt.Errorf("the step has no device")
-	}
-	value, known := device.Attributes[t.field]
-	if !known {
-		return nil, fmt.Errorf("device %s has no attribute %q; it has %s", device.Name, t.field, strings.Join(sortedKeys(device.Attributes), ", "))
-	}
-	return value, nil
 }
 
 func compactConfig(config json.RawMessage) json.RawMessage {

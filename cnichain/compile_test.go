@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -217,8 +218,8 @@ func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 
 func TestTemplates(t *testing.T) {
 	values := map[string]any{"a.text": `x","evil":"y`, "a.flag": true, "a.list": []any{"p", "q"}, "a.again": "{{ a.flag }}", "ips": "10.0.0.1/24"}
-	resolve := func(tok token) (any, error) {
-		if tok.field == "ips" && tok.index == 2 && tok.part == "address" {
+	resolve := func(tok template.Token) (any, error) {
+		if tok.Field == "ips" && tok.Index == 2 && tok.Part == "address" {
 			return values["ips"], nil
 		}
 		return values[tok.String()], nil
@@ -233,13 +234,13 @@ func TestTemplates(t *testing.T) {
 		`{"{{ a.flag }}":9007199254740993}`:   `{"{{ a.flag }}":9007199254740993}`,
 		`{"v":"{{ a.flag }}{{ a.flag }} {{"}`: `{"v":"truetrue {{"}`,
 	} {
-		got, err := newTemplates().renderJSON([]byte(input), resolve)
+		got, err := template.New().RenderJSON([]byte(input), resolve)
 		if want = unescape(want); err != nil || unescape(string(got)) != want {
 			t.Errorf("%s renders to %s, %v; want %s", input, got, err, want)
 		}
 	}
 	for _, broken := range []string{"{{ nothing }}", "{{ a b }}", "{{}}", "{{ a.x[1000] }}"} {
-		if _, err := newTemplates().renderString(broken, "ifName", resolve); err == nil {
+		if _, err := template.New().RenderString(broken, "ifName", resolve); err == nil {
 			t.Errorf("%s was accepted", broken)
 		}
 	}
@@ -259,17 +260,17 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 	f.Add("plain", `","type":"evil`)
 	f.Add("{{ pod.name }}", "\u2028\x00")
 	f.Fuzz(func(t *testing.T, first, second string) {
-		resolve := func(tok token) (any, error) {
-			if tok.field == "first" {
+		resolve := func(tok template.Token) (any, error) {
+			if tok.Field == "first" {
 				return first, nil
 			}
 			return second, nil
 		}
-		out, err := newTemplates().renderJSON([]byte(`{"type":"ok","a":"{{ s.first }}","b":{"c":["x{{ s.second }}y"]}}`), resolve)
+		out, err := template.New().RenderJSON([]byte(`{"type":"ok","a":"{{ s.first }}","b":{"c":["x{{ s.second }}y"]}}`), resolve)
 		if err != nil {
 			t.Fatal(err)
 		}
-		value, err := decodeJSON(out)
+		value, err := template.DecodeJSON(out)
 		object, isObject := value.(map[string]any)
 		if err != nil || !isObject || len(object) != 3 || object["type"] != "ok" || len(object["b"].(map[string]any)) != 1 {
 			t.Errorf("values %q and %q made %s", first, second, out)
@@ -279,7 +280,7 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 
 func TestRawExtensionIsOptional(t *testing.T) {
 	step := v1alpha1.Step{Config: &runtime.RawExtension{}}
-	if rawConfig(&step) != nil || ipamType(nil) != "" || step.WantedInterfaceName() != "" {
+	if rawConfig(&step) != nil || IPAMType(nil) != "" || step.WantedInterfaceName() != "" {
 		t.Error("an empty configuration is not empty")
 	}
 }

@@ -3,7 +3,12 @@ package cnichain
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
 	"slices"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -47,7 +52,7 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as [Host.Snapshot] reads it while it is free. It is valid for one boot: in another one a
+// Baseline is a device as the host reads it while it is free. It is valid for one boot: in another one a
 // virtual device was not moved by anybody, indexes are those of other links, and the settings of hardware are what
 // the administrator wants now.
 type Baseline struct {
@@ -87,8 +92,28 @@ type Baseline struct {
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.
 func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
 
-// hardware always comes back to the host, sooner or later; a virtual link may be destroyed.
-func (d *Device) hardware() bool { return d.PCIAddress != "" || d.Driver != "" }
+// AttributeValue is what {{ device.<name> }} stands for. The device is nil for a step that has none.
+func (d *Device) AttributeValue(name string) (any, error) {
+	if d == nil {
+		return nil, errors.New("the step has no device")
+	}
+	value, known := d.Attributes[name]
+	if !known {
+		return nil, fmt.Errorf("device %s has no attribute %q; it has %s",
+			d.Name, name, strings.Join(slices.Sorted(maps.Keys(d.Attributes)), ", "))
+	}
+	return value, nil
+}
+
+// HasUniqueMAC is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that
+// of an end and may be the same for many.
+func (d *Device) HasUniqueMAC() bool {
+	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
+	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
+}
+
+// IsHardware always comes back to the host, sooner or later; a virtual link may be destroyed.
+func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 
 // VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when the
 // function moves and when its pod is gone.
@@ -195,8 +220,14 @@ func (s *PlanStep) Clashes(other *PlanStep) bool {
 		(slices.Contains(s.ConflictsWith, other.Type) || slices.Contains(other.ConflictsWith, s.Type))
 }
 
-// binds says whether the step gives the pod device nodes of its device in place of an interface.
-func (s *PlanStep) binds() bool { return s.Device != nil && s.Device.BindTo != "" }
+// HasDefaultNetwork is true if the step's network is not one that the topology names, which may be other runtimes' too.
+func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
+	return s.Network == defaultNetwork(topology, s.Name, s.Instance, s.Makes, claim) ||
+		s.Network == sharedNetwork(topology, s.Name, s.Instance, s.Makes)
+}
+
+// BindsDriver says whether the step gives the pod device nodes of its device in place of an interface.
+func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
 
 // Types returns the CNI types that a topology runs, IPAM plugins included, sorted.
 func Types(topology *v1alpha1.NetworkTopology) []string {
@@ -204,15 +235,15 @@ func Types(topology *v1alpha1.NetworkTopology) []string {
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		types[step.Type] = true
-		if ipam := ipamType(rawConfig(step)); ipam != "" {
+		if ipam := IPAMType(rawConfig(step)); ipam != "" {
 			types[ipam] = true
 		}
 	}
-	return sortedKeys(types)
+	return slices.Sorted(maps.Keys(types))
 }
 
-// ipamType returns the IPAM plugin that a configuration names, "" without one.
-func ipamType(config json.RawMessage) string {
+// IPAMType returns the IPAM plugin that a configuration names, "" without one.
+func IPAMType(config json.RawMessage) string {
 	var parsed struct {
 		IPAM struct {
 			Type string `json:"type"`

@@ -2,6 +2,7 @@ package cnichain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -11,7 +12,7 @@ import (
 // and which plugins have no schema, so that nobody has looked at their configuration. Each is said once.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	ipams := schemas.ipams()
-	others := slices.DeleteFunc(sortedKeys(schemas.byType), func(cniType string) bool { return slices.Contains(ipams, cniType) })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(schemas.byType)), func(cniType string) bool { return slices.Contains(ipams, cniType) })
 	var remarks []string
 	add := func(cniType string, alike []string) {
 		if remark := schemas.remark(cniType, alike); remark != "" && !slices.Contains(remarks, remark) {
@@ -21,7 +22,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		add(step.Type, others)
-		add(ipamType(rawConfig(step)), ipams)
+		add(IPAMType(rawConfig(step)), ipams)
 	}
 	return remarks
 }

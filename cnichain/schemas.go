@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -31,9 +32,9 @@ const (
 	interfacesNone        = "none"
 	devicesStay           = "stays"
 	devicesMove           = "moves"
-	delNetnsEmpty         = "empty"
-	delNetnsStalePath     = "stalePath"
-	delNetnsSkip          = "skip"
+	DelNetnsEmpty         = "empty"
+	DelNetnsStalePath     = "stalePath"
+	DelNetnsSkip          = "skip"
 	attributeIfName       = "ifName"
 	attributePCIAddress   = "pciAddress"
 )
@@ -90,7 +91,7 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 // Moving returns the CNI types that move the allocated device into the pod, sorted.
 func (s Schemas) Moving() []string {
 	var types []string
-	for _, cniType := range sortedKeys(s.byType) {
+	for _, cniType := range slices.Sorted(maps.Keys(s.byType)) {
 		if s.byType[cniType].Output.Devices == devicesMove {
 			types = append(types, cniType)
 		}

@@ -3,6 +3,7 @@ package cnichain
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -41,7 +43,7 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 // configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than this.
 // What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
-	v := &validator{schemas: schemas, templates: newTemplates(), seen: map[string]int{}, steps: topology.Spec.Steps}
+	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
 	if len(v.steps) == 0 {
 		return field.ErrorList{field.Required(path, "a topology needs at least one step")}
@@ -57,7 +59,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 
 type validator struct {
 	schemas   Schemas
-	templates templates
+	templates template.Engine
 	steps     []v1alpha1.Step
 	seen      map[string]int // by name, the index of a step that stands before the one at hand
 	problems  field.ErrorList
@@ -101,12 +103,13 @@ func (v *validator) name(path *field.Path, name string) {
 
 // binary refuses what is not a bare file name: the plugin is looked up in the CNI directories and nowhere else.
 func (v *validator) binary(path *field.Path, cniType string) {
-	if err := checkBinaryName(cniType); err != nil {
+	if err := CheckBinaryName(cniType); err != nil {
 		v.add(field.Invalid(path, cniType, err.Error()))
 	}
 }
 
-func checkBinaryName(cniType string) error {
+// CheckBinaryName refuses a CNI type that is not a bare file name.
+func CheckBinaryName(cniType string) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(cniType) || len(cniType) > 63 {
 		return fmt.Errorf("must be the bare file name of a CNI plugin, for example macvlan")
 	}
@@ -213,10 +216,10 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 			v.add(field.Invalid(at, parameter, "a step with a driver makes no interface: remove it"))
 		case parameter == v1alpha1.ClaimMAC:
 			v.capability(at, parameter, step.Type, v1alpha1.CapabilityMAC)
-		case parameter == v1alpha1.ClaimIPs && ipamType(rawConfig(step)) == "":
+		case parameter == v1alpha1.ClaimIPs && IPAMType(rawConfig(step)) == "":
 			v.add(field.Invalid(at, parameter, "the step gives no addresses: name an IPAM plugin in config.ipam.type"))
 		case parameter == v1alpha1.ClaimIPs:
-			v.capability(at, parameter, ipamType(rawConfig(step)), v1alpha1.CapabilityIPs)
+			v.capability(at, parameter, IPAMType(rawConfig(step)), v1alpha1.CapabilityIPs)
 		case !v.schemas.makesInterface(step.Type):
 			v.add(field.Invalid(at, parameter, step.Type+" makes no interface: allow it in the step that does"))
 		}
@@ -240,7 +243,7 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 		return
 	}
 	reserved := reservedKeys()
-	for _, key := range sortedKeys(config) {
+	for _, key := range slices.Sorted(maps.Keys(config)) {
 		if instead, isReserved := reserved[key]; isReserved {
 			v.add(field.Forbidden(path.Child(key), "is set by the driver; what says it is "+instead))
 		}
@@ -252,10 +255,10 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 			v.add(field.Forbidden(path.Child(parameter.Parameter), "names the allocated device and is set by the driver: remove it"))
 		}
 	}
-	if ipam := ipamType(raw); ipam != "" {
+	if ipam := IPAMType(raw); ipam != "" {
 		v.binary(path.Child("ipam", "type"), ipam)
 	}
-	if _, err := v.templates.renderJSON(raw, v.dry(step)); err != nil {
+	if _, err := v.templates.RenderJSON(raw, v.dry(step)); err != nil {
 		v.add(field.Invalid(path, step.Name, err.Error()))
 	}
 }
@@ -280,7 +283,7 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 		return
 	}
 	if strings.Contains(name, "{{") {
-		if _, err := v.templates.renderString(name, "ifName", v.dry(step)); err != nil {
+		if _, err := v.templates.RenderString(name, "ifName", v.dry(step)); err != nil {
 			v.add(field.Invalid(path, name, err.Error()))
 		}
 		return
@@ -291,20 +294,20 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 }
 
 // dry resolves every token that could be resolved for a pod, to a value of the right type.
-func (v *validator) dry(step *v1alpha1.Step) lookup {
+func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	ancestors := v.ancestors(step)
-	return func(t token) (any, error) {
-		switch t.root {
-		case rootPod, rootClaim, rootNode:
+	return func(t template.Token) (any, error) {
+		switch t.Root {
+		case template.VarPod, template.VarClaim, template.VarNode:
 			return dryObject(t)
-		case rootDevice:
+		case template.VarDevice:
 			if len(step.DependOn) > 0 {
 				return nil, fmt.Errorf("only root steps have a device; a later step can name one by its step, for example {{ %s.pciAddress }}", step.DependOn[0])
 			}
 			return "device", nil
 		}
-		if !ancestors[t.root] {
-			return nil, fmt.Errorf("%q is not a step that this one depends on: add it to dependOn", t.root)
+		if !ancestors[t.Root] {
+			return nil, fmt.Errorf("%q is not a step that this one depends on: add it to dependOn", t.Root)
 		}
 		return dryStep(t)
 	}

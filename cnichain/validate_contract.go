@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -15,7 +16,7 @@ import (
 // they work on, what they can't share an interface with. Steps of plugins without a schema are not checked, and neither is
 // what [ValidateStored] refuses.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
-	c := &contracts{schemas: schemas, templates: newTemplates(), steps: map[string]*v1alpha1.Step{}, made: map[string][]string{}}
+	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{}, made: map[string][]string{}}
 	var worked []work
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
@@ -34,7 +35,7 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 
 type contracts struct {
 	schemas   Schemas
-	templates templates
+	templates template.Engine
 	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
 	made      map[string][]string       // what a step hands on: the names of the steps that made the interfaces
 	problems  field.ErrorList
@@ -136,7 +137,7 @@ func (c *contracts) conflict(one, other string) bool {
 
 // config checks a step's configuration against the schemas of its plugin and of the IPAM plugin.
 func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
-	decoded, err := decodeJSON(rawConfig(step))
+	decoded, err := template.DecodeJSON(rawConfig(step))
 	if err != nil {
 		return
 	}
@@ -175,16 +176,16 @@ func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *paramet
 
 // ipams are the IPAM plugins with a schema, sorted.
 func (s Schemas) ipams() []string {
-	return slices.DeleteFunc(sortedKeys(s.byType), func(cniType string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)), func(cniType string) bool {
 		return s.byType[cniType].Output.Interfaces != interfacesNone
 	})
 }
 
 // templateRoots refuses templates that ask a step for the PCI address of a device when it has none.
 func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
-	_, _ = c.templates.render(config, "config", func(t token) (any, error) {
-		if step := c.steps[t.root]; step != nil && len(step.DependOn) > 0 && t.field == fieldPCIAddress {
-			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.root)))
+	_, _ = c.templates.Render(config, "config", func(t template.Token) (any, error) {
+		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && t.Field == template.FieldPCIAddress {
+			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.Root)))
 		}
 		return "", nil
 	})

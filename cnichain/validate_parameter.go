@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,19 +12,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // parameters checks values of a plugin's configuration.
 type parameters struct {
-	templates templates
+	templates template.Engine
 	given     []string // parameters that the driver sets
 	add       func(*field.Error)
 }
 
 // object checks an object whose fields are known; of says whose parameters they are.
 func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, of string) {
-	for _, name := range sortedKeys(object) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]
 		parameter, known := accepted.Properties[name]
 		switch {
@@ -43,7 +45,7 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 }
 
 func unknownParameter(of, name string, accepted *v1alpha1.Parameter) string {
-	known := sortedKeys(accepted.Properties)
+	known := slices.Sorted(maps.Keys(accepted.Properties))
 	if near := Nearest(name, known); near != "" {
 		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", of, near)
 	}
@@ -55,7 +57,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	if value == nil || parameter.Type == "" {
 		return
 	}
-	if text, isText := value.(string); isText && p.templates.tokens.MatchString(text) {
+	if text, isText := value.(string); isText && p.templates.HasTokens(text) {
 		p.template(path, text, parameter)
 		return
 	}
@@ -169,11 +171,11 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 // of a device has one of the types of attributes, which one is the device's.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
-	rendered, err := p.templates.render(text, "", func(t token) (any, error) {
+	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
 		switch {
-		case t.root == rootDevice:
+		case t.Root == template.VarDevice:
 			return json.Number("0"), nil
-		case t.field == fieldInterfaces && t.root != rootPod && t.root != rootClaim && t.root != rootNode:
+		case t.Field == template.FieldInterfaces && t.Root != template.VarPod && t.Root != template.VarClaim && t.Root != template.VarNode:
 			return []any{"net1"}, nil
 		}
 		return "name", nil

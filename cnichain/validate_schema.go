@@ -3,6 +3,7 @@ package cnichain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -33,7 +34,7 @@ var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals /
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
-	if err := checkBinaryName(spec.CNIType); err != nil {
+	if err := CheckBinaryName(spec.CNIType); err != nil {
 		s.add(field.Invalid(path.Child("cniType"), spec.CNIType, err.Error()))
 	}
 	for i, parameter := range spec.DeviceParameters {
@@ -49,7 +50,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s.oneOf(output.Child("interfaces"), cmp.Or(spec.Output.Interfaces, interfacesAppends),
 		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone)
 	s.oneOf(output.Child("devices"), cmp.Or(spec.Output.Devices, devicesStay), devicesStay, devicesMove)
-	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, delNetnsEmpty), delNetnsEmpty, delNetnsStalePath, delNetnsSkip)
+	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, DelNetnsEmpty), DelNetnsEmpty, DelNetnsStalePath, DelNetnsSkip)
 	for i, capability := range spec.Capabilities {
 		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC), string(v1alpha1.CapabilityIPs))
 	}
@@ -103,7 +104,7 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 }
 
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string, depth int) {
-	for _, name := range sortedKeys(properties) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		parameter := properties[name]
 		s.parameter(path.Child("properties").Key(name), &parameter, depth+1)
 	}

@@ -129,7 +129,7 @@ func importProblems(table map[string]rule, file string, imports []string) (probl
 			continue
 		}
 		switch {
-		case !slices.Contains(allowed, imported) && !(slices.Contains(allowed, target) && imported == target):
+		case !slices.Contains(allowed, imported):
 			problems = append(problems, fmt.Sprintf("%s imports %s: it may import only %v", file, imported, allowed))
 		case table[target].forTests && !isTest:
 			problems = append(problems, fmt.Sprintf("%s imports %s, which is for tests only", file, imported))

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 
 // attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken too
 // long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins the first.
-func (s *sandboxes) attach(ctx context.Context, id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
+func (s *sandboxes) attach(ctx context.Context, id string, pod executor.Pod, netns string, records []ClaimRecord) error {
 	budget := s.budget(ctx)
 	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 }
 
 // attachMissed attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the start.
-func (s *sandboxes) attachMissed(id string, pod cnichain.Pod, netns string, records []ClaimRecord) error {
+func (s *sandboxes) attachMissed(id string, pod executor.Pod, netns string, records []ClaimRecord) error {
 	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	if box.isStopped() {
 		return errStopped
 	}
-	if box.attachment.Phase == cnichain.PhaseDetaching {
+	if box.attachment.Phase == executor.PhaseDetaching {
 		// What an earlier attempt could not undo must not be forgotten.
 		if err := s.executor.Del(ctx, box.attachment); err != nil {
 			return err

@@ -27,6 +27,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -327,7 +328,7 @@ func (c *cluster) podIsLeaving(uid string) bool {
 }
 
 // podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is gone.
-func (c *cluster) podIsGone(pod cnichain.Pod) bool {
+func (c *cluster) podIsGone(pod executor.Pod) bool {
 	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil
 }
 

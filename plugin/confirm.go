@@ -9,6 +9,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
@@ -99,11 +101,11 @@ func (s *sandboxes) repin(box *sandbox, pin string) bool {
 // missingLinks are the interfaces of steps, by their index, that are not among the links of the pod. An interface is
 // known by its index in the namespace, which the kernel does not use again soon, and by what kind it is: an application
 // may rename it.
-func missingLinks(steps []cnichain.StepRecord, links []cnichain.Link) map[int]string {
+func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
 		seen := steps[i].Link
-		if seen == nil || steps[i].Phase != cnichain.StepAdded {
+		if seen == nil || steps[i].Phase != executor.StepAdded {
 			continue
 		}
 		if !slices.ContainsFunc(links, func(link cnichain.Link) bool {
@@ -207,7 +209,7 @@ func (s *sandboxes) isOrphanPin(name string) bool {
 
 func (s *sandboxes) isOrphanPinLocked(name string) bool {
 	for _, pins := range s.orphans {
-		if slices.ContainsFunc(pins, func(pin string) bool { return cnichain.IsPinOf(name, pin) }) {
+		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
 			return true
 		}
 	}

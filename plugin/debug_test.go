@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -112,7 +113,7 @@ func TestDebugSocket(t *testing.T) {
 }
 
 func TestStatesOfSandboxes(t *testing.T) {
-	box := newSandbox("id", cnichain.Pod{Namespace: "ns", Name: "a"}, &cnichain.Attachment{})
+	box := newSandbox("id", executor.Pod{Namespace: "ns", Name: "a"}, &executor.Attachment{})
 	if got := box.state(); got.State != "attaching" {
 		t.Errorf("new: %+v", got)
 	}

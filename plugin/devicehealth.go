@@ -8,7 +8,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/clock"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // healthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
@@ -36,7 +36,7 @@ func newDeviceHealth(claims *claims, unhealthy func(string, *HeldDevice) string,
 
 // attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a device see the
 // message, too, so it names nobody.
-func (h *deviceHealth) attached(_ cnichain.Pod, records []ClaimRecord) {
+func (h *deviceHealth) attached(_ executor.Pod, records []ClaimRecord) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
 	defer h.mu.Unlock()

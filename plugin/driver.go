@@ -28,6 +28,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -79,7 +81,7 @@ type Driver struct {
 	statuses  *statuses
 	nri       *nriPlugin
 	dra       *draPlugin
-	callLog   *cnichain.CallLog
+	callLog   *executor.CallLog
 	events    record.EventBroadcaster
 	sources   discovery.Sources
 	journal   journal.Opened
@@ -211,13 +213,13 @@ func (d *Driver) readJournal(ctx context.Context) error {
 const earlierLimit = 40 * time.Second
 
 // exec runs CNI plugins.
-func (d *Driver) exec() cnichain.PluginExec {
-	return cnichain.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
+func (d *Driver) exec() executor.PluginExec {
+	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
 
 // build wires the pieces.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
-	var host cnichain.LinuxHost
+	var host host.Linux
 	bootID, err := host.Boot()
 	if err != nil {
 		return err
@@ -225,11 +227,11 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	host.BootID = bootID // one answer for all that the process does
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
-	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
-	executor := cnichain.NewExecutor(cnichain.Options{
+	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
+	executor := executor.New(executor.Options{
 		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)}, Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
-		OnLeftover: func(leftover cnichain.Leftover) {
+		OnLeftover: func(leftover executor.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
 	})
@@ -262,7 +264,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 }
 
 // buildPublisher wires what publishes devices.
-func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *cnichain.Executor, clock clock.Clock) error {
+func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock) error {
 	memory, damaged, err := loadMemory(d.journal.DB, d.sandboxes.bootID, clock)
 	if err != nil {
 		return err
@@ -282,7 +284,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 }
 
 // lost tells of a pod of which interfaces have vanished or come back, and has its devices looked at.
-func (d *Driver) lost(pod cnichain.Pod, err error) {
+func (d *Driver) lost(pod executor.Pod, err error) {
 	if err != nil {
 		d.statuses.interfacesLost(pod, err)
 	}
@@ -291,7 +293,7 @@ func (d *Driver) lost(pod cnichain.Pod, err error) {
 }
 
 // unhealthy says what is wrong with a device that a claim holds; empty if nothing.
-func (d *Driver) unhealthy(executor *cnichain.Executor) func(string, *HeldDevice) string {
+func (d *Driver) unhealthy(executor *executor.Executor) func(string, *HeldDevice) string {
 	isQuarantined := quarantined(executor)
 	return func(claimUID string, held *HeldDevice) string {
 		switch {
@@ -311,7 +313,7 @@ func (d *Driver) unhealthy(executor *cnichain.Executor) func(string, *HeldDevice
 }
 
 // quarantined says whether a device is held back.
-func quarantined(executor *cnichain.Executor) func(discovery.Device) bool {
+func quarantined(executor *executor.Executor) func(discovery.Device) bool {
 	return func(device discovery.Device) bool {
 		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress), IfName: string(device.Interface)}) != nil
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -147,7 +148,7 @@ func (f *fixture) startAlone(bootID string) {
 	f.must(err)
 	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
-	executor := cnichain.NewExecutor(cnichain.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
+	executor := executor.New(executor.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(executor)
 	f.must(err)
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
@@ -204,13 +205,13 @@ func (f *fixture) must(err error) {
 	}
 }
 
-func (f *fixture) attachFailed(pod cnichain.Pod, _ []ClaimRecord, err error, again time.Duration) {
+func (f *fixture) attachFailed(pod executor.Pod, _ []ClaimRecord, err error, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
-func (f *fixture) interfacesLost(pod cnichain.Pod, err error) {
+func (f *fixture) interfacesLost(pod executor.Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = append(f.lost, fmt.Sprint(pod.Name, ": ", err))
@@ -218,7 +219,7 @@ func (f *fixture) interfacesLost(pod cnichain.Pod, err error) {
 
 // sweep is what the driver does from time to time.
 func (f *fixture) sweeper() *sweeper {
-	return &sweeper{sandboxes: f.boxes, podIsGone: func(pod cnichain.Pod) bool { return f.podsGone[pod.UID] }}
+	return &sweeper{sandboxes: f.boxes, podIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
@@ -250,9 +251,9 @@ func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
 }
 
 // podNamed is the pod of a sandbox "pod/attempt".
-func podNamed(sandbox string) cnichain.Pod {
+func podNamed(sandbox string) executor.Pod {
 	name, _, _ := strings.Cut(sandbox, "-")
-	return cnichain.Pod{Namespace: "ns", Name: name, UID: name}
+	return executor.Pod{Namespace: "ns", Name: name, UID: name}
 }
 
 // attempts are the names of pins; what comes after the dot is of one attempt, and none of the tests' business.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -52,7 +52,7 @@ func (d *Driver) garbage() ([]garbage, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if cnichain.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
+		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
 			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
@@ -117,7 +117,7 @@ func (d *Driver) isAmnesic() bool {
 // keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.dra.executor.Leftovers() {
-		if cnichain.IsPinOf(name, leftover.Attachment.Pin) {
+		if host.IsPinOf(name, leftover.Attachment.Pin) {
 			return true
 		}
 	}

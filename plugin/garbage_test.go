@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are gone.
@@ -21,9 +22,9 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	f.boxes.pinDir = filepath.Join(f.dir, "netns")
 	d := f.driver()
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
-	d.callLog = cnichain.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
+	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	pin := filepath.Join("netns", cnichain.PinName("a-0", f.clock.Now()))
+	pin := filepath.Join("netns", host.PinName("a-0", f.clock.Now()))
 	for _, name := range []string{
 		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
 		pin, pin + ".standin", "netns/dra-gone.cre66i9s", "netns/dra-lab", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
@@ -81,7 +82,7 @@ func TestGarbageIsRemoved(t *testing.T) {
 			t.Errorf("%s is gone", kept)
 		}
 	}
-	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) || !f.node.Exists(filepath.Join(f.dir, "netns", cnichain.PinName("a-0", f.clock.Now()))) {
+	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) || !f.node.Exists(filepath.Join(f.dir, "netns", host.PinName("a-0", f.clock.Now()))) {
 		t.Errorf("pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
@@ -147,7 +148,7 @@ func TestGarbageAfterALostJournal(t *testing.T) {
 // Pins of what could not be undone are needed for the next attempt.
 func TestGarbageKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
-	f.dra.executor.Load(nil, map[string]cnichain.Leftover{"k": {Key: "k", Attachment: cnichain.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"), Steps: []cnichain.StepRecord{{}}}}})
+	f.dra.executor.Load(nil, map[string]executor.Leftover{"k": {Key: "k", Attachment: executor.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"), Steps: []executor.StepRecord{{}}}}})
 	found, err := d.garbage()
 	f.must(err)
 	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {

@@ -7,12 +7,13 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // What the runtime reads of an open gate is the device nodes of the claim's own steps, and nothing once it is closed.
 func TestGateHasDeviceNodes(t *testing.T) {
 	g := gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
-	steps := []cnichain.StepRecord{
+	steps := []executor.StepRecord{
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/7", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "other"}, DeviceNodes: []string{"/dev/vfio/9", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/12", "/dev/vfio/vfio"}},

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
@@ -19,7 +19,7 @@ const sweepLimit = 5 * time.Minute
 type sweeper struct {
 	sandboxes *sandboxes
 	// podIsGone says whether the API server has no such pod any more.
-	podIsGone func(cnichain.Pod) bool
+	podIsGone func(executor.Pod) bool
 	// isNamed says whether the runtime has a path for the network namespace at a pin.
 	isNamed func(pin string) bool
 	// swept is called after each sweep; may be nil.
@@ -72,7 +72,7 @@ func (w *sweeper) sweep(ctx context.Context) {
 // sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
 // counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
 // server or has a newer sandbox, twice in a row.
-func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(cnichain.Pod) bool) map[string]bool {
+func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {
 		netns := box.namespace()

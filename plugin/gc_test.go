@@ -3,7 +3,7 @@ package plugin
 import (
 	"testing"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // A sandbox is given up only when its namespace and its pod are both gone, and twice in a row.
@@ -12,7 +12,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
 	gone := map[string]bool{}
-	isGone := func(pod cnichain.Pod) bool { return gone[pod.Name] }
+	isGone := func(pod executor.Pod) bool { return gone[pod.Name] }
 	suspects := map[string]bool{}
 	scan := func(want ...string) {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	f.start("boot-1")
 	suspects := map[string]bool{}
 	for range 2 {
-		suspects = f.boxes.collect(suspects, func(cnichain.Pod) bool { return true })
+		suspects = f.boxes.collect(suspects, func(executor.Pod) bool { return true })
 	}
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
 	f.expect(clean)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -202,7 +203,7 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 }
 
 // renamedHost is a node on which a card is called up1, and up0 is another one.
-type renamedHost struct{ cnichain.Host }
+type renamedHost struct{ host.Host }
 
 func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if device.PCIAddress == "0000:01:00.0" {

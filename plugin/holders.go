@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // claimState is what the socket says of a prepared claim.
@@ -19,7 +19,7 @@ type claimState struct {
 // sandboxState is what the socket says of a pod sandbox.
 type sandboxState struct {
 	ID     string       `json:"id"`
-	Pod    cnichain.Pod `json:"pod"`
+	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
 	State  string       `json:"state"`  // attaching, ready or detaching
 	Since  time.Time    `json:"since"`  // when attaching began
@@ -82,7 +82,7 @@ func (d *Driver) sandboxStates() []sandboxState {
 
 // interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none while
 // it is not ready.
-func interfacesOf(record *ClaimRecord, steps []cnichain.StepRecord, missing map[int]string) []interfaceState {
+func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[int]string) []interfaceState {
 	if steps == nil {
 		return nil
 	}

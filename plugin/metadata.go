@@ -17,14 +17,14 @@ import (
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim that is
 // one pod's the interface, once it is attached. Containers see the file as it was when they were created.
-func metadataOf(record *ClaimRecord, held *HeldDevice, steps []cnichain.StepRecord) *kubeletplugin.DeviceMetadata {
+func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepRecord) *kubeletplugin.DeviceMetadata {
 	persona := held.Persona
 	if persona == nil { // an earlier driver's record
 		persona = &policy.Persona{}

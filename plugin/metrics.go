@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/klog/v2"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -74,7 +74,7 @@ func newMetrics() *metrics {
 }
 
 // watch registers gauges of what is there at the moment of a scrape.
-func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *cnichain.Executor) {
+func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
 		read func() int
@@ -87,7 +87,7 @@ func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *cnichain
 	}
 }
 
-func quarantines(executor *cnichain.Executor) int {
+func quarantines(executor *executor.Executor) int {
 	held := 0
 	for _, leftover := range executor.Leftovers() {
 		if leftover.Quarantines() != nil {
@@ -108,13 +108,13 @@ func observe(histogram *prometheus.HistogramVec, took time.Duration, err error, 
 
 // measuredCalls passes calls of CNI plugins on to a recorder, measures them, and logs each at level 6.
 type measuredCalls struct {
-	cnichain.Recorder
+	executor.Recorder
 	metrics *metrics
 	logger  klog.Logger
 }
 
 // Record implements cnichain.Recorder.
-func (c measuredCalls) Record(call cnichain.Call) {
+func (c measuredCalls) Record(call executor.Call) {
 	observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
 	c.logger.V(logCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim", call.Claim.String(),
 		"pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration", call.Duration.Round(time.Microsecond), "err", call.Err)

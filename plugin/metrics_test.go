@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
@@ -29,8 +29,8 @@ func TestMetrics(t *testing.T) {
 	f.must(connection.RunPodSandbox(context.Background(), sandbox))
 	f.must(connection.StopPodSandbox(context.Background(), sandbox))
 	measured := measuredCalls{Recorder: discardCalls{}, metrics: m.metrics}
-	measured.Record(cnichain.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD"})
-	measured.Record(cnichain.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
+	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD"})
+	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
 	m.metrics.watch(f.claims, f.boxes, f.dra.executor)
 	if problems, err := testutil.GatherAndLint(m.metrics.registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint says %v, %v", problems, err)
@@ -76,7 +76,7 @@ dra_network_slice_changes_total 1
 
 type discardCalls struct{}
 
-func (discardCalls) Record(cnichain.Call) {}
+func (discardCalls) Record(executor.Call) {}
 
 // TestMetricsAreDocumented: the table of docs/observing.md has the metrics and labels that there are, and no others.
 func TestMetricsAreDocumented(t *testing.T) {

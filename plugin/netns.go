@@ -10,7 +10,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // namespaces finds the network namespaces of sandboxes.
@@ -64,7 +64,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	}
 	for _, entry := range entries {
 		path := filepath.Join(n.dir, entry.Name())
-		if named, err := os.Stat(path); err == nil && os.SameFile(named, namespace) && !cnichain.IsPinName(entry.Name()) {
+		if named, err := os.Stat(path); err == nil && os.SameFile(named, namespace) && !host.IsPinName(entry.Name()) {
 			return path, nil
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 const (
@@ -47,7 +47,7 @@ type nriPlugin struct {
 	metrics *metrics
 
 	// failed tells a pod and its claims why it is not attached.
-	failed func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
+	failed func(pod executor.Pod, claims []ClaimRecord, err error, again time.Duration)
 
 	mu          sync.Mutex
 	isConnected bool
@@ -512,6 +512,6 @@ func isStatic(pod *api.PodSandbox) bool {
 	return source != "" && source != "api"
 }
 
-func podOf(pod *api.PodSandbox) cnichain.Pod {
-	return cnichain.Pod{Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: pod.GetUid()}
+func podOf(pod *api.PodSandbox) executor.Pod {
+	return executor.Pod{Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: pod.GetUid()}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
@@ -36,7 +37,7 @@ type draPlugin struct {
 	publisher *publisher
 	claims    *claims
 	sandboxes *sandboxes
-	executor  *cnichain.Executor
+	executor  *executor.Executor
 	gate      gate
 	statuses  *statuses
 	health    *deviceHealth
@@ -473,7 +474,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 	record, held := d.claims.get(uid)
 	record.Claim.UID = uid
 	if held {
-		if err := d.executor.ProveHome(record.Plans); err != nil {
+		if err := d.executor.VerifyReturned(record.Plans); err != nil {
 			return err
 		}
 	}

@@ -9,25 +9,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // sandbox is one pod sandbox with claims of ours.
 type sandbox struct {
 	id    string
-	pod   cnichain.Pod
+	pod   executor.Pod
 	since time.Time // of the first attempt to attach
 	born  uint64    // orders sandboxes; those of an earlier driver are the oldest
 
 	// turn is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	turn       chan struct{}
-	attachment *cnichain.Attachment
+	attachment *executor.Attachment
 
 	mu  sync.Mutex // guards the rest; never held over I/O
 	pin string     // of the network namespace: that of the attachment
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims   map[string]bool
-	attached []cnichain.StepRecord // a copy of the steps, while ready
+	attached []executor.StepRecord // a copy of the steps, while ready
 	netns    string                // the runtime's path
 	stop     context.CancelFunc    // ends the attaching
 	ready    bool
@@ -49,7 +50,7 @@ type sandbox struct {
 
 var errStopped = errors.New("the sandbox is being stopped")
 
-func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *sandbox {
+func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS, attachment: attachment, turn: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
@@ -57,10 +58,10 @@ func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *s
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
 		switch record.Phase {
-		case cnichain.StepDeleted:
-		case cnichain.StepDeleting:
+		case executor.StepDeleted:
+		case executor.StepDeleting:
 			box.claims[record.Claim.UID] = false
-		case cnichain.StepPlanned, cnichain.StepAdding, cnichain.StepAdded:
+		case executor.StepPlanned, executor.StepAdding, executor.StepAdded:
 			if _, leaving := box.claims[record.Claim.UID]; !leaving {
 				box.claims[record.Claim.UID] = true
 			}
@@ -71,11 +72,11 @@ func newSandbox(id string, pod cnichain.Pod, attachment *cnichain.Attachment) *s
 
 // recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready; no
 // container starts for that before the runtime confirms the sandbox.
-func recovered(attachment *cnichain.Attachment, bootID string) *sandbox {
+func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
 	box.background = true
 	close(box.finished)
-	if attachment.Phase == cnichain.PhaseReady && attachment.BootID == bootID {
+	if attachment.Phase == executor.PhaseReady && attachment.BootID == bootID {
 		box.ready, box.attached = true, slices.Clone(attachment.Steps)
 	}
 	box.stopped = !box.ready
@@ -95,7 +96,7 @@ func (b *sandbox) take(ctx context.Context) error {
 func (b *sandbox) give() { <-b.turn }
 
 // begin takes the record of a new attempt. The caller has the turn.
-func (b *sandbox) begin(attachment *cnichain.Attachment) {
+func (b *sandbox) begin(attachment *executor.Attachment) {
 	b.attachment = attachment
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +107,7 @@ func (b *sandbox) begin(attachment *cnichain.Attachment) {
 func (b *sandbox) hasPin(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return cnichain.IsPinOf(name, b.pin)
+	return host.IsPinOf(name, b.pin)
 }
 
 // uses says whether something of a claim may be attached.
@@ -118,7 +119,7 @@ func (b *sandbox) uses(claimUID string) bool {
 }
 
 // steps are those of a ready sandbox that has a claim, else nil.
-func (b *sandbox) steps(claimUID string) []cnichain.StepRecord {
+func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ready && b.claims[claimUID] {
@@ -190,7 +191,7 @@ func (b *sandbox) supersede() {
 }
 
 // attachedNow is a copy of the steps, while ready.
-func (b *sandbox) attachedNow() []cnichain.StepRecord {
+func (b *sandbox) attachedNow() []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.attached
@@ -228,7 +229,7 @@ func (b *sandbox) isSuperseded() bool {
 }
 
 // admits returns the steps, and the pin of the namespace in which containers of a claim may start; nil if none may.
-func (b *sandbox) admits(claimUID string) (steps []cnichain.StepRecord, pin string) {
+func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ready && b.confirmed && !b.superseded && b.claims[claimUID] {
@@ -284,7 +285,7 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 }
 
 // setReady is false when the sandbox was stopped meanwhile.
-func (b *sandbox) setReady(attachment *cnichain.Attachment) bool {
+func (b *sandbox) setReady(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {

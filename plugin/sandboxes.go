@@ -16,24 +16,26 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // sandboxes keeps what is attached. It is safe for concurrent use.
 type sandboxes struct {
-	executor *cnichain.Executor
+	executor *executor.Executor
 	claims   *claims
 	gate     gate
 	// gates are taken, by claim, by whoever opens or closes one.
 	gates *keyedLocks
 	// changed is told the claims whose status may be different; failed about an attempt that failed.
 	changed func(claimUID string)
-	failed  func(pod cnichain.Pod, claims []ClaimRecord, err error, again time.Duration)
+	failed  func(pod executor.Pod, claims []ClaimRecord, err error, again time.Duration)
 	// lost is told of a pod of which interfaces have vanished, and without an error of one that has all of them again.
-	lost func(pod cnichain.Pod, err error)
+	lost func(pod executor.Pod, err error)
 	// describe writes down for the containers of claims what is attached, before they are created.
 	describe func(ctx context.Context, claims []ClaimRecord)
 	// late is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
-	late    func(pod cnichain.Pod, claims []ClaimRecord)
+	late    func(pod executor.Pod, claims []ClaimRecord)
 	metrics *metrics
 	node    string
 	bootID  string
@@ -58,7 +60,7 @@ type sandboxes struct {
 	orphans map[string][]string
 }
 
-func newSandboxes(work context.Context, executor *cnichain.Executor, claims *claims, claimGate gate, clock clock.WithTickerAndDelayedExecution) *sandboxes {
+func newSandboxes(work context.Context, executor *executor.Executor, claims *claims, claimGate gate, clock clock.WithTickerAndDelayedExecution) *sandboxes {
 	return &sandboxes{
 		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(1),
 		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},
@@ -69,7 +71,7 @@ func newSandboxes(work context.Context, executor *cnichain.Executor, claims *cla
 // recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
 // everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
 // sandboxes it has: see [sandboxes.confirm].
-func (s *sandboxes) recover(attachments map[string]*cnichain.Attachment) error {
+func (s *sandboxes) recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range sortedKeys(attachments) {
 		box := recovered(attachments[id], s.bootID)
@@ -132,7 +134,7 @@ func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)
-		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !cnichain.IsPinName(name) || known[name] || !s.executor.Host.Exists(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] || !s.executor.Host.Exists(pin)
 	})
 }
 
@@ -145,7 +147,7 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 	}
 	problems := []error{err}
 	for _, entry := range entries {
-		if cnichain.IsPinName(entry.Name()) && !known[entry.Name()] {
+		if host.IsPinName(entry.Name()) && !known[entry.Name()] {
 			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
 		}
 	}
@@ -230,7 +232,7 @@ func (s *sandboxes) finishWork() {
 
 // begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that another
 // pod's sandbox holds.
-func (s *sandboxes) begin(id string, pod cnichain.Pod, netns string, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
+func (s *sandboxes) begin(id string, pod executor.Pod, netns string, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if box, known := s.byID[id]; known {
@@ -245,7 +247,7 @@ func (s *sandboxes) begin(id string, pod cnichain.Pod, netns string, records []C
 // beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod has
 // another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime does
 // not list beside this one, is not.
-func (s *sandboxes) beginMissed(id string, pod cnichain.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
+func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -293,7 +295,7 @@ func (s *sandboxes) isMissed(id string) bool {
 }
 
 // mayBegin is called with the lock held.
-func (s *sandboxes) mayBegin(pod cnichain.Pod, records []ClaimRecord) error {
+func (s *sandboxes) mayBegin(pod executor.Pod, records []ClaimRecord) error {
 	if s.closing {
 		return errors.New("the driver is stopping: the next one attaches the pod")
 	}
@@ -316,7 +318,7 @@ func (s *sandboxes) mayBegin(pod cnichain.Pod, records []ClaimRecord) error {
 
 // register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
 // old one first), so no container may start in an older one any more.
-func (s *sandboxes) register(id string, pod cnichain.Pod, netns string, records []ClaimRecord) *sandbox {
+func (s *sandboxes) register(id string, pod executor.Pod, netns string, records []ClaimRecord) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
 			other.supersede()
@@ -329,14 +331,14 @@ func (s *sandboxes) register(id string, pod cnichain.Pod, netns string, records 
 	return box
 }
 
-func (s *sandboxes) newAttachment(id string, pod cnichain.Pod, records []ClaimRecord) *cnichain.Attachment {
+func (s *sandboxes) newAttachment(id string, pod executor.Pod, records []ClaimRecord) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
 		plans = append(plans, record.Plans...)
 	}
-	attachment := cnichain.NewAttachment(id, pod, plans)
+	attachment := executor.NewAttachment(id, pod, plans)
 	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
-	attachment.Pin = filepath.Join(s.pinDir, cnichain.PinName(id, attachment.CreatedAt))
+	attachment.Pin = filepath.Join(s.pinDir, host.PinName(id, attachment.CreatedAt))
 	return attachment
 }
 
@@ -361,7 +363,7 @@ func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 }
 
 // deviceNodes are those that the containers of a claim get, each once.
-func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
+func deviceNodes(steps []executor.StepRecord, claimUID string) []string {
 	var nodes []string
 	for i := range steps {
 		if steps[i].Claim.UID == claimUID {
@@ -373,13 +375,13 @@ func deviceNodes(steps []cnichain.StepRecord, claimUID string) []string {
 }
 
 // attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
-func (s *sandboxes) attachedSteps(claimUID string) []cnichain.StepRecord {
+func (s *sandboxes) attachedSteps(claimUID string) []executor.StepRecord {
 	steps, _ := s.attachedTo(claimUID)
 	return steps
 }
 
 // attachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
-func (s *sandboxes) attachedTo(claimUID string) (steps []cnichain.StepRecord, missing map[int]string) {
+func (s *sandboxes) attachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
 			return steps, box.missingOf(claimUID)

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 const attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
@@ -255,13 +256,13 @@ func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
 	// The chain never ends: what is on disk now is what a killed process leaves.
-	executor := cnichain.NewExecutor(f.boxes.executor.Options)
-	left, _, err := f.chains.Load(executor)
+	runner := executor.New(f.boxes.executor.Options)
+	left, _, err := f.chains.Load(runner)
 	f.must(err)
-	if len(left) != 1 || left["a-0"].Phase != cnichain.PhaseAttaching {
+	if len(left) != 1 || left["a-0"].Phase != executor.PhaseAttaching {
 		t.Fatalf("records %v", left)
 	}
-	next := newSandboxes(f.boxes.work, executor, f.claims, f.boxes.gate, f.clock)
+	next := newSandboxes(f.boxes.work, runner, f.claims, f.boxes.gate, f.clock)
 	next.metrics = newMetrics()
 	next.bootID, next.pinDir = "boot-1", "/run/netns"
 	f.must(next.recover(left))

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -137,9 +138,9 @@ func (s *statuses) forgetOld() {
 
 // attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0 when
 // kubelet makes a new sandbox.
-func (s *statuses) attachFailed(pod cnichain.Pod, records []ClaimRecord, err error, again time.Duration) {
+func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err error, again time.Duration) {
 	reason := "AttachFailed"
-	var step *cnichain.StepError
+	var step *executor.StepError
 	if errors.As(err, &step) {
 		reason = "StepFailed"
 	}
@@ -157,7 +158,7 @@ func (s *statuses) attachFailed(pod cnichain.Pod, records []ClaimRecord, err err
 }
 
 // interfacesLost tells a pod that interfaces of its claims have vanished.
-func (s *statuses) interfacesLost(pod cnichain.Pod, err error) {
+func (s *statuses) interfacesLost(pod executor.Pod, err error) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
 	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", shorten(err.Error()))
 }
@@ -282,7 +283,7 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 
 // stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that depend
 // on that.
-func stepsOf(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) []int {
+func stepsOf(steps []executor.StepRecord, claimUID string, held *HeldDevice) []int {
 	var found []int
 	for i := range steps {
 		device := steps[i].Step.Device
@@ -299,7 +300,7 @@ func stepsOf(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) []i
 
 // missingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
 // index of their step.
-func missingOf(steps []cnichain.StepRecord, missing map[int]string, claimUID string, held *HeldDevice) string {
+func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
 	}
@@ -312,7 +313,7 @@ func missingOf(steps []cnichain.StepRecord, missing map[int]string, claimUID str
 }
 
 // networkData describes the device's final interface: that of the last step that depends on the device.
-func networkData(steps []cnichain.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
+func networkData(steps []executor.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
 	final := -1
 	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
 		final = mine[len(mine)-1]

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 func TestMessagesAreShortAndUTF8(t *testing.T) {
@@ -46,7 +47,7 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 		}
 		return result
 	}
-	steps := []cnichain.StepRecord{
+	steps := []executor.StepRecord{
 		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", Merged: result("net1")},
 		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{DependsOn: []int{0}}, IfName: "bond0", Merged: result("bond0", "10.0.0.1/24", "10.0.0.1/24", "fd00::1/64")},
 		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2", Merged: result("net2")},
@@ -55,7 +56,7 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" || strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
 		t.Errorf("network data is %+v", data)
 	}
-	steps = []cnichain.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
+	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
 	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil || data.InterfaceName != "" {
 		t.Errorf("network data of a device without an interface is %+v", data)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // callLog shows every CNI call whole, secrets included: it is for the person who wrote the configuration.
@@ -19,7 +19,7 @@ type callLog struct {
 }
 
 // Record implements cnichain.Recorder.
-func (l *callLog) Record(call cnichain.Call) {
+func (l *callLog) Record(call executor.Call) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "--- %s %s, step %s: exit status %d after %s\n",
 		call.Command, filepath.Base(call.Plugin), titleOf(call.Step, call.Instance), call.Output.ExitCode, milliseconds(call.Duration))

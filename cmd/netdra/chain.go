@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -97,20 +98,20 @@ func completeDevices(cmd *cobra.Command) {
 }
 
 // podOf reads --pod.
-func podOf(text, uid string) (cnichain.Pod, error) {
+func podOf(text, uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return cnichain.Pod{}, usage("--pod %q: say NAMESPACE/NAME", text)
+		return executor.Pod{}, usage("--pod %q: say NAMESPACE/NAME", text)
 	}
-	return cnichain.Pod{Namespace: namespace, Name: name, UID: uid}, nil
+	return executor.Pod{Namespace: namespace, Name: name, UID: uid}, nil
 }
 
 // directories reads --cni-path.
 func (f *chainFlags) directories() []string { return filepath.SplitList(f.cniPath) }
 
 // compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions.
-func (f *chainFlags) compile(ctx context.Context, on *machine, executor *cnichain.Executor, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
-	pod cnichain.Pod, devices []cnichain.RootDevice,
+func (f *chainFlags) compile(ctx context.Context, on *machine, executor *executor.Executor, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+	pod executor.Pod, devices []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
 	node, err := on.hostname()
 	if err != nil {

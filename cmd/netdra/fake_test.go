@@ -16,6 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -159,7 +160,7 @@ func (p *fakePlugins) FindInPath(plugin string, _ []string) (string, error) {
 	return path, os.WriteFile(path, nil, 0o755)
 }
 
-func (p *fakePlugins) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
+func (p *fakePlugins) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	for _, variable := range environ {
 		if command, is := strings.CutPrefix(variable, "CNI_COMMAND="); is {
 			if hook := p.fake.onCall[filepath.Base(path)+" "+command]; hook != nil {

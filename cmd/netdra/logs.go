@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 func logsCommand(to console) *cobra.Command {
@@ -46,11 +46,11 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
 	return cmd
 }
 
-func printLogs(to console, form string, calls []cnichain.LoggedCall, failedOnly bool) error {
-	hasFailed := func(c cnichain.LoggedCall) bool { return c.Error != "" }
+func printLogs(to console, form string, calls []executor.LoggedCall, failedOnly bool) error {
+	hasFailed := func(c executor.LoggedCall) bool { return c.Error != "" }
 	anyFailed := slices.ContainsFunc(calls, hasFailed)
 	if failedOnly {
-		calls = slices.DeleteFunc(calls, func(c cnichain.LoggedCall) bool { return !hasFailed(c) })
+		calls = slices.DeleteFunc(calls, func(c executor.LoggedCall) bool { return !hasFailed(c) })
 	}
 	if form != formText {
 		if err := printResult(to.out, form, calls); err != nil {
@@ -72,7 +72,7 @@ func printLogs(to console, form string, calls []cnichain.LoggedCall, failedOnly 
 }
 
 // printWholeCall writes everything that is known of a call.
-func printWholeCall(out *printer, call *cnichain.LoggedCall) {
+func printWholeCall(out *printer, call *executor.LoggedCall) {
 	line := out.good
 	if call.Error != "" {
 		line = out.bad

@@ -20,13 +20,14 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// plugins runs CNI plugins, and waits for those of an earlier process. [cnichain.PluginExec] is the real one.
+// plugins runs CNI plugins, and waits for those of an earlier process. [executor.PluginExec] is the real one.
 type plugins interface {
-	cnichain.Exec
+	executor.Exec
 	AwaitEarlier(ctx context.Context, limit time.Duration) error
 }
 
@@ -34,7 +35,7 @@ type plugins interface {
 type machine struct {
 	// plugins runs CNI plugins, with a lock file that is held while any runs; empty: without.
 	plugins func(lock string) plugins
-	host    cnichain.Host
+	host    host.Host
 	clock   clock.Clock
 	// facts are the network devices of the machine, which the cluster knows by addresses.
 	facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
@@ -58,8 +59,8 @@ type machine struct {
 // linuxMachine is the real one.
 func linuxMachine() machine {
 	return machine{
-		plugins:       func(lock string) plugins { return cnichain.PluginExec{Lock: lock} },
-		host:          cnichain.LinuxHost{},
+		plugins:       func(lock string) plugins { return executor.PluginExec{Lock: lock} },
+		host:          host.Linux{},
 		clock:         clock.RealClock{},
 		facts:         readFacts,
 		look:          view.Read,
@@ -130,7 +131,7 @@ func isOwnNamespace(path string) bool {
 
 // makeNamespace makes a namespace whose loopback is up, as in pods.
 func makeNamespace(path string) error {
-	if err := cnichain.NewNamespace(path); err != nil {
+	if err := host.NewNamespace(path); err != nil {
 		return err
 	}
 	namespace, err := netns.GetFromPath(path)

@@ -6,13 +6,13 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // narrator is a journal that tells people what is written to it: the journal knows when a step begins and how it ended,
 // including what the engine itself has verified. It is used by one goroutine.
 type narrator struct {
-	cnichain.Journal
+	executor.Journal
 	out   *printer
 	clock clock.PassiveClock
 
@@ -23,7 +23,7 @@ type narrator struct {
 
 // moment is what was last told of a step.
 type moment struct {
-	phase    cnichain.StepPhase
+	phase    executor.StepPhase
 	failures int
 }
 
@@ -44,27 +44,27 @@ type stepReport struct {
 }
 
 // begin takes an attachment as it is; what changes from now on is told.
-func (n *narrator) begin(attachment *cnichain.Attachment) {
+func (n *narrator) begin(attachment *executor.Attachment) {
 	n.known = make([]moment, len(attachment.Steps))
 	if len(n.steps) != len(attachment.Steps) {
 		n.steps = make([]stepReport, len(attachment.Steps))
 	}
 	for i := range attachment.Steps {
 		n.known[i] = momentOf(&attachment.Steps[i])
-		if n.known[i].phase == cnichain.StepAdding {
-			n.known[i].phase = cnichain.StepDeleting // an earlier process called ADD
+		if n.known[i].phase == executor.StepAdding {
+			n.known[i].phase = executor.StepDeleting // an earlier process called ADD
 		}
 	}
 	n.began = n.clock.Now()
 	n.announce(attachment)
 }
 
-func momentOf(record *cnichain.StepRecord) moment {
+func momentOf(record *executor.StepRecord) moment {
 	return moment{phase: record.Phase, failures: record.Failures}
 }
 
 // Save implements cnichain.Journal.
-func (n *narrator) Save(attachment *cnichain.Attachment) error {
+func (n *narrator) Save(attachment *executor.Attachment) error {
 	took := n.clock.Since(n.began)
 	n.out.endPending()
 	for i := range attachment.Steps {
@@ -84,7 +84,7 @@ func (n *narrator) Save(attachment *cnichain.Attachment) error {
 }
 
 // tell says what has become of a step.
-func (n *narrator) tell(attachment *cnichain.Attachment, i int, was moment, took time.Duration) {
+func (n *narrator) tell(attachment *executor.Attachment, i int, was moment, took time.Duration) {
 	record, report := &attachment.Steps[i], &n.steps[i]
 	report.Step, report.Instance, report.Type, report.Interface = record.Step.Name, record.Step.Instance, record.Step.Type, record.IfName
 	if record.Step.Device != nil {
@@ -92,37 +92,37 @@ func (n *narrator) tell(attachment *cnichain.Attachment, i int, was moment, took
 	}
 	line := func(command string) string { return n.line(attachment, record, command, milliseconds(took)) }
 	switch {
-	case was.phase == cnichain.StepAdding && record.Phase == cnichain.StepAdded:
+	case was.phase == executor.StepAdding && record.Phase == executor.StepAdded:
 		report.Added, report.AddTime, report.Result = true, took.Milliseconds(), record.Result
 		n.out.good("%s", line("ADD"))
-	case was.phase == cnichain.StepAdding && record.Phase == cnichain.StepDeleting:
+	case was.phase == executor.StepAdding && record.Phase == executor.StepDeleting:
 		report.AddTime = took.Milliseconds()
 		n.out.bad("%s", line("ADD"))
 	case record.Failures > was.failures:
 		n.out.bad("%s", line("DEL"))
-	case was.phase == cnichain.StepDeleting && record.Phase == cnichain.StepDeleted:
+	case was.phase == executor.StepDeleting && record.Phase == executor.StepDeleted:
 		report.Deleted, report.DelTime = true, took.Milliseconds()
 		n.out.good("%s", line("DEL"))
 	}
 }
 
 // announce shows what is done next.
-func (n *narrator) announce(attachment *cnichain.Attachment) {
+func (n *narrator) announce(attachment *executor.Attachment) {
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		switch record.Phase {
-		case cnichain.StepAdding:
+		case executor.StepAdding:
 			n.out.pending(n.line(attachment, record, "ADD", ""))
 			return
-		case cnichain.StepDeleting:
+		case executor.StepDeleting:
 			n.out.pending(n.line(attachment, record, "DEL", ""))
 			return
-		case cnichain.StepPlanned, cnichain.StepAdded, cnichain.StepDeleted:
+		case executor.StepPlanned, executor.StepAdded, executor.StepDeleted:
 		}
 	}
 }
 
-func (n *narrator) line(attachment *cnichain.Attachment, record *cnichain.StepRecord, command, took string) string {
+func (n *narrator) line(attachment *executor.Attachment, record *executor.StepRecord, command, took string) string {
 	width, nameWidth := 0, 0
 	for i := range attachment.Steps {
 		width = max(width, len(stepTitle(&attachment.Steps[i])))
@@ -131,6 +131,6 @@ func (n *narrator) line(attachment *cnichain.Attachment, record *cnichain.StepRe
 	return fmt.Sprintf("%s %-*s  %-*s  %7s", command, width, stepTitle(record), nameWidth, record.IfName, took)
 }
 
-func stepTitle(record *cnichain.StepRecord) string {
+func stepTitle(record *executor.StepRecord) string {
 	return fmt.Sprintf("%s (%s)", titleOf(record.Step.Name, record.Step.Instance), record.Step.Type)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 func TestLook(t *testing.T) {
@@ -65,10 +65,10 @@ func TestTerminal(t *testing.T) {
 
 func TestCallLog(t *testing.T) {
 	var out bytes.Buffer
-	(&callLog{to: &out}).Record(cnichain.Call{
+	(&callLog{to: &out}).Record(executor.Call{
 		Command: "ADD", Plugin: "/opt/cni/bin/bridge", Step: "port", Instance: 1, Duration: 12 * time.Millisecond,
 		Env: []string{"CNI_COMMAND=ADD", "PATH=/bin"}, Stdin: []byte(`{"bridge":"br0"}`),
-		Output: cnichain.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3}, Err: errors.New("bridge: failed"),
+		Output: executor.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3}, Err: errors.New("bridge: failed"),
 	})
 	want := `
 --- ADD bridge, step port[1]: exit status 3 after 12 ms

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -96,20 +97,20 @@ func (f *chainFlags) plan(cmd *cobra.Command, on *machine, to console) (*planned
 	if err != nil {
 		return nil, err
 	}
-	executor := cnichain.NewExecutor(cnichain.Options{Exec: on.plugins(""), Host: on.host, Dirs: f.directories()})
-	plan, err := f.compile(cmd.Context(), on, executor, topology, schemas, pod, devices)
+	runner := executor.New(executor.Options{Exec: on.plugins(""), Host: on.host, Dirs: f.directories()})
+	plan, err := f.compile(cmd.Context(), on, runner, topology, schemas, pod, devices)
 	if err != nil {
 		return nil, err
 	}
-	named := cnichain.NewAttachment("netdra", pod, []cnichain.Plan{*plan})
-	if err := cnichain.AssignNames(named, taken); err != nil {
+	named := executor.NewAttachment("netdra", pod, []cnichain.Plan{*plan})
+	if err := executor.AssignNames(named, taken); err != nil {
 		return nil, err
 	}
 	return show(topology, named)
 }
 
 // show makes the result of an attachment that has names and was never run.
-func show(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment) (*plannedChain, error) {
+func show(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*plannedChain, error) {
 	chain := &plannedChain{Topology: topology.Name, DeviceClasses: classes(topology)}
 	for i := range named.Steps {
 		record := &named.Steps[i]
@@ -135,7 +136,7 @@ func show(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment) (*plan
 }
 
 // nameSource says why an interface is called as it is.
-func nameSource(step *v1alpha1.Step, named *cnichain.Attachment, record *cnichain.StepRecord) string {
+func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
 	switch wanted := record.Step.IfName; {
 	case wanted != "" && step.IfName != "" && record.IfName == "":
 		return "ifName " + wanted

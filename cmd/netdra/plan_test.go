@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 const twoRoots = `
@@ -135,7 +135,7 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 		t.Fatal(out, errs)
 	}
 	f.open(func(s *state) {
-		attachments, _, err := s.chains.Load(cnichain.NewExecutor(cnichain.Options{}))
+		attachments, _, err := s.chains.Load(executor.New(executor.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // defaultSocket is where the driver of this node answers.
@@ -73,7 +73,7 @@ Exit status: 0 nothing is left of what was named, 1 something could not be undon
 }
 
 // showLeftovers prints what is left over.
-func showLeftovers(to console, form string, leftovers []cnichain.Leftover) error {
+func showLeftovers(to console, form string, leftovers []executor.Leftover) error {
 	if form != formText {
 		return printResult(to.out, form, leftovers)
 	}
@@ -137,8 +137,8 @@ func newDriverClient(socket string) driverClient {
 	return driverClient{socket: socket, http: &http.Client{Timeout: releaseLimit, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-func (d driverClient) leftovers(ctx context.Context) ([]cnichain.Leftover, error) {
-	var leftovers []cnichain.Leftover
+func (d driverClient) leftovers(ctx context.Context) ([]executor.Leftover, error) {
+	var leftovers []executor.Leftover
 	err := d.read(ctx, "/leftovers", &leftovers)
 	return leftovers, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // testDriver answers as the node driver does. It can undo what is named "good".
@@ -23,14 +24,14 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /leftovers", func(w http.ResponseWriter, _ *http.Request) {
-		leftovers := []cnichain.Leftover{}
+		leftovers := []executor.Leftover{}
 		for _, key := range keys {
 			if left[key] {
-				leftovers = append(leftovers, cnichain.Leftover{
+				leftovers = append(leftovers, executor.Leftover{
 					Key: key, Reason: "cannot move it home: device or resource busy", Attempts: 10, Since: time.Unix(1_700_000_000, 0),
-					Attachment: cnichain.Attachment{
-						Pod:   cnichain.Pod{Namespace: "ns", Name: "web"},
-						Steps: []cnichain.StepRecord{{Step: cnichain.PlanStep{Name: "uplink", Device: &cnichain.Device{Name: "ens1v3", PCIAddress: "0000:01:00.4", Exclusive: true}}}},
+					Attachment: executor.Attachment{
+						Pod:   executor.Pod{Namespace: "ns", Name: "web"},
+						Steps: []executor.StepRecord{{Step: cnichain.PlanStep{Name: "uplink", Device: &cnichain.Device{Name: "ens1v3", PCIAddress: "0000:01:00.4", Exclusive: true}}}},
 					},
 				})
 			}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -213,11 +213,11 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 }
 
 // readLogs reads the log of each claim. What can't be read is told, and missing.
-func readLogs(dir string, claims []driver.Claim) (calls map[string][]cnichain.LoggedCall, unread []string) {
-	calls = map[string][]cnichain.LoggedCall{}
+func readLogs(dir string, claims []driver.Claim) (calls map[string][]executor.LoggedCall, unread []string) {
+	calls = map[string][]executor.LoggedCall{}
 	for i := range claims {
 		claim := claims[i].Claim
-		logged, err := cnichain.ReadCalls(dir, claim.Namespace, claim.Name)
+		logged, err := executor.ReadCalls(dir, claim.Namespace, claim.Name)
 		if err != nil {
 			unread = append(unread, err.Error())
 		}

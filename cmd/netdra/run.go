@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -125,16 +126,16 @@ func newSession(f *runFlags, on *machine, to console, opened *state) *session {
 	return s
 }
 
-func newExecutor(on *machine, to console, out *printer, opened *state, dirs []string, timeout time.Duration, log bool) (*cnichain.Executor, *narrator) {
+func newExecutor(on *machine, to console, out *printer, opened *state, dirs []string, timeout time.Duration, log bool) (*executor.Executor, *narrator) {
 	told := &narrator{Journal: opened.chains, out: out, clock: on.clock}
-	options := cnichain.Options{
+	options := executor.Options{
 		Exec: on.plugins(opened.lock()), Host: on.host, Journal: told, Dirs: dirs, StepTimeout: timeout, Clock: on.clock,
 	}
 	if log {
 		options.Log = &callLog{to: to.err}
 		out.terminal = false // lines of the log would stand in the middle of a line that is taken back
 	}
-	return cnichain.NewExecutor(options), told
+	return executor.New(options), told
 }
 
 // prepare finds devices and namespace and compiles; nothing is changed.
@@ -168,7 +169,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 			return err
 		}
 	}
-	s.attachment = cnichain.NewAttachment(id, pod, []cnichain.Plan{*plan})
+	s.attachment = executor.NewAttachment(id, pod, []cnichain.Plan{*plan})
 	s.attachment.Pin, s.attachment.CreatedAt = filepath.Join(s.on.netnsDir, id), s.on.clock.Now()
 	if s.namespace == "" {
 		s.namespace, s.temporary = s.attachment.Pin, true

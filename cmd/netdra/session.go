@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // session is one run.
@@ -20,7 +20,7 @@ type session struct {
 	to       console
 	out      *printer
 	state    *state
-	executor *cnichain.Executor
+	executor *executor.Executor
 	narrator *narrator
 
 	node string
@@ -29,7 +29,7 @@ type session struct {
 	temporary bool
 	// held is a path to the namespace that is good after it has lost its name.
 	held       string
-	attachment *cnichain.Attachment
+	attachment *executor.Attachment
 	record     runRecord
 	before     view.View // of the namespace
 	result     report
@@ -141,7 +141,7 @@ func (s *session) checked(ctx context.Context) error {
 
 // cause is the failure without what Add says of its undoing, which is tried again.
 func (s *session) cause(ctx context.Context, err error) error {
-	if both := (&cnichain.UndoError{}); errors.As(err, &both) {
+	if both := (&executor.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
 	}
 	if ctx.Err() != nil {
@@ -197,7 +197,7 @@ func (s *session) detach(ctx context.Context) error {
 const undoAttempts = 4
 
 // undoAttachment undoes whatever happens to ctx. After the first failure it goes on no longer than one call may take.
-func undoAttachment(ctx context.Context, executor *cnichain.Executor, out *printer, attachment *cnichain.Attachment) error {
+func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer, attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
 	for attempt := 1; ; attempt++ {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*executor.StepTimeout)

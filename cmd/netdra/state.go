@@ -14,7 +14,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
@@ -85,14 +85,14 @@ func (s *state) undoHint() string {
 
 // earlier is what earlier runs have left in the journal.
 type earlier struct {
-	attachments map[string]*cnichain.Attachment
-	leftovers   []cnichain.Leftover
+	attachments map[string]*executor.Attachment
+	leftovers   []executor.Leftover
 	runs        map[string]runRecord
 	damaged     []journal.Damaged
 }
 
 // load reads what earlier runs left, and tells the executor.
-func (s *state) load(executor *cnichain.Executor) (*earlier, error) {
+func (s *state) load(executor *executor.Executor) (*earlier, error) {
 	attachments, damaged, err := s.chains.Load(executor)
 	if err != nil {
 		return nil, err
@@ -160,9 +160,9 @@ func (e *earlier) describe(key string) string {
 	switch {
 	case attachment == nil:
 		return text + ": nothing of it is attached"
-	case attachment.Phase == cnichain.PhaseReady:
+	case attachment.Phase == executor.PhaseReady:
 		return text + ": attached"
-	case attachment.Phase == cnichain.PhaseAttaching:
+	case attachment.Phase == executor.PhaseAttaching:
 		return text + ": was ended in the middle of attaching"
 	}
 	return text + ": was ended in the middle of undoing, or could not be undone"

@@ -12,7 +12,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // defaultLogDir is where the driver of a node logs CNI calls.
@@ -55,7 +55,7 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
 }
 
 func listLogged(to console, form, dir string) error {
-	claims, err := cnichain.LoggedClaims(dir)
+	claims, err := executor.LoggedClaims(dir)
 	if err != nil {
 		return err
 	}
@@ -82,16 +82,16 @@ func trace(to console, form, dir, name string, whole bool) error {
 	} else {
 		printTrace(newPrinter(to.out), calls, whole)
 	}
-	if err == nil && slices.ContainsFunc(calls, func(c cnichain.LoggedCall) bool { return c.Error != "" }) {
+	if err == nil && slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" }) {
 		err = &exitError{code: exitFailed, err: errShown}
 	}
 	return err
 }
 
 // readCalls are those that were made for a claim, by their times. What of them can't be read is told.
-func readCalls(to console, dir, name string) ([]cnichain.LoggedCall, error) {
+func readCalls(to console, dir, name string) ([]executor.LoggedCall, error) {
 	namespace, short := splitClaim(name)
-	calls, err := cnichain.ReadCalls(dir, namespace, short)
+	calls, err := executor.ReadCalls(dir, namespace, short)
 	if len(calls) == 0 {
 		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", dir, namespace, short), err)
 	}
@@ -103,12 +103,12 @@ func readCalls(to console, dir, name string) ([]cnichain.LoggedCall, error) {
 
 // printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first call in the
 // sandbox.
-func printTrace(out *printer, calls []cnichain.LoggedCall, whole bool) {
+func printTrace(out *printer, calls []executor.LoggedCall, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
 			out.say("")
 		}
-		first := slices.IndexFunc(calls, func(c cnichain.LoggedCall) bool { return c.Sandbox == sandbox })
+		first := slices.IndexFunc(calls, func(c executor.LoggedCall) bool { return c.Sandbox == sandbox })
 		out.say("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
 		rows := [][]string{{"TIME", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
 		for j := range calls {
@@ -127,7 +127,7 @@ func printTrace(out *printer, calls []cnichain.LoggedCall, whole bool) {
 }
 
 // sandboxesOf are in the order of their first calls.
-func sandboxesOf(calls []cnichain.LoggedCall) []string {
+func sandboxesOf(calls []executor.LoggedCall) []string {
 	var sandboxes []string
 	for i := range calls {
 		if !slices.Contains(sandboxes, calls[i].Sandbox) {
@@ -138,7 +138,7 @@ func sandboxesOf(calls []cnichain.LoggedCall) []string {
 }
 
 // outcomeOf is an error, or what ADD has made in the pod.
-func outcomeOf(call *cnichain.LoggedCall) string {
+func outcomeOf(call *executor.LoggedCall) string {
 	if call.Error != "" {
 		return "failed: " + strings.ReplaceAll(call.Error, "\n", " ")
 	}
@@ -161,13 +161,13 @@ func outcomeOf(call *cnichain.LoggedCall) string {
 	return strings.Join(parts, " ")
 }
 
-func printCall(out *printer, call *cnichain.LoggedCall) {
+func printCall(out *printer, call *executor.LoggedCall) {
 	out.section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin, titleOf(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
 	printStreams(out, call)
 }
 
 // printStreams writes what went in and came out.
-func printStreams(out *printer, call *cnichain.LoggedCall) {
+func printStreams(out *printer, call *executor.LoggedCall) {
 	for _, stream := range []struct {
 		name string
 		data string

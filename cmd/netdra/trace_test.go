@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // loggedClaim writes the log of a claim whose second step has failed in a first sandbox.
 func loggedClaim(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	log := cnichain.NewCallLog(dir, func(err error) { t.Error(err) })
+	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	record := func(sandbox string, after, took time.Duration, command, step, plugin, stdout string, err error) {
-		log.Record(cnichain.Call{Time: start.Add(after), Duration: took, Claim: cnichain.Claim{Namespace: "default", Name: "p-net", UID: "u"}, SandboxID: sandbox, Pod: "default/p",
-			Command: command, Step: step, Plugin: "/opt/cni/bin/" + plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: cnichain.CallOutput{Stdout: []byte(stdout)}, Err: err})
+		log.Record(executor.Call{Time: start.Add(after), Duration: took, Claim: cnichain.Claim{Namespace: "default", Name: "p-net", UID: "u"}, SandboxID: sandbox, Pod: "default/p",
+			Command: command, Step: step, Plugin: "/opt/cni/bin/" + plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: executor.CallOutput{Stdout: []byte(stdout)}, Err: err})
 	}
 	const made = `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"},{"name":"veth7"}],"ips":[{"address":"10.1.0.5/24"}]}`
 	record("first-sandbox-of-the-pod", 0, 13*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
@@ -54,7 +55,7 @@ func TestTraceOfNothing(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir, "p-net", "-o", "json")
-	var calls []cnichain.LoggedCall
+	var calls []executor.LoggedCall
 	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 || calls[1].Error != "no such knob" || code != exitFailed {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
@@ -57,7 +57,7 @@ type undoing struct {
 	out      *printer
 	state    *state
 	earlier  *earlier
-	executor *cnichain.Executor
+	executor *executor.Executor
 	narrator *narrator
 	remains  []error
 }
@@ -168,7 +168,7 @@ func (u *undoing) one(ctx context.Context, key string) error {
 }
 
 // leftover tries once more what was given up.
-func (u *undoing) leftover(ctx context.Context, leftover cnichain.Leftover) error {
+func (u *undoing) leftover(ctx context.Context, leftover executor.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.timeout)
 	defer cancel()
 	err := u.executor.Retry(limited, leftover.Key)

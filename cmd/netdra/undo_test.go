@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
@@ -114,13 +114,13 @@ func TestLeftoversAreRetried(t *testing.T) {
 	f := newFake(t)
 	f.keep()
 	f.open(func(s *state) { // as the engine does when it gives up
-		attachments, _, err := s.chains.Load(cnichain.NewExecutor(cnichain.Options{}))
+		attachments, _, err := s.chains.Load(executor.New(executor.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		only := *attachments["netdra-1"]
 		only.Steps = only.Steps[:1]
-		leftover := cnichain.Leftover{Key: "netdra-1/x/link/0", Attachment: only, Reason: "out of order"}
+		leftover := executor.Leftover{Key: "netdra-1/x/link/0", Attachment: only, Reason: "out of order"}
 		if err := errors.Join(s.chains.SaveLeftover(leftover), s.chains.Delete("netdra-1"), s.runs.Delete("netdra-1")); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Boot implements cnichain.Host.
+// Boot implements host.Host.
 func (n *Node) Boot() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -20,7 +20,7 @@ func (n *Node) Boot() (string, error) {
 
 func (n *Node) boot() string { return fmt.Sprintf("boot-%d", n.boots) }
 
-// Rename implements cnichain.Host.
+// Rename implements host.Host.
 func (n *Node) Rename(pin string, index int, wanted string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,7 +33,7 @@ func (n *Node) Rename(pin string, index int, wanted string) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
-// Remove implements cnichain.Host.
+// Remove implements host.Host.
 func (n *Node) Remove(pin string, index int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,8 +45,8 @@ func (n *Node) Remove(pin string, index int) error {
 	return nil
 }
 
-// SendHome implements cnichain.Host.
-func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
+// MoveToHost implements host.Host.
+func (n *Node) MoveToHost(pin string, index int, device cnichain.Device) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lost {
@@ -63,11 +63,11 @@ func (n *Node) SendHome(pin string, index int, device cnichain.Device) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
-// Undress implements cnichain.Host.
-func (n *Node) Undress(string, cnichain.Link, cnichain.Device) error { return nil }
+// ResetInPod implements host.Host.
+func (n *Node) ResetInPod(string, cnichain.Link, cnichain.Device) error { return nil }
 
-// Home implements cnichain.Host.
-func (n *Node) Home(device cnichain.Device) (bool, error) {
+// OnHost implements host.Host.
+func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, home := n.host[device.IfName]
@@ -79,23 +79,23 @@ func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
 	return device.PCIAddress == "" && device.BootID != n.boot()
 }
 
-// Gone implements cnichain.Host: what RemoveHardware has removed.
+// Gone implements host.Host: what RemoveHardware has removed.
 func (n *Node) Gone(device cnichain.Device) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.removed[device.PCIAddress]
 }
 
-// StandIn implements cnichain.Host.
-func (n *Node) StandIn(path, name string, _ []net.IPNet) error {
+// PlaceholderNetns implements host.Host.
+func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pods[path] = map[string]cnichain.Link{name: {Name: name, Index: n.next()}}
 	return nil
 }
 
-// Bind implements cnichain.Host: the link of the device goes with its driver, and Restore brings it back.
-func (n *Node) Bind(device cnichain.Device) ([]string, error) {
+// BindDriver implements host.Host: the link of the device goes with its driver, and Restore brings it back.
+func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.fail["bind"]; err != nil {
@@ -108,10 +108,10 @@ func (n *Node) Bind(device cnichain.Device) ([]string, error) {
 	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
 }
 
-// FreeAddress implements cnichain.Host.
+// FreeAddress implements host.Host.
 func (n *Node) FreeAddress(cnichain.Device) error { return nil }
 
-// Snapshot implements cnichain.Host.
+// Snapshot implements host.Host.
 func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +177,7 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// NamespaceID implements cnichain.Host.
+// NamespaceID implements host.Host.
 func (n *Node) NamespaceID(path string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

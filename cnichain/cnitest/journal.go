@@ -7,14 +7,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // Journal keeps attachments as they would be read back after a restart. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
 	records map[string][]byte
-	left    map[string]cnichain.Leftover
+	left    map[string]executor.Leftover
 	commits int
 	full    bool
 }
@@ -33,26 +33,26 @@ func (j *Journal) Free() {
 	j.full = false
 }
 
-// SaveLeftover implements cnichain.Journal.
-func (j *Journal) SaveLeftover(leftover cnichain.Leftover) error {
+// SaveLeftover implements executor.Journal.
+func (j *Journal) SaveLeftover(leftover executor.Leftover) error {
 	return j.commit(func() {
 		if j.left == nil {
-			j.left = map[string]cnichain.Leftover{}
+			j.left = map[string]executor.Leftover{}
 		}
 		j.left[leftover.Key] = leftover
 	})
 }
 
-// DeleteLeftover implements cnichain.Journal.
+// DeleteLeftover implements executor.Journal.
 func (j *Journal) DeleteLeftover(key string) error {
 	return j.commit(func() { delete(j.left, key) })
 }
 
 // Leftovers are those with a record, by key.
-func (j *Journal) Leftovers() []cnichain.Leftover {
+func (j *Journal) Leftovers() []executor.Leftover {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := []cnichain.Leftover{}
+	list := []executor.Leftover{}
 	for _, key := range slices.Sorted(maps.Keys(j.left)) {
 		list = append(list, j.left[key])
 	}
@@ -73,8 +73,8 @@ func (j *Journal) Keys() []string {
 	return slices.Sorted(maps.Keys(j.records))
 }
 
-// Save implements cnichain.Journal.
-func (j *Journal) Save(attachment *cnichain.Attachment) error {
+// Save implements executor.Journal.
+func (j *Journal) Save(attachment *executor.Attachment) error {
 	data, err := json.Marshal(attachment)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (j *Journal) Save(attachment *cnichain.Attachment) error {
 	})
 }
 
-// Delete implements cnichain.Journal.
+// Delete implements executor.Journal.
 func (j *Journal) Delete(sandboxID string) error {
 	return j.commit(func() { delete(j.records, sandboxID) })
 }
@@ -104,13 +104,13 @@ func (j *Journal) commit(change func()) error {
 }
 
 // Load reads a record back; nil without one.
-func (j *Journal) Load(sandboxID string) (*cnichain.Attachment, error) {
+func (j *Journal) Load(sandboxID string) (*executor.Attachment, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	data, there := j.records[sandboxID]
 	if !there {
 		return nil, nil
 	}
-	attachment := &cnichain.Attachment{}
+	attachment := &executor.Attachment{}
 	return attachment, json.Unmarshal(data, attachment)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // machineVariable is the environment variable that tells a test process that it is inside.
@@ -82,7 +82,7 @@ func NewPod(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join("/run/netns", name)
 	t.Cleanup(func() { RemovePod(path) })
-	if err := cnichain.NewNamespace(path); err != nil {
+	if err := host.NewNamespace(path); err != nil {
 		t.Fatal(err)
 	}
 	eth0 := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "pod" + name}, PeerName: "eth0"}

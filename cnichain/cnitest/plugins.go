@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // PluginDir is where the node's plugins seem to be. Every plugin is there.
@@ -47,7 +48,7 @@ type config struct {
 }
 
 // Call runs a plugin.
-func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
+func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	env := map[string]string{}
 	for _, entry := range environ {
 		key, value, _ := strings.Cut(entry, "=")
@@ -68,8 +69,8 @@ func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []st
 	return c.answer()
 }
 
-func failed(c call, err error) (cnichain.CallOutput, error) {
-	return cnichain.CallOutput{ExitCode: 1}, &cnichain.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
+func failed(c call, err error) (executor.CallOutput, error) {
+	return executor.CallOutput{ExitCode: 1}, &executor.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
 }
 
 // enter records the call and waits while it is held.
@@ -175,16 +176,16 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
-func (c call) answer() (cnichain.CallOutput, error) {
+func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":
-		return cnichain.CallOutput{Stdout: []byte(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)}, nil
+		return executor.CallOutput{Stdout: []byte(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)}, nil
 	case c.command != "ADD":
-		return cnichain.CallOutput{}, nil
+		return executor.CallOutput{}, nil
 	case c.plugin == "tuning":
-		return cnichain.CallOutput{Stdout: c.config.PrevResult}, nil
+		return executor.CallOutput{Stdout: c.config.PrevResult}, nil
 	}
-	return cnichain.CallOutput{Stdout: fmt.Appendf(nil,
+	return executor.CallOutput{Stdout: fmt.Appendf(nil,
 		`{"cniVersion":%q,"interfaces":[{"name":%q,"mac":"02:00:00:00:00:01","sandbox":%q}],"ips":[{"interface":0,"address":"10.0.0.2/24"}]}`,
 		c.config.CNIVersion, c.ifName, c.netns)}, nil
 }

@@ -3,24 +3,24 @@ package journal
 import (
 	"fmt"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // Chains keeps what an executor must not forget: it is its [cnichain.Journal].
 type Chains struct {
-	attachments *Bucket[cnichain.Attachment]
-	leftovers   *Bucket[cnichain.Leftover]
+	attachments *Bucket[executor.Attachment]
+	leftovers   *Bucket[executor.Leftover]
 }
 
-var _ cnichain.Journal = &Chains{}
+var _ executor.Journal = &Chains{}
 
 // NewChains returns the chains of a journal.
 func NewChains(db *DB) (*Chains, error) {
-	attachments, err := NewBucket[cnichain.Attachment](db, "attachments")
+	attachments, err := NewBucket[executor.Attachment](db, "attachments")
 	if err != nil {
 		return nil, err
 	}
-	leftovers, err := NewBucket[cnichain.Leftover](db, "leftovers")
+	leftovers, err := NewBucket[executor.Leftover](db, "leftovers")
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func NewChains(db *DB) (*Chains, error) {
 
 // Load reads what an earlier process left into an executor, and returns its attachments by key. Records that can't be
 // read are returned too: nothing is known of them but their keys.
-func (c *Chains) Load(executor *cnichain.Executor) (map[string]*cnichain.Attachment, []Damaged, error) {
+func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachment, []Damaged, error) {
 	attachments, damaged, err := c.attachments.All()
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +38,7 @@ func (c *Chains) Load(executor *cnichain.Executor) (map[string]*cnichain.Attachm
 	if err != nil {
 		return nil, nil, err
 	}
-	loaded := make(map[string]*cnichain.Attachment, len(attachments))
+	loaded := make(map[string]*executor.Attachment, len(attachments))
 	for key := range attachments {
 		attachment := attachments[key]
 		loaded[key] = &attachment
@@ -49,12 +49,12 @@ func (c *Chains) Load(executor *cnichain.Executor) (map[string]*cnichain.Attachm
 			delete(leftovers, key)
 		}
 	}
-	executor.Load(loaded, leftovers)
+	runner.Load(loaded, leftovers)
 	return loaded, append(damaged, damagedLeftovers...), nil
 }
 
 // Save implements cnichain.Journal.
-func (c *Chains) Save(attachment *cnichain.Attachment) error {
+func (c *Chains) Save(attachment *executor.Attachment) error {
 	return c.attachments.Put(attachment.SandboxID, *attachment)
 }
 
@@ -62,7 +62,7 @@ func (c *Chains) Save(attachment *cnichain.Attachment) error {
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.Delete(sandboxID) }
 
 // SaveLeftover implements cnichain.Journal.
-func (c *Chains) SaveLeftover(leftover cnichain.Leftover) error {
+func (c *Chains) SaveLeftover(leftover executor.Leftover) error {
 	return c.leftovers.Put(leftover.Key, leftover)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // called reads what the plugin was last called with.
@@ -98,7 +99,7 @@ func TestDoubleGC(t *testing.T) {
 	for _, plugin := range []string{"first", "second"} {
 		b.must(os.WriteFile(filepath.Join(b.plugins[plugin].path+".state", "lost-net1"), nil, 0o600))
 	}
-	b.must(b.executor.GC(context.Background(), []*cnichain.Attachment{made}))
+	b.must(b.executor.GC(context.Background(), []*executor.Attachment{made}))
 	theirs := filepath.Join(b.plugins["second"].path+".state", "lost-net1")
 	if err := os.Remove(theirs); err != nil {
 		t.Errorf("the shared network was collected: %v", err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -28,19 +30,19 @@ const threeDoubles = `
 
 // bench is a machine with a pod, the scripted plugin under three names, and an executor with a journal on disk.
 type bench struct {
-	host
+	testHost
 	plugins  map[string]*plugin
 	pod, pin string
 	dir      string
 	db       *journal.DB
-	executor *cnichain.Executor
-	left     map[string]*cnichain.Attachment
+	executor *executor.Executor
+	left     map[string]*executor.Attachment
 	before   []string
 }
 
 func newBench(t *testing.T) *bench {
 	dir := t.TempDir()
-	b := &bench{host: host{T: t}, dir: dir, plugins: map[string]*plugin{}}
+	b := &bench{testHost: testHost{T: t}, dir: dir, plugins: map[string]*plugin{}}
 	for _, name := range []string{"first", "second", "third"} {
 		b.plugins[name] = installPlugin(t, dir, name)
 		b.dirs = append(b.dirs, b.plugins[name].path+".state")
@@ -65,14 +67,14 @@ func (b *bench) restart() {
 	b.db = opened.DB
 	chains, err := journal.NewChains(opened.DB)
 	b.must(err)
-	b.executor = cnichain.NewExecutor(cnichain.Options{
-		Exec: cnichain.PluginExec{}, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: []string{b.dir}, StepTimeout: 10 * time.Second,
+	b.executor = executor.New(executor.Options{
+		Exec: executor.PluginExec{}, Host: host.Linux{}, Journal: chains, Dirs: []string{b.dir}, StepTimeout: 10 * time.Second,
 	})
 	b.left, _, err = chains.Load(b.executor)
 	b.must(err)
 }
 
-func (b *bench) attachment(steps string) *cnichain.Attachment {
+func (b *bench) attachment(steps string) *executor.Attachment {
 	b.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "t"
@@ -86,12 +88,12 @@ func (b *bench) attachment(steps string) *cnichain.Attachment {
 	if len(problems) > 0 {
 		b.Fatal(problems)
 	}
-	made := cnichain.NewAttachment("sandbox", cnichain.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	made := executor.NewAttachment("sandbox", executor.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
 	made.Pin = b.pin
 	return made
 }
 
-func (b *bench) add(attachment *cnichain.Attachment) error {
+func (b *bench) add(attachment *executor.Attachment) error {
 	return b.executor.Add(context.Background(), attachment, b.pod, "n")
 }
 
@@ -249,7 +251,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 	gate := b.plugins["second"].path + ".go"
 	b.must(syscall.Mkfifo(gate, 0o600))
 	b.plugins["second"].follow(t, script{"ADD": waits})
-	s := &sweep{host: b.host, orders: orders{
+	s := &sweep{testHost: b.testHost, orders: orders{
 		Dir: t.TempDir(), CNIDirs: []string{b.dir}, Topology: threeDoubles, Sandbox: "sandbox", Pod: b.pod,
 		Devices: []cnichain.RootDevice{{Step: "a", Device: cnichain.Device{Name: "d", IfName: "lo", CNIs: []string{"first"}}}},
 	}}

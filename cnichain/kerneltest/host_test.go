@@ -17,7 +17,7 @@ import (
 )
 
 // host is what the tests of this file look at: everything that a chain could leave.
-type host struct {
+type testHost struct {
 	*testing.T
 	pods []string // paths of namespaces
 	dirs []string // where plugins and the driver keep files
@@ -25,7 +25,7 @@ type host struct {
 
 // state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of the
 // pods, packet filters, files. One line for each, as "where what link details"; sorted, and without what changes by itself.
-func (h *host) state() []string {
+func (h *testHost) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	h.must(err)
@@ -42,7 +42,7 @@ func (h *host) state() []string {
 	return lines
 }
 
-func (h *host) network(where string, handle *netlink.Handle) []string {
+func (h *testHost) network(where string, handle *netlink.Handle) []string {
 	h.Helper()
 	links, err := handle.LinkList()
 	h.must(err)
@@ -76,7 +76,7 @@ func (h *host) network(where string, handle *netlink.Handle) []string {
 	return append(lines, h.routing(where, handle, names)...)
 }
 
-func (h *host) routing(where string, handle *netlink.Handle, names map[int]string) []string {
+func (h *testHost) routing(where string, handle *netlink.Handle, names map[int]string) []string {
 	h.Helper()
 	routes, err := handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	h.must(err)
@@ -97,7 +97,7 @@ func (h *host) routing(where string, handle *netlink.Handle, names map[int]strin
 }
 
 // filters are the host's packet filter rules, without counters.
-func (h *host) filters() []string {
+func (h *testHost) filters() []string {
 	h.Helper()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *host) filters() []string {
 }
 
 // files are those below the directories, but not what stays by a plugin's nature.
-func (h *host) files(dirs ...string) []string {
+func (h *testHost) files(dirs ...string) []string {
 	h.Helper()
 	var lines []string
 	for _, dir := range dirs {
@@ -152,14 +152,14 @@ func (h *host) files(dirs ...string) []string {
 }
 
 // expect compares.
-func (h *host) expect(what string, want []string) {
+func (h *testHost) expect(what string, want []string) {
 	h.Helper()
 	if diff := cmp.Diff(want, h.state()); diff != "" {
 		h.Errorf("%s: the host is not as it was (-before +now):\n%s", what, diff)
 	}
 }
 
-func (h *host) must(err error) {
+func (h *testHost) must(err error) {
 	h.Helper()
 	if err != nil {
 		h.Fatal(err)
@@ -167,7 +167,7 @@ func (h *host) must(err error) {
 }
 
 // veth makes a pair of links on the host, both up, and returns after both have their addresses.
-func (h *host) veth(name, peer string) {
+func (h *testHost) veth(name, peer string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: peer}))
 	for _, end := range []string{name, peer} {
@@ -176,13 +176,13 @@ func (h *host) veth(name, peer string) {
 }
 
 // bridge makes a bridge with an address of its own: one without takes that of its ports.
-func (h *host) bridge(name string) {
+func (h *testHost) bridge(name string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: []byte{2, 0, 0, 0, 0, 0xb0}}}))
 	h.up(name)
 }
 
-func (h *host) up(name string) {
+func (h *testHost) up(name string) {
 	h.Helper()
 	link, err := netlink.LinkByName(name)
 	h.must(err)

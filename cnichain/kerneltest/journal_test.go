@@ -14,8 +14,8 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
@@ -123,12 +123,12 @@ func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
 
 // fullJournal is on a disk that is full from a certain commit on.
 type fullJournal struct {
-	cnichain.Journal
+	executor.Journal
 	at, commits int
 	fill        func() error
 }
 
-func (j *fullJournal) Save(attachment *cnichain.Attachment) error {
+func (j *fullJournal) Save(attachment *executor.Attachment) error {
 	if err := j.commit(); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	path := filepath.Join(disk.dir, "journal.db")
 	before, err := os.ReadFile(path)
 	b.must(err)
-	exec := cnichain.PluginExec{Lock: filepath.Join(disk.dir, "cni.lock")}
+	exec := executor.PluginExec{Lock: filepath.Join(disk.dir, "cni.lock")}
 	call := func() error {
 		_, err := exec.Call(context.Background(), "/bin/true", nil, nil)
 		return err

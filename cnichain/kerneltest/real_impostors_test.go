@@ -15,6 +15,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 const onlyHostDevice = `
@@ -143,7 +144,7 @@ func inherit(l *realLab, mode int) {
 		l.must(err)
 	}
 	a.del()
-	now, err := cnichain.LinuxHost{}.Snapshot(*device)
+	now, err := host.Linux{}.Snapshot(*device)
 	l.must(err)
 	now.Index = device.Index
 	if diff := cmp.Diff(device.Baseline, now.Baseline); diff != "" {
@@ -177,7 +178,7 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	h := &host{T: t}
+	h := &testHost{T: t}
 	const function = "0000:01:00.0"
 	h.must(unix.Mount("tmpfs", "/sys/bus/pci/devices", "tmpfs", 0, ""))
 	h.must(unix.Mount("tmpfs", "/sys/class/net", "tmpfs", 0, ""))
@@ -187,19 +188,19 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		h.must(os.MkdirAll("/sys/class/net/"+link, 0o755))
 		h.must(os.WriteFile("/sys/class/net/"+link+"/dev_port", []byte{'0' + byte(i), '\n'}, 0o644))
 	}
-	device, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function, Exclusive: true})
+	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function, Exclusive: true})
 	h.must(err)
 	// Links of virtio stand on a device between them and the function.
 	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
-	if home, err := (cnichain.LinuxHost{}).Home(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
+	if home, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
 		t.Errorf("a link of virtio is home: %v, %v", home, err)
 	}
 	before := h.state()
 	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
-	if home, err := (cnichain.LinuxHost{}).Home(device); home || err != nil {
+	if home, err := (host.Linux{}).OnHost(device); home || err != nil {
 		t.Errorf("home: %v, %v", home, err)
 	}
-	if err := (cnichain.LinuxHost{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
+	if err := (host.Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}
 	h.expect("the other port", before)

@@ -23,6 +23,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -34,11 +36,11 @@ const (
 
 // realLab is the host of a machine, with the reference plugins and one driver's executor and journal.
 type realLab struct {
-	host
+	testHost
 	dir      string
 	db       journal.Opened
 	chains   *journal.Chains
-	executor *cnichain.Executor
+	executor *executor.Executor
 	pods     []*realPod
 	// index is the last that a link of the host was given. These are far from those that links get by themselves: indexes
 	// are of a namespace, and tests that want one of the host to be one of a pod's too say so.
@@ -48,12 +50,12 @@ type realLab struct {
 }
 
 // kernel is the host of executors.
-func (l *realLab) kernel() cnichain.LinuxHost { return cnichain.LinuxHost{BootID: l.bootID} }
+func (l *realLab) kernel() host.Linux { return host.Linux{BootID: l.bootID} }
 
 // newRealLab begins with an empty journal. exec may be nil.
-func newRealLab(t *testing.T, exec cnichain.Exec) *realLab {
+func newRealLab(t *testing.T, exec executor.Exec) *realLab {
 	t.Helper()
-	l := &realLab{host: host{T: t}, dir: cnitest.RealPlugins(t), index: 4000}
+	l := &realLab{testHost: testHost{T: t}, dir: cnitest.RealPlugins(t), index: 4000}
 	var err error
 	l.db, err = journal.Open(filepath.Join(realJournal, strings.ReplaceAll(t.Name(), "/", "_")+".db"), time.Now())
 	l.must(err)
@@ -64,15 +66,15 @@ func newRealLab(t *testing.T, exec cnichain.Exec) *realLab {
 }
 
 // restart makes a new executor, as a new process does, and returns what the journal has.
-func (l *realLab) restart(exec cnichain.Exec) map[string]*cnichain.Attachment {
+func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	l.Helper()
 	if exec == nil {
-		exec = cnichain.PluginExec{}
+		exec = executor.PluginExec{}
 	}
 	chains, err := journal.NewChains(l.db.DB)
 	l.must(err)
 	l.chains = chains
-	l.executor = cnichain.NewExecutor(cnichain.Options{Exec: exec, Host: l.kernel(), Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
+	l.executor = executor.New(executor.Options{Exec: exec, Host: l.kernel(), Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
 	attachments, damaged, err := chains.Load(l.executor)
 	l.must(err)
 	if len(damaged) > 0 {
@@ -176,7 +178,7 @@ func (l *realLab) planOf(claim cnichain.Claim, name, steps string, devices ...cn
 type realPod struct {
 	*realLab
 	name, path string
-	attachment *cnichain.Attachment
+	attachment *executor.Attachment
 }
 
 // pod makes a pod with an eth0, and a new attachment for it. The name has at most 8 characters.
@@ -184,7 +186,7 @@ func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 	l.Helper()
 	p := &realPod{realLab: l, name: name}
 	l.Cleanup(func() { // after the one of NewPod
-		_ = cnichain.LinuxHost{}.Unpin(p.attachment.Pin)
+		_ = host.Linux{}.Unpin(p.attachment.Pin)
 		p.awaitGone()
 	})
 	p.path = cnitest.NewPod(l.T, name)
@@ -195,7 +197,7 @@ func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 
 // plans makes a new attachment.
 func (p *realPod) plans(plans ...cnichain.Plan) {
-	p.attachment = cnichain.NewAttachment("sandbox-"+p.name, cnichain.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
+	p.attachment = executor.NewAttachment("sandbox-"+p.name, executor.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
 	p.attachment.Pin = "/run/netns/dra-" + p.name
 }
 
@@ -247,11 +249,11 @@ func (p *realPod) healthy() {
 }
 
 // record is a copy of the attachment as the journal would give it back.
-func (p *realPod) record() *cnichain.Attachment {
+func (p *realPod) record() *executor.Attachment {
 	p.Helper()
 	data, err := json.Marshal(p.attachment)
 	p.must(err)
-	loaded := &cnichain.Attachment{}
+	loaded := &executor.Attachment{}
 	p.must(json.Unmarshal(data, loaded))
 	return loaded
 }
@@ -265,7 +267,7 @@ func (p *realPod) reboot() {
 	p.Helper()
 	p.bootID = "of the next boot"
 	p.end()
-	p.must(cnichain.LinuxHost{}.Unpin(p.attachment.Pin))
+	p.must(host.Linux{}.Unpin(p.attachment.Pin))
 	p.awaitGone()
 }
 
@@ -435,7 +437,7 @@ func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 // empty expects that the driver has forgotten everything.
 func (l *realLab) empty() {
 	l.Helper()
-	executor := cnichain.NewExecutor(cnichain.Options{})
+	executor := executor.New(executor.Options{})
 	attachments, _, err := l.chains.Load(executor)
 	l.must(err)
 	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // shape is a chain and what it makes of a pod.
@@ -369,7 +370,7 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 // emptyBut is empty, but for one record.
 func (l *realLab) emptyBut(id string) {
 	l.Helper()
-	executor := cnichain.NewExecutor(cnichain.Options{})
+	executor := executor.New(executor.Options{})
 	attachments, _, err := l.chains.Load(executor)
 	l.must(err)
 	delete(attachments, id)
@@ -415,12 +416,12 @@ func taken(l *realLab, plugin string, kind realKind, distance int) {
 
 // meddling does something once, before the first ADD.
 type meddling struct {
-	cnichain.PluginExec
+	executor.PluginExec
 	beforeAdd func()
 }
 
 // Call implements cnichain.Exec.
-func (m *meddling) Call(ctx context.Context, path string, stdin []byte, environ []string) (cnichain.CallOutput, error) {
+func (m *meddling) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	if do := m.beforeAdd; do != nil && slices.Contains(environ, "CNI_COMMAND=ADD") {
 		m.beforeAdd = nil
 		do()

@@ -29,7 +29,7 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 		}
 	}
 	for range 12 {
-		if err := p.executor.ProveHome(plans); err != nil {
+		if err := p.executor.VerifyReturned(plans); err != nil {
 			p.Errorf("the claim is not released: %v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestRebootEndsABaseline(t *testing.T) {
 	b.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMTU(link, 1300) })
 	b.attachment = l.restart(nil)[b.attachment.SandboxID] // the journal has the new one
 	b.del()
-	l.must(l.executor.ProveHome([]cnichain.Plan{plan}))
+	l.must(l.executor.VerifyReturned([]cnichain.Plan{plan}))
 	b.end()
 	b.awaitGone()
 	l.expect(before)

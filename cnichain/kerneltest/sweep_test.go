@@ -25,7 +25,7 @@ const fiveSteps = `
 
 // sweep is a machine with three devices and one pod, on which driver processes are killed.
 type sweep struct {
-	host
+	testHost
 	orders orders
 	before []string
 	points int
@@ -34,7 +34,7 @@ type sweep struct {
 func newSweep(t *testing.T) *sweep {
 	plugins := cnitest.RealPlugins(t)
 	dir := t.TempDir()
-	s := &sweep{host: host{T: t, dirs: []string{"/run/netns", "/var/lib/cni", "/run/cni", filepath.Join(dir, "leases")}}}
+	s := &sweep{testHost: testHost{T: t, dirs: []string{"/run/netns", "/var/lib/cni", "/run/cni", filepath.Join(dir, "leases")}}}
 	s.veth("up0", "sw0")
 	s.veth("up1", "sw1")
 	s.bridge("br0")

@@ -17,6 +17,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -44,7 +46,7 @@ func virtualFunction(t *testing.T) cnichain.Device {
 
 // vfBench has a virtual function with settings that an admin has made.
 type vfBench struct {
-	host
+	testHost
 	pf       netlink.Link
 	index    int
 	baseline cnichain.Device
@@ -52,7 +54,7 @@ type vfBench struct {
 
 func newVFBench(t *testing.T) *vfBench {
 	device := virtualFunction(t)
-	v := &vfBench{host: host{T: t}}
+	v := &vfBench{testHost: testHost{T: t}}
 	links, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", device.PF, "net"))
 	v.must(err)
 	v.pf, err = netlink.LinkByName(links[0].Name())
@@ -67,7 +69,7 @@ func newVFBench(t *testing.T) *vfBench {
 	}
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 5, 2)) // the admin's
 	v.must(netlink.LinkSetVfTrust(v.pf, v.index, true))
-	v.baseline, err = cnichain.LinuxHost{}.Snapshot(device)
+	v.baseline, err = host.Linux{}.Snapshot(device)
 	v.must(err)
 	if v.baseline.VF == nil || v.baseline.VF.VLAN != 5 || v.baseline.VF.QoS != 2 || !v.baseline.VF.Trust || v.baseline.Driver == "" {
 		t.Fatalf("the baseline is %+v, %+v", v.baseline, v.baseline.VF)
@@ -97,7 +99,7 @@ func (v *vfBench) home() {
 	defer tick.Stop()
 	deadline := time.After(time.Minute)
 	for {
-		err := cnichain.LinuxHost{}.Restore(v.baseline)
+		err := host.Linux{}.Restore(v.baseline)
 		if err == nil {
 			break
 		}
@@ -107,7 +109,7 @@ func (v *vfBench) home() {
 			v.Fatal(err)
 		}
 	}
-	now, err := cnichain.LinuxHost{}.Snapshot(v.baseline)
+	now, err := host.Linux{}.Snapshot(v.baseline)
 	v.must(err)
 	now.Index = v.baseline.Index // another one if it was taken
 	if diff := cmp.Diff(v.baseline, now); diff != "" {
@@ -144,7 +146,7 @@ func TestVFComesHomeFromAChain(t *testing.T) {
 
 func comesHomeFromAChain(v *vfBench, mover string) {
 	t := v.T
-	b := &bench{host: v.host, dir: t.TempDir(), pod: cnitest.NewPod(t, "chain"), pin: "/run/netns/dra-vf"}
+	b := &bench{testHost: v.testHost, dir: t.TempDir(), pod: cnitest.NewPod(t, "chain"), pin: "/run/netns/dra-vf"}
 	b.restart()
 	t.Cleanup(func() { _ = b.db.Close() })
 	b.executor.Dirs = []string{cnitest.RealPlugins(t), ownPlugins(t)}
@@ -160,7 +162,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	made := cnichain.NewAttachment("vf", cnichain.Pod{Namespace: "ns", Name: "p"}, []cnichain.Plan{*plan})
+	made := executor.NewAttachment("vf", executor.Pod{Namespace: "ns", Name: "p"}, []cnichain.Plan{*plan})
 	made.Pin = b.pin
 	v.must(b.add(made))
 	v.must(inPod(b.pod, func(handle *netlink.Handle) error {
@@ -175,7 +177,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 // After a reboot a function is the one at its PCI address, but its settings are what the administrator wants now.
 func TestVFAfterAReboot(t *testing.T) {
 	v := newVFBench(t)
-	later := cnichain.LinuxHost{BootID: "of the next boot"}
+	later := host.Linux{BootID: "of the next boot"}
 	link, err := netlink.LinkByName(v.baseline.IfName)
 	v.must(err)
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 6, 0))
@@ -188,7 +190,7 @@ func TestVFAfterAReboot(t *testing.T) {
 	}
 	v.must(later.Restore(v.baseline))
 	v.must(later.FreeAddress(v.baseline))
-	if home, err := later.Home(v.baseline); !home || err != nil {
+	if home, err := later.OnHost(v.baseline); !home || err != nil {
 		t.Errorf("the function is on the host: %v, %v", home, err)
 	}
 	after, err := later.Snapshot(v.baseline)

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -63,8 +65,8 @@ func (o *orders) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exec := cnichain.PluginExec{Lock: filepath.Join(o.Dir, "cni.lock")}
-	executor := cnichain.NewExecutor(cnichain.Options{
+	exec := executor.PluginExec{Lock: filepath.Join(o.Dir, "cni.lock")}
+	executor := executor.New(executor.Options{
 		Exec: killingExec{PluginExec: exec, points: points}, Journal: killingJournal{Chains: chains, points: points},
 		Host: killingHost{points: points}, Dirs: o.CNIDirs,
 	})
@@ -93,19 +95,19 @@ func (o *orders) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *orders) attach(ctx context.Context, executor *cnichain.Executor) (*cnichain.Attachment, error) {
+func (o *orders) attach(ctx context.Context, runner *executor.Executor) (*executor.Attachment, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "t"
 	if err := yaml.UnmarshalStrict([]byte(o.Topology), &topology.Spec.Steps); err != nil {
 		return nil, err
 	}
-	plugins, err := executor.Probe(ctx, cnichain.Types(topology))
+	plugins, err := runner.Probe(ctx, cnichain.Types(topology))
 	if err != nil {
 		return nil, err
 	}
 	devices := slices.Clone(o.Devices)
 	for i := range devices {
-		if devices[i].Device, err = (cnichain.LinuxHost{}).Snapshot(devices[i].Device); err != nil {
+		if devices[i].Device, err = (host.Linux{}).Snapshot(devices[i].Device); err != nil {
 			return nil, err
 		}
 	}
@@ -115,9 +117,9 @@ func (o *orders) attach(ctx context.Context, executor *cnichain.Executor) (*cnic
 	if len(problems) > 0 {
 		return nil, problems.ToAggregate()
 	}
-	attachment := cnichain.NewAttachment(o.Sandbox, cnichain.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	attachment := executor.NewAttachment(o.Sandbox, executor.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
 	attachment.Pin = filepath.Join("/run/netns", "dra-"+o.Sandbox)
-	return attachment, executor.Add(ctx, attachment, o.Pod, "n")
+	return attachment, runner.Add(ctx, attachment, o.Pod, "n")
 }
 
 // killPoints counts the moments at which a process may die, and dies at one of them.
@@ -154,7 +156,7 @@ type killingJournal struct {
 	points *killPoints
 }
 
-func (j killingJournal) Save(attachment *cnichain.Attachment) error {
+func (j killingJournal) Save(attachment *executor.Attachment) error {
 	return j.points.around("Save", func() error { return j.Chains.Save(attachment) })
 }
 
@@ -162,16 +164,16 @@ func (j killingJournal) Delete(id string) error {
 	return j.points.around("Delete", func() error { return j.Chains.Delete(id) })
 }
 
-func (j killingJournal) SaveLeftover(leftover cnichain.Leftover) error {
+func (j killingJournal) SaveLeftover(leftover executor.Leftover) error {
 	return j.points.around("SaveLeftover", func() error { return j.Chains.SaveLeftover(leftover) })
 }
 
 type killingExec struct {
-	cnichain.PluginExec
+	executor.PluginExec
 	points *killPoints
 }
 
-func (e killingExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (output cnichain.CallOutput, err error) {
+func (e killingExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (output executor.CallOutput, err error) {
 	_ = e.points.around(filepath.Base(path)+" "+environ[0], func() error {
 		output, err = e.PluginExec.Call(ctx, path, stdin, environ)
 		return nil
@@ -189,26 +191,26 @@ func (e killingExec) Decode(document []byte) (version.PluginInfo, error) {
 }
 
 type killingHost struct {
-	cnichain.LinuxHost
+	host.Linux
 	points *killPoints
 }
 
 func (h killingHost) Pin(path, pin string) error {
-	return h.points.around("Pin", func() error { return h.LinuxHost.Pin(path, pin) })
+	return h.points.around("Pin", func() error { return h.Linux.Pin(path, pin) })
 }
 
 func (h killingHost) Unpin(pin string) error {
-	return h.points.around("Unpin", func() error { return h.LinuxHost.Unpin(pin) })
+	return h.points.around("Unpin", func() error { return h.Linux.Unpin(pin) })
 }
 
-func (h killingHost) Bind(device cnichain.Device) (nodes []string, err error) {
-	err = h.points.around("Bind", func() error {
-		nodes, err = h.LinuxHost.Bind(device)
+func (h killingHost) BindDriver(device cnichain.Device) (nodes []string, err error) {
+	err = h.points.around("BindDriver", func() error {
+		nodes, err = h.Linux.BindDriver(device)
 		return err
 	})
 	return nodes, err
 }
 
 func (h killingHost) Restore(device cnichain.Device) error {
-	return h.points.around("Restore", func() error { return h.LinuxHost.Restore(device) })
+	return h.points.around("Restore", func() error { return h.Linux.Restore(device) })
 }

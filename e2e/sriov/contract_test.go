@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // call runs the sriov plugin as a runtime would.
 func (b *bench) call(command, container, namespace, config string) error {
 	b.Helper()
-	path, err := (cnichain.PluginExec{}).FindInPath("sriov", cniDirs())
+	path, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
 	b.must(err)
 	cmd := exec.Command(path)
 	cmd.Env = append(cmd.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+strings.NewReplacer("/", "-", "_", "-").Replace(container), "CNI_NETNS="+namespace, "CNI_IFNAME=net1")

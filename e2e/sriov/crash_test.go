@@ -16,8 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // workerVariable holds the orders of a driver process.
@@ -60,7 +61,7 @@ func (o *orders) run(ctx context.Context) error {
 		}
 		return d.executor.Add(ctx, attachment("crash", plan), o.Pod, "node")
 	}
-	if err := (cnichain.PluginExec{Lock: o.Journal + ".cni"}).AwaitEarlier(ctx, patience); err != nil {
+	if err := (executor.PluginExec{Lock: o.Journal + ".cni"}).AwaitEarlier(ctx, patience); err != nil {
 		return err
 	}
 	if len(d.left) != 1 {
@@ -138,11 +139,11 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	self, err := os.Executable()
 	b.must(err)
 	b.must(os.Symlink(self, filepath.Join(deadly, "sriov")))
-	other, err := (cnichain.PluginExec{}).FindInPath("sriov", cniDirs())
+	other, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
 	b.must(err)
 	b.must(os.Symlink(other, filepath.Join(deadly, otherPlugin)))
 	o := orders{Journal: filepath.Join(t.TempDir(), "journal.db"), Dirs: append([]string{deadly}, cniDirs()...), VF: b.vf(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
-	t.Cleanup(func() { _ = cnichain.LinuxHost{}.Unpin("/run/netns/dra-crash") })
+	t.Cleanup(func() { _ = host.Linux{}.Unpin("/run/netns/dra-crash") })
 	output, err := o.process().CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Success() || exit.ExitCode() != -1 {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -26,9 +28,9 @@ import (
 // driver is what the project's driver has of chains: an executor and a journal.
 type driver struct {
 	*bench
-	executor *cnichain.Executor
+	executor *executor.Executor
 	db       journal.Opened
-	left     map[string]*cnichain.Attachment // from an earlier driver
+	left     map[string]*executor.Attachment // from an earlier driver
 }
 
 // cniDirs is where the plugins are: the first that has one wins.
@@ -54,8 +56,8 @@ func openDriver(path string, dirs []string) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.executor = cnichain.NewExecutor(cnichain.Options{
-		Exec: cnichain.PluginExec{Lock: path + ".cni"}, Host: cnichain.LinuxHost{}, Journal: chains, Dirs: dirs, StepTimeout: patience,
+	d.executor = executor.New(executor.Options{
+		Exec: executor.PluginExec{Lock: path + ".cni"}, Host: host.Linux{}, Journal: chains, Dirs: dirs, StepTimeout: patience,
 	})
 	d.left, _, err = chains.Load(d.executor)
 	return d, err
@@ -71,7 +73,7 @@ func device(step, address, cniType string) (cnichain.RootDevice, error) {
 	if links, err := os.ReadDir(sysPCI(address, "net")); err == nil && len(links) > 0 {
 		name = links[0].Name()
 	}
-	baseline, err := cnichain.LinuxHost{}.Snapshot(cnichain.Device{
+	baseline, err := host.Linux{}.Snapshot(cnichain.Device{
 		Pool: "node", Name: step, Request: step, IfName: name, PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: []string{cniType},
 		Attributes: map[string]any{"pciAddress": address},
 	})
@@ -101,8 +103,8 @@ func (d *driver) plan(name, steps string, devices ...cnichain.RootDevice) (*cnic
 }
 
 // attachment is a new one of a pod of that name.
-func attachment(name string, plan *cnichain.Plan) *cnichain.Attachment {
-	a := cnichain.NewAttachment("sandbox-"+name, cnichain.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
+func attachment(name string, plan *cnichain.Plan) *executor.Attachment {
+	a := executor.NewAttachment("sandbox-"+name, executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
 	a.Pin = "/run/netns/dra-" + name
 	return a
 }
@@ -117,7 +119,7 @@ type function struct {
 type pod struct {
 	*driver
 	path       string
-	attachment *cnichain.Attachment
+	attachment *executor.Attachment
 }
 
 // attach makes a pod and runs a chain for it. The name has at most 8 characters.
@@ -140,7 +142,7 @@ func (d *driver) pod(name, cniType, steps string, functions ...function) *pod {
 	plan, err := d.plan(name, steps, devices...)
 	d.must(err)
 	p := &pod{driver: d, path: cnitest.NewPod(d.T, name), attachment: attachment(name, plan)}
-	d.Cleanup(func() { _ = cnichain.LinuxHost{}.Unpin(p.attachment.Pin) })
+	d.Cleanup(func() { _ = host.Linux{}.Unpin(p.attachment.Pin) })
 	return p
 }
 
@@ -159,7 +161,7 @@ func (p *pod) detach() {
 func (p *pod) destroy() {
 	p.Helper()
 	cnitest.RemovePod(p.path)
-	p.must(cnichain.LinuxHost{}.Unpin(p.attachment.Pin))
+	p.must(host.Linux{}.Unpin(p.attachment.Pin))
 }
 
 // inside runs code with a handle on the pod's namespace.
@@ -245,7 +247,7 @@ func (b *bench) empty() {
 			return filepath.SkipDir // empty, one for each function
 		}
 		if filepath.Base(filepath.Dir(path)) == "pci" {
-			if holder, err := os.ReadFile(path); err == nil && !(cnichain.LinuxHost{}).Exists(string(holder)) {
+			if holder, err := os.ReadFile(path); err == nil && !(host.Linux{}).Exists(string(holder)) {
 				return nil
 			}
 		}

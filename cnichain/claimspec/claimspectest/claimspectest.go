@@ -5,7 +5,7 @@
 package claimspectest
 
 import (
-	_ "embed" // for the cases
+	"embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -19,10 +19,11 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus/cases"
 )
 
 //go:embed cases.yaml
-var cases []byte //nolint:gochecknoglobals // that is how files are embedded
+var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
 //go:embed objects.yaml
 var objects string //nolint:gochecknoglobals // that is how files are embedded
@@ -41,11 +42,7 @@ type Case struct {
 // Cases returns every case.
 func Cases(t testing.TB) []Case {
 	t.Helper()
-	var all []Case
-	if err := yaml.UnmarshalStrict(cases, &all); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return cases.Read(t, files, "cases.yaml", func(c Case) string { return c.Name })
 }
 
 // Topologies are the NetworkTopologies of the cases, as YAML documents, for two links with macvlan.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // BenchmarkAttachments gives a veth to a pod and takes it back, with this plugin, as it is shipped, and with
@@ -61,7 +61,7 @@ func becomeMachine() error {
 
 func benchmarkPlugin(b *testing.B, program string) {
 	pod := filepath.Join(os.TempDir(), fmt.Sprintf("netdev-bench-%d", os.Getpid()))
-	if err := cnichain.NewNamespace(pod); err != nil {
+	if err := host.NewNamespace(pod); err != nil {
 		b.Error(err)
 		return
 	}

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 const (
@@ -42,7 +43,7 @@ func ofAny(file string, claims []driver.Claim) bool {
 
 // pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
 func pinned(path string, sandboxes []driver.Sandbox) bool {
-	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
+	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
 func checkCDIFiles(in *Input) []Finding {
@@ -67,7 +68,7 @@ func checkCDIFiles(in *Input) []Finding {
 func checkPins(in *Input) []Finding {
 	var found []Finding
 	for _, pin := range in.Pins {
-		isLeftovers := func(l cnichain.Leftover) bool { return cnichain.IsPinOf(pin, l.Attachment.Pin) }
+		isLeftovers := func(l executor.Leftover) bool { return host.IsPinOf(pin, l.Attachment.Pin) }
 		if !pinned(pin, in.Driver.Sandboxes) && !slices.ContainsFunc(in.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -136,17 +137,17 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			loseInterface(n)
 			n.answers.Published[1].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
 		}, Fail, "gone-devices", []string{"device eth1v0", "ns/net (pod ns/web)", "delete these pods"}},
-		"quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
+		"quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
 		"quarantine of a link": {func(n *testNode) {
-			n.answers.Leftovers = []cnichain.Leftover{left(true)}
+			n.answers.Leftovers = []executor.Leftover{left(true)}
 			n.write("sys/class/net/dra-0badcafe/ifindex", "9")
 		}, Fail, "quarantine", []string{"device eth1v0"}},
 		"pin of a leftover": {func(n *testNode) {
-			n.answers.Leftovers = []cnichain.Leftover{left(true)}
+			n.answers.Leftovers = []executor.Leftover{left(true)}
 			n.answers.Leftovers[0].Attachment.Pin = "/var/run/netns/dra-bbbb.cre66i9s"
 			n.write("run/netns/dra-bbbb.cre66i9s", "")
 		}, Fail, "quarantine", []string{"device eth1v0"}},
-		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []cnichain.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
+		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []driver.Problem{{Source: "slices", Text: "too many devices"}}
 		}, Warn, "problems", []string{"too many devices"}},
@@ -189,10 +190,10 @@ func loseInterface(n *testNode) {
 }
 
 // left is what could not be undone, with or without its device in quarantine.
-func left(quarantined bool) cnichain.Leftover {
-	return cnichain.Leftover{
-		Key: "key", Reason: "device or resource busy", Home: !quarantined,
-		Attachment: cnichain.Attachment{Pod: cnichain.Pod{Namespace: "ns", Name: "old"}, Steps: []cnichain.StepRecord{{
+func left(quarantined bool) executor.Leftover {
+	return executor.Leftover{
+		Key: "key", Reason: "device or resource busy", OnHost: !quarantined,
+		Attachment: executor.Attachment{Pod: executor.Pod{Namespace: "ns", Name: "old"}, Steps: []executor.StepRecord{{
 			Topology: "fast", Step: cnichain.PlanStep{Name: "link", Type: "sriov", Device: &cnichain.Device{Name: "eth1v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
 		}}},
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // Sources are where things are read.
@@ -185,7 +186,7 @@ func (s *Sources) files(in *Input) {
 		}
 	}
 	for _, name := range s.names(in.Settings.NetNSDir) {
-		if cnichain.IsPinName(name) {
+		if host.IsPinName(name) {
 			in.Pins = append(in.Pins, filepath.Join(in.Settings.NetNSDir, name))
 		}
 	}

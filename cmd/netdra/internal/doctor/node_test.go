@@ -17,6 +17,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -91,7 +92,7 @@ func healthy(t *testing.T) *testNode {
 			{Name: "eth1v0", Pool: "worker-1/eth1", Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF, PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
 		},
 		Claims:    []driver.Claim{{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}},
-		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: cnichain.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
+		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
 	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}, KnowsFeatures: true}
 	return n

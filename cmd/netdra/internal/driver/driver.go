@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -23,7 +24,7 @@ type Answers struct {
 	Published []draslices.Entry   // GET /published
 	Claims    []Claim             // GET /claims
 	Sandboxes []Sandbox           // GET /sandboxes
-	Leftovers []cnichain.Leftover // GET /leftovers
+	Leftovers []executor.Leftover // GET /leftovers
 }
 
 // State is the driver itself and its surroundings.
@@ -113,7 +114,7 @@ type Device struct {
 // Sandbox is a pod sandbox with claims.
 type Sandbox struct {
 	ID         string       `json:"id"`
-	Pod        cnichain.Pod `json:"pod"`
+	Pod        executor.Pod `json:"pod"`
 	Claims     []string     `json:"claims"` // UIDs
 	State      string       `json:"state"`  // attaching, ready or detaching; of an attempt that only the log knows, ended
 	Since      time.Time    `json:"since"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -45,13 +46,13 @@ func claimOf(name, device string) driver.Claim {
 func TestStatesOfDevices(t *testing.T) {
 	tainted := published()
 	tainted[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
-	quarantined := cnichain.Leftover{Reason: "busy", Attachment: cnichain.Attachment{Steps: []cnichain.StepRecord{{
+	quarantined := executor.Leftover{Reason: "busy", Attachment: executor.Attachment{Steps: []executor.StepRecord{{
 		Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/eth0", Name: "eth0v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
 	}}}}
 	elsewhere := quarantined
-	elsewhere.Attachment.Steps = []cnichain.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x", Name: "x", IfName: "x", Exclusive: true}}}}
+	elsewhere.Attachment.Steps = []executor.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x", Name: "x", IfName: "x", Exclusive: true}}}}
 	harmless := quarantined
-	harmless.Home = true
+	harmless.OnHost = true
 	for name, test := range map[string]struct {
 		from driver.Answers
 		want []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
@@ -62,8 +63,8 @@ func TestStatesOfDevices(t *testing.T) {
 		"the whole":        {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0-whole")}}, []string{Blocked, Blocked, Blocked, InUse, Blocked}},
 		"virtual function": {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
 		"taint":            {driver.Answers{Published: tainted, Claims: []driver.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, "gone"}},
-		"quarantine":       {driver.Answers{Published: published(), Leftovers: []cnichain.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
-		"not published":    {driver.Answers{Published: published(), Leftovers: []cnichain.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
+		"quarantine":       {driver.Answers{Published: published(), Leftovers: []executor.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
+		"not published":    {driver.Answers{Published: published(), Leftovers: []executor.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -93,7 +94,7 @@ func TestLostInterfaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			held := test.published[test.device].Name
 			from := &driver.Answers{Published: test.published, Claims: []driver.Claim{claimOf("a", held)}, Sandboxes: []driver.Sandbox{{
-				Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
+				Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
 				Interfaces: []driver.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
 			}}}
 			for i, device := range Devices(from) {
@@ -125,7 +126,7 @@ func TestHoldersAndCounters(t *testing.T) {
 	unknown.PreparedAt = time.Time{}
 	from := &driver.Answers{
 		Published: published(), Claims: []driver.Claim{early, claimOf("a", "eth0-macvlan"), unknown},
-		Sandboxes: []driver.Sandbox{{Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
+		Sandboxes: []driver.Sandbox{{Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
 	}
 	device := Devices(from)[1]
 	if want := "ns/a (pod ns/p), ns/b, ns/c"; device.HeldBy() != want {
@@ -141,7 +142,7 @@ func TestHoldersAndCounters(t *testing.T) {
 
 func TestStatesOfClaims(t *testing.T) {
 	sandbox := func(state, failure string) driver.Sandbox {
-		return driver.Sandbox{ID: state + failure, Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []driver.Interface{
+		return driver.Sandbox{ID: state + failure, Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []driver.Interface{
 			{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
 		}}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // sandboxEnded is the state of a sandbox that the driver has no more.
@@ -38,7 +38,7 @@ func withLastAttempts(node *Node) []driver.Sandbox {
 }
 
 // lastAttempt is the sandbox of the last call for a claim, and not for an earlier one of its name.
-func lastAttempt(calls []cnichain.LoggedCall, uid string) (driver.Sandbox, bool) {
+func lastAttempt(calls []executor.LoggedCall, uid string) (driver.Sandbox, bool) {
 	var box driver.Sandbox
 	for i := len(calls) - 1; i >= 0; i-- {
 		call := &calls[i]
@@ -47,7 +47,7 @@ func lastAttempt(calls []cnichain.LoggedCall, uid string) (driver.Sandbox, bool)
 		}
 		if box.ID == "" {
 			namespace, name, _ := strings.Cut(call.Pod, "/")
-			box = driver.Sandbox{ID: call.Sandbox, Pod: cnichain.Pod{Namespace: namespace, Name: name}, Claims: []string{uid}, State: sandboxEnded}
+			box = driver.Sandbox{ID: call.Sandbox, Pod: executor.Pod{Namespace: namespace, Name: name}, Claims: []string{uid}, State: sandboxEnded}
 		}
 		if call.Sandbox == box.ID && call.Error != "" && box.Failure == "" {
 			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " + call.Error

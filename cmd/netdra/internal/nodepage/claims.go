@@ -17,6 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 const (
@@ -86,7 +87,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 }
 
 // runOf is the claim's chain in one sandbox.
-func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCall) Run {
+func runOf(claim *driver.Claim, box *driver.Sandbox, logged []executor.LoggedCall) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
@@ -95,7 +96,7 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCal
 	if len(lost) > 0 && run.Failure == "" {
 		run.Failure = box.LostText(lost[0].Missing)
 	}
-	calls := slices.DeleteFunc(slices.Clone(logged), func(c cnichain.LoggedCall) bool { return c.Sandbox != box.ID })
+	calls := slices.DeleteFunc(slices.Clone(logged), func(c executor.LoggedCall) bool { return c.Sandbox != box.ID })
 	var took time.Duration
 	for i := range claim.Plans {
 		plan := &claim.Plans[i]
@@ -151,12 +152,12 @@ const (
 )
 
 // stepOf is a step and how long its last ADD took.
-func stepOf(planned *cnichain.PlanStep, calls []cnichain.LoggedCall) (Step, time.Duration) {
+func stepOf(planned *cnichain.PlanStep, calls []executor.LoggedCall) (Step, time.Duration) {
 	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
 	if planned.Device != nil {
 		step.Device = planned.Device.Name
 	}
-	var add, last *cnichain.LoggedCall
+	var add, last *executor.LoggedCall
 	for i := range calls {
 		if call := &calls[i]; call.Step == planned.Name && call.Instance == planned.Instance {
 			last = call
@@ -191,7 +192,7 @@ func stepName(name string, instance int) string {
 	return fmt.Sprintf("%s #%d", name, instance+1)
 }
 
-func callOf(logged *cnichain.LoggedCall) Call {
+func callOf(logged *executor.LoggedCall) Call {
 	call := Call{
 		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " + filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
 		Took: duration(time.Duration(logged.Duration)), Result: resultOf(logged), Failed: logged.Error != "",
@@ -212,7 +213,7 @@ func shorten(text string) string {
 }
 
 // resultOf is an error, or what ADD has made in the pod.
-func resultOf(call *cnichain.LoggedCall) string {
+func resultOf(call *executor.LoggedCall) string {
 	if call.Error != "" {
 		return call.Error
 	}

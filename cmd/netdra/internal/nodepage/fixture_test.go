@@ -15,6 +15,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -83,28 +84,28 @@ func liveNode(t *testing.T) Node {
 			cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v1"}}),
 	}
 	node.Sandboxes = []driver.Sandbox{
-		{ID: "5f1c0ffee0000001", Pod: cnichain.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"}, State: "ready"},
-		{ID: "5f1c0ffee0000002", Pod: cnichain.Pod{Namespace: "data", Name: "store-0"}, Claims: []string{"data-store-bond"}, State: "ready"},
-		{ID: "5f1c0ffee0000003", Pod: cnichain.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"}, State: "attaching",
+		{ID: "5f1c0ffee0000001", Pod: executor.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"}, State: "ready"},
+		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"}, Claims: []string{"data-store-bond"}, State: "ready"},
+		{ID: "5f1c0ffee0000003", Pod: executor.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"}, State: "attaching",
 			Failure: `step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`},
 	}
 	made := func(name, address string) string {
 		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` + address + `"}]}`
 	}
-	node.Calls = map[string][]cnichain.LoggedCall{
+	node.Calls = map[string][]executor.LoggedCall{
 		"shop/web-net": {called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 13, made("net1", "10.2.0.5/24")), called("5f1c0ffee0000001", "tune", "ADD", "tuning", 4, `{}`)},
 		"data/store-bond": {called("5f1c0ffee0000002", "left", "ADD", "sriov", 31, made("left", "10.3.0.5/24")), called("5f1c0ffee0000002", "right", "ADD", "sriov", 29, ""),
 			called("5f1c0ffee0000002", "bond", "ADD", "bond", 8, made("bond0", "10.3.0.6/24")), called("5f1c0ffee0000002", "vlan", "ADD", "vlan", 5, made("vlan7", "10.7.0.6/24"))},
 		"shop/db-net": {failed(called("5f1c0ffee0000003", "port", "ADD", "bridge", 22, ""), "no IP addresses available in range set: 10.1.0.1-10.1.0.254"), called("5f1c0ffee0000003", "port", "DEL", "bridge", 6, "")},
 	}
-	node.Calls["shop/late-net"] = []cnichain.LoggedCall{
+	node.Calls["shop/late-net"] = []executor.LoggedCall{
 		called("5f1c0ffee0000005", "port", "ADD", "bridge", 12, made("net1", "10.1.0.9/24")), failed(called("5f1c0ffee0000005", "knobs", "ADD", "tuning", 3, ""), "no such knob"),
 		called("5f1c0ffee0000005", "knobs", "DEL", "tuning", 2, ""), called("5f1c0ffee0000005", "port", "DEL", "bridge", 7, ""),
 	}
 	for i := range node.Calls["shop/late-net"] {
 		node.Calls["shop/late-net"][i].Pod, node.Calls["shop/late-net"][i].ClaimUID = "shop/late-0", "shop-late-net"
 	}
-	node.Calls["shop/waiting"] = []cnichain.LoggedCall{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""), "of an earlier claim of the name")}
+	node.Calls["shop/waiting"] = []executor.LoggedCall{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""), "of an earlier claim of the name")}
 	quarantine(&node, "enp3s0f1v3")
 	return node
 }
@@ -114,22 +115,22 @@ func claim(namespace, name string, devices []driver.Device, steps ...cnichain.Pl
 	return driver.Claim{Claim: id, Devices: devices, Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}
 }
 
-func called(sandbox, step, command, plugin string, milliseconds int, stdout string) cnichain.LoggedCall {
-	return cnichain.LoggedCall{Time: start(), Duration: cnichain.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
+func called(sandbox, step, command, plugin string, milliseconds int, stdout string) executor.LoggedCall {
+	return executor.LoggedCall{Time: start(), Duration: executor.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
 		Command: command, Plugin: "/opt/cni/bin/" + plugin, Stdout: json.RawMessage(stdout)}
 }
 
-func failed(call cnichain.LoggedCall, err string) cnichain.LoggedCall {
+func failed(call executor.LoggedCall, err string) executor.LoggedCall {
 	call.Error = err
 	return call
 }
 
 // quarantine holds a function back, as the driver does.
 func quarantine(node *Node, name string) {
-	pod := cnichain.Pod{Namespace: "shop", Name: "gone-0"}
-	node.Leftovers = append(node.Leftovers, cnichain.Leftover{
+	pod := executor.Pod{Namespace: "shop", Name: "gone-0"}
+	node.Leftovers = append(node.Leftovers, executor.Leftover{
 		Key: "5f1c0ffee0000004/shop-gone/port/0", Since: start(), Attempts: 10, Reason: "device " + name + ": the driver of its physical function refuses VLAN 0: operation not supported",
-		Attachment: cnichain.Attachment{Pod: pod, Steps: []cnichain.StepRecord{{Epoch: 1, Phase: cnichain.StepDeleting,
+		Attachment: executor.Attachment{Pod: pod, Steps: []executor.StepRecord{{Epoch: 1, Phase: executor.StepDeleting,
 			Step: cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: name, Exclusive: true, PCIAddress: "0000:03:01.5"}}}}},
 	})
 	node.Result = node.Result.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -28,9 +28,9 @@ type Node struct {
 	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold secrets.
 	Claims    []driver.Claim
 	Sandboxes []driver.Sandbox
-	Leftovers []cnichain.Leftover
+	Leftovers []executor.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
-	Calls map[string][]cnichain.LoggedCall
+	Calls map[string][]executor.LoggedCall
 	// Unread says what could not be read, so that it is missing from the page.
 	Unread []string
 }

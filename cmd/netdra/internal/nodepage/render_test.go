@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -101,7 +102,7 @@ func thousand(t *testing.T) Node {
 		return p
 	}
 	node := nodeWith(t, discoverytest.Machine(8, 127), []v1alpha1.DeviceExposurePolicy{one("functions", "vf"), one("ports", "pf")})
-	node.Asked, node.Calls = true, map[string][]cnichain.LoggedCall{}
+	node.Asked, node.Calls = true, map[string][]executor.LoggedCall{}
 	const pods = 110
 	for i := 0; len(node.Claims) < pods; i++ {
 		entry := &node.Result.Entries[i*7]
@@ -111,8 +112,8 @@ func thousand(t *testing.T) Node {
 		name, box := fmt.Sprintf("pod-%d-net", i), fmt.Sprintf("5f1c0ffee%07d", i)
 		node.Claims = append(node.Claims, claim("shop", name, []driver.Device{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
 			cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}}, cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
-		node.Sandboxes = append(node.Sandboxes, driver.Sandbox{ID: box, Pod: cnichain.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
-		node.Calls["shop/"+name] = []cnichain.LoggedCall{
+		node.Sandboxes = append(node.Sandboxes, driver.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
+		node.Calls["shop/"+name] = []executor.LoggedCall{
 			called(box, "nic", "ADD", "host-device", 13, `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`), called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
 	}
 	return node

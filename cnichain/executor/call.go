@@ -1,0 +1,74 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// callPlan is one CNI call to be made.
+type callPlan struct {
+	command string
+	path    string
+	netns   string
+	stdin   json.RawMessage
+}
+
+// call makes one CNI call within the step's time limit, and records it.
+func (e *Executor) call(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (CallOutput, error) {
+	if record.Step.Device != nil && record.Step.Device.PF != "" {
+		release, err := e.byPF.Acquire(ctx, record.Step.Device.PF)
+		if err != nil {
+			return CallOutput{}, fmt.Errorf("other chains on virtual functions of %s take too long: %w", record.Step.Device.PF, err)
+		}
+		defer release()
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.StepTimeout)
+	defer cancel()
+	environ := e.environ(attachment, record, plan)
+	start := e.Clock.Now()
+	output, err := e.Exec.Call(ctx, plan.path, plan.stdin, environ)
+	hidden := secretsOf(plan.stdin)
+	err = hidden.error(err)
+	e.Log.Record(Call{
+		Time: start, Duration: e.Clock.Since(start), Claim: record.Claim, SandboxID: attachment.SandboxID, Pod: attachment.Pod.String(),
+		Step: record.Step.Name, Instance: record.Step.Instance, Command: plan.command, Plugin: plan.path, CNIVersion: record.Step.CNIVersion,
+		Env: environ, Stdin: plan.stdin, Output: hidden.output(output), Err: err,
+	})
+	if err == nil && output.Truncated && plan.command == commandAdd { // nothing else is read
+		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)
+	}
+	return output, err
+}
+
+// environ is all that a plugin sees of the environment (CNI specification, section 2 "Parameters"): the driver's own
+// variables are not for plugins.
+func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
+	environ := []string{
+		"CNI_COMMAND=" + plan.command,
+		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
+		"PATH=" + os.Getenv("PATH"),
+	}
+	if plan.command == commandStatus || plan.command == commandGC { // these are about a network, not a container
+		return environ
+	}
+	args := []string{
+		"IgnoreUnknown=true",
+		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,
+		"K8S_POD_NAME=" + attachment.Pod.Name,
+		"K8S_POD_INFRA_CONTAINER_ID=" + attachment.SandboxID,
+		"K8S_POD_UID=" + attachment.Pod.UID,
+	}
+	return append(environ,
+		"CNI_CONTAINERID="+attachment.SandboxID,
+		"CNI_NETNS="+plan.netns,
+		"CNI_IFNAME="+record.IfName,
+		"CNI_ARGS="+strings.Join(args, ";"),
+	)
+}
+
+// perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after the
+// other anyway.
+const perPF = 2

@@ -1,0 +1,107 @@
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// LoggedCall is a call as the log has it.
+type LoggedCall struct {
+	Time     time.Time `json:"time"`
+	Duration Duration  `json:"duration"`
+	Claim    string    `json:"claim"`
+	ClaimUID string    `json:"claimUID"`
+	Pod      string    `json:"pod"`
+	Sandbox  string    `json:"sandbox"`
+	Step     string    `json:"step"`
+	Instance int       `json:"instance,omitempty"`
+	Command  string    `json:"command"`
+	Plugin   string    `json:"plugin"`
+	// CNIVersion is that of the configuration; empty in calls without one.
+	CNIVersion string `json:"cniVersion,omitempty"`
+	// Env are the plugin's variables.
+	Env      []string        `json:"env,omitempty"`
+	ExitCode int             `json:"exitCode"`
+	Stdin    json.RawMessage `json:"stdin,omitempty"`
+	Stdout   json.RawMessage `json:"stdout,omitempty"`
+	Stderr   string          `json:"stderr,omitempty"`
+	Error    string          `json:"error,omitempty"`
+}
+
+// Duration is written as Go writes it, for example "13.2ms".
+type Duration time.Duration
+
+// UnmarshalText reads what MarshalText has written.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// LoggedClaims returns the claims, as namespace/name, of which a log has calls, sorted.
+func LoggedClaims(dir string) ([]string, error) {
+	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
+	var claims []string
+	for _, folder := range folders {
+		namespace, rest, _ := strings.Cut(filepath.Base(folder), "_")
+		name, _, _ := cutLast(rest, "_")
+		claims = append(claims, wholeName(folder, namespace+"/"+name))
+	}
+	slices.Sort(claims)
+	return slices.Compact(claims), err
+}
+
+// wholeName is the name of a folder's claim, which its files have if it was too long for the folder.
+func wholeName(folder, name string) string {
+	if !strings.Contains(name, cutMark) {
+		return name
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*"+logSuffix+"*"))
+	if err != nil {
+		return name
+	}
+	for _, file := range files {
+		if call := firstCall(file); call.Claim != "" {
+			return call.Claim
+		}
+	}
+	return name
+}
+
+// ReadCalls returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name, one after the
+// other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error beside the rest.
+func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
+	// The names of neither have "_" or anything that has a meaning in patterns.
+	files, err := filepath.Glob(filepath.Join(dir, logPrefix(namespace, name)+"*", "*"+logSuffix+"*"))
+	problems := []error{err}
+	var calls []LoggedCall
+	for _, file := range files {
+		data, err := os.ReadFile(file) //nolint:gosec // a file of the log
+		if err != nil {
+			problems = append(problems, err)
+		}
+		sandbox, _, _ := strings.Cut(filepath.Base(file), logSuffix)
+		_, uid, _ := cutLast(filepath.Base(filepath.Dir(file)), "_")
+		number := 0
+		for line := range strings.Lines(string(data)) {
+			number++
+			call := LoggedCall{Sandbox: sandbox, ClaimUID: uid}
+			if err := json.Unmarshal([]byte(line), &call); err != nil {
+				problems = append(problems, fmt.Errorf("%s:%d: %w", file, number, err))
+				continue
+			}
+			calls = append(calls, call)
+		}
+	}
+	slices.SortStableFunc(calls, func(a, b LoggedCall) int { return a.Time.Compare(b.Time) })
+	return calls, errors.Join(problems...)
+}

@@ -1,0 +1,164 @@
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCallLog(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
+	call := Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "sb", Command: "ADD", Step: "link",
+		Stdin:  json.RawMessage(`{"type":"x","auth":[{"Password":"hunter2"}],"psk":"hunter2"}`),
+		Output: CallOutput{Stdout: []byte("not json hunter"), Stderr: []byte(strings.Repeat("e", 100000))}}
+	log.Record(call)
+	data, err := os.ReadFile(filepath.Join(dir, "ns_c_u-1", "sb.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(data); !contains(text, `"Password":"(redacted)"`, `"psk":"(redacted)"`, `"stdout":"not json hunter"`) || strings.Contains(text, "hunter2") || len(text) > 20000 {
+		t.Errorf("logged %d bytes: %.300s", len(text), text)
+	}
+	call.Output.Stderr = nil
+	call.Env = []string{strings.Repeat("x", maxLogFile/2)}
+	for range 4 {
+		log.Record(call)
+	}
+	entries, _ := os.ReadDir(log.Dir(claim))
+	if len(entries) != 2 {
+		t.Errorf("%d files, want the current and one old one", len(entries))
+	}
+	future := time.Now().Add(time.Hour)
+	if err := log.Sweep(future, func(uid string) bool { return uid == "u-1" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(log.Dir(claim)); err != nil {
+		t.Errorf("the log of a prepared claim is gone: %v", err)
+	}
+	if err := log.Sweep(future, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(log.Dir(claim)); !os.IsNotExist(err) {
+		t.Errorf("the log of a released claim is still there: %v", err)
+	}
+}
+
+// What is written can be read, also around a line that a crash has cut off.
+func TestCallLogIsRead(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
+	log.Record(Call{Time: time.Unix(2, 0), Duration: 13*time.Millisecond + 200*time.Microsecond, Claim: claim, SandboxID: "late", Command: "DEL", Step: "link"})
+	log.Record(Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "early", Pod: "ns/p", Command: "ADD", Plugin: "/opt/macvlan", Step: "link",
+		Output: CallOutput{Stdout: []byte(`{"ips":[]}`)}, Err: errors.New("no")})
+	log.Record(Call{Time: time.Unix(1, 0), Claim: cnichain.Claim{Namespace: "ns", Name: "c-2", UID: "u-2"}, SandboxID: "x"})
+	calls, err := ReadCalls(dir, "ns", "c")
+	want := []LoggedCall{
+		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link", Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"), Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
+		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", ClaimUID: "u-1", Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
+	}
+	if diff := cmp.Diff(want, calls); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if claims, err := LoggedClaims(dir); err != nil || strings.Join(claims, " ") != "ns/c ns/c-2" {
+		t.Errorf("claims are %v, %v", claims, err)
+	}
+	file := filepath.Join(log.Dir(claim), "late.jsonl")
+	if err := os.WriteFile(file, []byte(`{"time":"1970-01-01T00:00:03Z","durat`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if calls, err = ReadCalls(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") || len(calls) != 1 {
+		t.Errorf("%d calls, %v", len(calls), err)
+	}
+}
+
+// A pod that can't be attached has a sandbox for each attempt: the log keeps the last of them, and what other pods of
+// the claim have.
+func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
+	begin := time.Now().Add(-10 * time.Hour)
+	record := func(pod, sandbox string, at time.Time) {
+		t.Helper()
+		log.Record(Call{Time: at, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
+		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sandboxes := func() []string {
+		t.Helper()
+		calls, err := ReadCalls(dir, "ns", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, call := range calls {
+			names = append(names, call.Sandbox)
+		}
+		return names
+	}
+	record("ns/good", "good", begin)
+	const attempts = 3 * maxLoggedSandboxes
+	for i := range attempts {
+		record("ns/bad", fmt.Sprintf("bad%02d", i), begin.Add(time.Duration(i+1)*time.Minute))
+	}
+	have := sandboxes()
+	if len(have) != maxLoggedSandboxes+1 || have[0] != "good" || have[1] != fmt.Sprintf("bad%02d", attempts-maxLoggedSandboxes) {
+		t.Errorf("after %d attempts the log has %q", attempts, have)
+	}
+	// Of a claim that stays prepared: what is older than the retention goes, but for the last of each pod.
+	keep := func(string) bool { return true }
+	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
+		t.Fatal(err)
+	}
+	last := []string{"good", fmt.Sprintf("bad%02d", attempts-3), fmt.Sprintf("bad%02d", attempts-2), fmt.Sprintf("bad%02d", attempts-1)}
+	if diff := cmp.Diff(last, sandboxes()); diff != "" {
+		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	}
+	if err := log.Sweep(time.Now(), keep); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"good", last[3]}, sandboxes()); diff != "" {
+		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	}
+}
+
+// Names may be as long as Kubernetes allows; a folder's may not. Whoever reads finds the claim by its name all the
+// same.
+func TestCallLogOfLongNames(t *testing.T) {
+	dir := t.TempDir()
+	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	namespace, uid := strings.Repeat("n", 63), "11111111-1111-1111-1111-111111111111"
+	names := []string{strings.Repeat("c", 252) + "1", strings.Repeat("c", 252) + "2", "short"}
+	for _, name := range names {
+		log.Record(Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb", Pod: "ns/p", Command: "ADD"})
+	}
+	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
+	if claims, err := LoggedClaims(dir); err != nil || !cmp.Equal(claims, want) {
+		t.Errorf("claims are %q, %v", claims, err)
+	}
+	for _, name := range names {
+		calls, err := ReadCalls(dir, namespace, name)
+		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uid {
+			t.Errorf("calls of %s are %+v, %v", name, calls, err)
+		}
+	}
+	var asked []string
+	if err := log.Sweep(time.Now().Add(time.Hour), func(uid string) bool { asked = append(asked, uid); return false }); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {
+		t.Errorf("left are %v, %v; Sweep asked about %q", left, err, asked)
+	}
+}

@@ -1,0 +1,155 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
+// reverse order, each with the stdin of its ADD, and every exclusive device proven home. It may be called in any phase, any
+// number of times, and goes on where it stopped. It tries everything and joins the errors. When nothing is left the
+// namespace is unpinned and the record deleted; until then the record stays, and the caller tries again later.
+//
+// It does not fail for ever: a step that fails too often or too long becomes a [Leftover], and counts as done.
+func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
+	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return e.delAll(ctx, attachment, claims)
+}
+
+func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
+	var problems []error
+	if markDeleting(attachment, claims) || attachment.unsaved {
+		// A journal that can't be written must not keep anything attached; the record stays until it can be.
+		if err := e.save(attachment); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if err := e.pinAgain(attachment); err != nil { // nothing in the namespace may count as gone
+		return errors.Join(append(problems, err)...)
+	}
+	for i := len(attachment.Steps) - 1; i >= 0; i-- {
+		record := &attachment.Steps[i]
+		if record.Phase != StepDeleting {
+			continue
+		}
+		if ctx.Err() != nil {
+			problems = append(problems, fmt.Errorf("no time is left to undo %s: %w", record.Title(), context.Cause(ctx)))
+			break
+		}
+		if err := e.delStep(ctx, attachment, record); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	attachment.failingSince = time.Time{}
+	return e.finish(attachment)
+}
+
+// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as
+// gone, and what is in it as destroyed.
+func (e *Executor) pinAgain(attachment *Attachment) error {
+	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) || !e.Host.Exists(attachment.NetNS) {
+		return nil
+	}
+	if boot, err := e.Host.Boot(); err != nil || boot != attachment.BootID {
+		return err
+	}
+	if id, err := e.Host.NamespaceID(attachment.NetNS); err != nil || id != attachment.NetNSID {
+		return nil //nolint:nilerr // the path is another namespace's, or gone by now
+	}
+	return e.Host.Pin(attachment.NetNS, attachment.Pin)
+}
+
+// markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
+func markDeleting(attachment *Attachment, claims []string) (changed bool) {
+	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
+		attachment.Phase, changed = PhaseDetaching, true
+	}
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		if len(claims) > 0 && !slices.Contains(claims, record.Claim.UID) {
+			continue
+		}
+		switch record.Phase {
+		case StepPlanned:
+			record.Phase = StepDeleted // nothing was done
+		case StepAdding, StepAdded:
+			record.Phase, changed = StepDeleting, true
+		case StepDeleting, StepDeleted:
+		}
+	}
+	return changed
+}
+
+// delStep undoes a step and records how that went.
+func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	failure := e.undo(ctx, attachment, record)
+	if failure != nil {
+		failure = stepError(record, commandDel, failure)
+		if ctx.Err() != nil {
+			return failure // it had no chance: others have used up the time
+		}
+		e.countFailure(attachment, record)
+		if !e.retriesExhausted(attachment, record) {
+			return errors.Join(failure, e.save(attachment))
+		}
+		if err := e.recordLeftover(attachment, record, failure); err != nil {
+			return errors.Join(failure, err)
+		}
+	}
+	record.Phase = StepDeleted
+	err := e.save(attachment)
+	e.owners.release(record) // also when that failed: this process knows, and another will see the newer epoch
+	return err
+}
+
+// save writes the record, and remembers when it could not.
+func (e *Executor) save(attachment *Attachment) error {
+	err := e.Journal.Save(attachment)
+	attachment.unsaved = err != nil
+	return err
+}
+
+// finish forgets an attachment of which nothing is left.
+func (e *Executor) finish(attachment *Attachment) error {
+	for i := range attachment.Steps {
+		if attachment.Steps[i].Phase != StepDeleted {
+			return nil
+		}
+	}
+	for _, path := range []string{host.PlaceholderPath(attachment.Pin), attachment.Pin} {
+		if err := e.Host.Unpin(path); err != nil {
+			return err
+		}
+	}
+	return e.Journal.Delete(attachment.SandboxID)
+}
+
+// delStdin is the stdin of the step's ADD with its own result as prevResult (CNI specification, section 3 "Deletions").
+func delStdin(record *StepRecord) json.RawMessage {
+	if record.Result == nil || !speaks(record.Step.CNIVersion, "0.4.0") {
+		return record.Stdin
+	}
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal(record.Stdin, &fields) != nil {
+		return record.Stdin
+	}
+	fields["prevResult"] = record.Result
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return record.Stdin
+	}
+	return out
+}

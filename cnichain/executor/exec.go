@@ -1,0 +1,283 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+const (
+	// maxOutput bounds what is kept of each of a plugin's streams.
+	maxOutput = 1 << 20
+	// maxMessage bounds what a plugin says of its failure, in bytes.
+	maxMessage = 4096
+	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
+	// output open.
+	killGrace = 2 * time.Second
+)
+
+// ExecError is a CNI call that failed. It unwraps to the plugin's own error (*types.Error) where it printed one.
+type ExecError struct {
+	Plugin   string
+	ExitCode int
+	Stderr   string
+	Err      error
+}
+
+// Error says what the plugin said.
+func (e *ExecError) Error() string {
+	var plugin *types.Error
+	text := fmt.Sprintf("%s: %v", e.Plugin, e.Err)
+	if errors.As(e.Err, &plugin) {
+		text = fmt.Sprintf("%s: %s (CNI code %d)", e.Plugin, plugin.Error(), plugin.Code)
+	}
+	text = shorten(text, maxMessage)
+	if e.Stderr != "" {
+		text += "; stderr: " + shorten(e.Stderr, 512)
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// CallOutput is what a plugin printed and how it ended, also when it failed.
+type CallOutput struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	Truncated      bool
+}
+
+// PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec] it keeps stderr, bounds
+// output, and when its context ends it ends the plugin's whole process group and does not wait for grandchildren that
+// hold the output open. The zero value is ready; it is safe for concurrent use.
+type PluginExec struct {
+	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see AwaitEarlier.
+	// Processes that a plugin leaves behind keep it open, too. Empty: none.
+	Lock string
+}
+
+var _ invoke.Exec = PluginExec{}
+
+// Call runs a plugin and returns everything that it printed.
+func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	for attempt := 0; ; attempt++ {
+		output, err := e.callOnce(ctx, path, stdin, environ)
+		// The binary is being written by an installer; it is ready in a moment.
+		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
+			return output, err
+		}
+		select {
+		case <-ctx.Done():
+			return output, err
+		case <-time.After(50 * time.Millisecond << attempt):
+		}
+	}
+}
+
+func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	lock, err := e.lock(syscall.LOCK_SH)
+	if err != nil {
+		return CallOutput{ExitCode: -1}, err
+	}
+	stdout, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxOutput}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = killGrace
+	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock} // the lock ends with the last process that has it
+		defer func() { _ = lock.Close() }()
+	}
+	err = cmd.Run()
+	if cmd.Process != nil && ctx.Err() != nil {
+		// Grandchildren that ignored SIGTERM.
+		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
+	}
+	output := CallOutput{Stdout: stdout.kept.Bytes(), Stderr: stderr.kept.Bytes(), ExitCode: -1, Truncated: stdout.truncated || stderr.truncated}
+	if cmd.ProcessState != nil {
+		output.ExitCode = cmd.ProcessState.ExitCode()
+	}
+	if err == nil {
+		return output, nil
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
+	case ctx.Err() != nil:
+		err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
+	}
+	return output, &ExecError{
+		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)), Err: pluginError(output, err),
+	}
+}
+
+// lock takes the lock; nil without one.
+func (e PluginExec) lock(how int) (*os.File, error) {
+	if e.Lock == "" {
+		return nil, nil
+	}
+	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600) // also on a disk that has become read-only
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot lock CNI calls: %s: %w", e.Lock, err), file.Close())
+	}
+	return file, nil
+}
+
+// AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in the
+// middle: an ADD that ends after its DEL leaves what nobody knows. It must be called before anything is undone.
+func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		file, err := e.lock(syscall.LOCK_EX)
+		if err == nil && file != nil {
+			return file.Close()
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if e.onlyHelpersLeft() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)", limit, e.Lock)
+		case <-ticker.C:
+		}
+	}
+}
+
+// onlyHelpersLeft says whether whoever holds the lock is no plugin itself, but was left behind by one, such as a
+// daemon that a plugin starts when it is first used. Who cannot be seen may be a plugin.
+func (e PluginExec) onlyHelpersLeft() bool {
+	lock, err := os.Stat(e.Lock)
+	if err != nil {
+		return false
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return false
+	}
+	seen := false
+	for _, process := range processes {
+		if filepath.Base(process) == strconv.Itoa(os.Getpid()) || !hasOpen(process, lock) {
+			continue
+		}
+		if isPlugin(process) {
+			return false
+		}
+		seen = true
+	}
+	return seen
+}
+
+func hasOpen(process string, file os.FileInfo) bool {
+	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(descriptors, func(path string) bool {
+		open, err := os.Stat(path)
+		return err == nil && os.SameFile(open, file)
+	})
+}
+
+// isPlugin says whether a process is one that the driver has started: it leads a process group and no session. Its
+// children are in its group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is
+// seen at the next look.
+func isPlugin(process string) bool {
+	data, err := os.ReadFile(filepath.Join(process, "stat"))
+	if err != nil {
+		return true
+	}
+	// After the name: state, parent, group, session.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	pid := filepath.Base(process)
+	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
+}
+
+func signalGroup(pid int, signal syscall.Signal) error {
+	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to how it exited.
+func pluginError(output CallOutput, err error) error {
+	var printed types.Error
+	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
+		return &printed
+	}
+	if output.ExitCode > 0 && len(output.Stdout) > 0 {
+		return fmt.Errorf("%w; it printed %s", err, shorten(string(bytes.TrimSpace(output.Stdout)), 512))
+	}
+	return err
+}
+
+// ExecPlugin runs a plugin and returns its standard output.
+func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	output, err := e.Call(ctx, path, stdin, environ)
+	return output.Stdout, err
+}
+
+// FindInPath looks a bare file name up in the directories, and nowhere else.
+func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
+	if err := cnichain.CheckBinaryName(plugin); err != nil {
+		return "", fmt.Errorf("CNI type %q %w", plugin, err)
+	}
+	for _, dir := range paths {
+		path := filepath.Join(dir, plugin)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no CNI plugin %q in %v: install it there", plugin, paths)
+}
+
+// Decode reads what a plugin answers to VERSION.
+func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
+	return (&version.PluginDecoder{}).Decode(document)
+}
+
+// boundedBuffer keeps the first bytes and swallows the rest, so that a plugin that prints for ever neither fills memory
+// nor blocks.
+type boundedBuffer struct {
+	kept      bytes.Buffer // not embedded: its ReadFrom would go round the limit
+	limit     int
+	truncated bool
+}
+
+// Write implements io.Writer.
+func (b *boundedBuffer) Write(data []byte) (int, error) {
+	room := b.limit - b.kept.Len()
+	if len(data) > room {
+		b.truncated = true
+		b.kept.Write(data[:max(room, 0)])
+		return len(data), nil
+	}
+	return b.kept.Write(data)
+}

@@ -1,0 +1,189 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// script writes a plugin that is a shell script.
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plugin")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCallKeepsWhatThePluginSays(t *testing.T) {
+	path := script(t, `echo "loading" >&2; echo '{"code":110,"msg":"link is down","details":"p0"}'; exit 1`)
+	output, err := PluginExec{}.Call(context.Background(), path, nil, nil)
+	var plugin *types.Error
+	if !errors.As(err, &plugin) || plugin.Code != 110 || !contains(err.Error(), "link is down", "p0", "CNI code 110", "loading") {
+		t.Errorf("error is %v", err)
+	}
+	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
+		t.Errorf("output is %+v", output)
+	}
+}
+
+// What a plugin says of its failure goes to people and over connections that take UTF-8 only, whatever it prints.
+func TestFailuresAreUTF8(t *testing.T) {
+	for name, failure := range map[string]*ExecError{
+		"cut":     {Plugin: "p", Stderr: strings.Repeat("x", 511) + "…", Err: errors.New("exit status 1")},
+		"bytes":   {Plugin: "p", Stderr: "\xff", Err: errors.New("\xfe")},
+		"its own": {Plugin: "p", Err: &types.Error{Code: 7, Msg: "\xff" + strings.Repeat("é", 1<<19)}},
+	} {
+		if text := failure.Error(); !utf8.ValidString(text) || len(text) > 8<<10 {
+			t.Errorf("%s: %d bytes, valid %v", name, len(text), utf8.ValidString(text))
+		}
+	}
+}
+
+func TestCallGarbage(t *testing.T) {
+	_, err := PluginExec{}.Call(context.Background(), script(t, `echo "panic: oops"; exit 2`), nil, nil)
+	if err == nil || !contains(err.Error(), "exit status 2", "panic: oops") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
+	t.Setenv("DRIVER_SECRET", "x")
+	output, err := PluginExec{}.Call(context.Background(), script(t, `cat; echo "<$DRIVER_SECRET>$CNI_COMMAND"`), []byte("in "), []string{"CNI_COMMAND=ADD"})
+	if err != nil || strings.TrimSpace(string(output.Stdout)) != "in <>ADD" {
+		t.Errorf("output %q, %v", output.Stdout, err)
+	}
+}
+
+// A grandchild that holds the output open must not hold the driver.
+func TestCallEndsTheWholeGroup(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "survived")
+	path := script(t, `(trap "" TERM; sleep 60; touch `+marker+`) & sleep 60`)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := PluginExec{}.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCallBoundsOutput(t *testing.T) {
+	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil, []string{"PATH=" + os.Getenv("PATH")})
+	if err != nil || !output.Truncated || len(output.Stdout) != maxOutput {
+		t.Errorf("kept %d bytes, truncated %v, %v", len(output.Stdout), output.Truncated, err)
+	}
+}
+
+func TestFindInPathTakesOnlyBareNames(t *testing.T) {
+	dir := filepath.Dir(script(t, ""))
+	if path, err := (PluginExec{}).FindInPath("plugin", []string{"/nowhere", dir}); err != nil || path != filepath.Join(dir, "plugin") {
+		t.Errorf("found %q, %v", path, err)
+	}
+	for _, name := range []string{"../plugin", "/bin/sh", "", ".", "..", "a/b", "missing"} {
+		if path, err := (PluginExec{}).FindInPath(name, []string{dir}); err == nil {
+			t.Errorf("%q was found at %s", name, path)
+		}
+	}
+}
+
+func TestParseResult(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","sandbox":"/x"}],"ips":[{"version":"4","interface":0,"address":"10.0.0.1/24"}]}`: "",
+		`{"cniVersion":"1.1.0"}{"code":4}`: "more than one document",
+		``:                                 "no CNI result",
+		`null`:                             "no CNI result",
+		`hello`:                            "no CNI result",
+		`{"cniVersion":"9.9.9"}`:           "9.9.9",
+		`{"cniVersion":"1.1.0","interfaces":[{"name":"a"},null]}`:           "interfaces[1] is null",
+		`{"cniVersion":"1.1.0","ips":[null]}`:                               "ips[0] is null",
+		`{"cniVersion":"1.1.0","ips":[{}]}`:                                 "ips[0] has no address",
+		`{"cniVersion":"1.1.0","routes":[null]}`:                            "routes[0] is null",
+		`{"cniVersion":"1.1.0","dns":{"search":[null]}}`:                    "dns.search[0] is null",
+		`{"cniVersion":"0.4.0","interfaces":[null]}`:                        "interfaces[0] is null",
+		`{"cniVersion":"0.3.1","Ips":[null]}`:                               "ips[0] is null",
+		`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24","routes":[null]}}`: "ip4.routes[0] is null",
+		`{"cniVersion":"1.1.0","interfaces":{}}`:                            "no CNI result",
+		`{"cniVersion":"1.1.0","ips":[` + strings.Repeat(`{"address":"10.0.0.1/24"},`, mostEntries) + `{"address":"10.0.0.1/24"}]}`: "1025 entries in ips",
+	} {
+		_, err := parseResult([]byte(text), "1.0.0")
+		if (err == nil) != (want == "") || err != nil && !contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestMergeResults(t *testing.T) {
+	first, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2","sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := mergeResults(first, nil, second)
+	if len(merged.Interfaces) != 3 || merged.Interfaces[1].Mac != "b" || merged.Interfaces[2].Name != "net2" {
+		t.Errorf("interfaces are %v", merged.Interfaces)
+	}
+	if len(merged.IPs) != 2 || *merged.IPs[1].Interface != 2 || len(merged.Routes) != 1 {
+		t.Errorf("addresses %v, routes %v", merged.IPs, merged.Routes)
+	}
+	if first.Interfaces[1].Mac != "a" {
+		t.Error("merging changed its input")
+	}
+}
+
+// Waiting is for plugins that still work, not for what they have left behind.
+func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		waits  bool
+	}{
+		"helper":           {script: "sleep 60 </dev/null >/dev/null 2>&1 &\necho $! >PIDS\necho '{}'"},
+		"daemon":           {script: "setsid sleep 60 </dev/null >/dev/null 2>&1 &\necho $! >PIDS\necho '{}'"},
+		"plugin":           {script: "echo $$ >PIDS\nsleep 60", waits: true},
+		"plugin and child": {script: "echo $$ >PIDS\nsleep 60 &\nwait", waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pids := filepath.Join(t.TempDir(), "pids")
+			e := PluginExec{Lock: filepath.Join(t.TempDir(), "cni.lock")}
+			path := script(t, strings.ReplaceAll(test.script, "PIDS", pids))
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = e.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
+			}()
+			defer func() {
+				cancel()
+				<-ended
+				if data, err := os.ReadFile(pids); err == nil { // what is left of a helper
+					if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+					}
+				}
+			}()
+			if !test.waits {
+				<-ended
+			}
+			for data, _ := os.ReadFile(pids); len(data) == 0; data, _ = os.ReadFile(pids) {
+				runtime.Gosched()
+			}
+			err := e.AwaitEarlier(context.Background(), map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
+			if (err != nil) != test.waits {
+				t.Errorf("error is %v, want one: %v", err, test.waits)
+			}
+		})
+	}
+}

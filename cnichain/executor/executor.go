@@ -1,0 +1,414 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Exec runs CNI plugins. [PluginExec] is the real one. Implementations are safe for concurrent use.
+type Exec interface {
+	invoke.Exec
+	// Call is ExecPlugin that also returns stderr and how the plugin ended. An error that the plugin printed is
+	// returned as an error that unwraps to *types.Error.
+	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
+}
+
+// Options of an executor.
+type Options struct {
+	Exec    Exec
+	Host    host.Host
+	Journal Journal
+	// Log is told about every CNI call; may be nil.
+	Log Recorder
+	// Dirs are where CNI plugins are looked up, first match wins (CNI_PATH).
+	Dirs []string
+	// StepTimeout bounds one CNI call. Default: 30 s.
+	StepTimeout time.Duration
+	// A step whose DEL has failed GiveUpAttempts times (default: 10), or that fails when its attachment has failed for
+	// GiveUpAfter (default: 5 min) in this process, becomes a Leftover, and OnLeftover (may be nil) is told.
+	GiveUpAttempts int
+	GiveUpAfter    time.Duration
+	OnLeftover     func(Leftover)
+	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always
+	// can. Later nobody asks again what the node does with it.
+	CheckFree func(context.Context, *cnichain.Device) error
+	Clock     clock.Clock
+}
+
+// Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
+// parallel operations on one container, so callers serialise by sandbox.
+type Executor struct {
+	Options
+	templates template.Engine
+	owners    owners
+	leftovers leftovers
+	byPF      keyedSemaphore
+	sandboxes keyedSemaphore
+
+	mu     sync.Mutex
+	probed map[probeKey]cnichain.Plugin
+}
+
+// New makes an executor; it does no I/O.
+func New(options Options) *Executor {
+	if options.StepTimeout == 0 {
+		options.StepTimeout = 30 * time.Second
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Log == nil {
+		options.Log = discard{}
+	}
+	options.GiveUpAttempts = cmp.Or(options.GiveUpAttempts, 10)
+	options.GiveUpAfter = cmp.Or(options.GiveUpAfter, 5*time.Minute)
+	return &Executor{
+		Options: options, templates: template.New(), probed: map[probeKey]cnichain.Plugin{},
+		owners:    owners{devices: map[string]owner{}},
+		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
+		byPF:      newKeyedSemaphore(perPF),
+		sandboxes: newKeyedSemaphore(1),
+	}
+}
+
+// StepError says which step of an attachment failed.
+type StepError struct {
+	Claim    cnichain.Claim
+	Topology string
+	Step     string
+	Type     string
+	// Command is ADD or DEL.
+	Command string
+	Err     error
+}
+
+// Error names step, type and cause.
+func (e *StepError) Error() string {
+	return fmt.Sprintf("step %q (%s) of topology %s failed at %s: %v", e.Step, e.Type, e.Topology, e.Command, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// UndoError says that a failed ADD could not be undone yet.
+type UndoError struct{ Cause, Undo error }
+
+// Error tells both.
+func (e *UndoError) Error() string {
+	return fmt.Sprintf("%v; and it could not be undone yet: %v", e.Cause, e.Undo)
+}
+
+// Unwrap returns both.
+func (e *UndoError) Unwrap() []error { return []error{e.Cause, e.Undo} }
+
+func stepError(record *StepRecord, command string, err error) error {
+	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type, Command: command, Err: err}
+}
+
+// Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
+// name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError, and the
+// attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
+// when ctx ends.
+func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := e.leftovers.checkSandbox(attachment.SandboxID); err != nil {
+		return err
+	}
+	if err = e.add(ctx, attachment, netns, node); err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
+	defer cancel()
+	if undoErr := e.delAll(undo, attachment, nil); undoErr != nil {
+		return &UndoError{Cause: err, Undo: undoErr}
+	}
+	return err
+}
+
+func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
+	boot, err := e.Host.Boot()
+	if err != nil {
+		return err
+	}
+	attachment.BootID = cmp.Or(attachment.BootID, boot)
+	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
+	if err := e.save(attachment); err != nil {
+		return err
+	}
+	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
+		return err
+	}
+	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
+		return err
+	}
+	taken, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	if err := AssignNames(attachment, taken); err != nil {
+		return err
+	}
+	for i := range attachment.Steps {
+		if err := e.addStep(ctx, attachment, i, node); err != nil {
+			return err
+		}
+	}
+	attachment.Phase = PhaseReady
+	return e.save(attachment)
+}
+
+func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string) error {
+	record := &attachment.Steps[i]
+	if err := e.prepareStep(attachment, record, node); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	if err := e.acquireDevice(ctx, attachment, record); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	record.Phase = StepAdding
+	if err := e.save(attachment); err != nil {
+		record.Phase = StepPlanned
+		e.owners.release(record)
+		return err
+	}
+	if err := e.bindDriver(record); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	result, err := e.callAdd(ctx, attachment, record)
+	if err != nil {
+		if e.nameTaken(attachment, record, err) {
+			record.Foreign = true
+			_ = e.save(attachment) // else Del does
+		}
+		return stepError(record, commandAdd, err)
+	}
+	if err := e.verify(attachment, record, result); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	record.Phase = StepAdded
+	return e.save(attachment)
+}
+
+// bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as
+// new. The journal has said already that something may be done.
+func (e *Executor) bindDriver(record *StepRecord) (err error) {
+	_, exclusive := ownedDevice(record)
+	switch {
+	case record.Step.BindsDriver():
+		record.DeviceNodes, err = e.Host.BindDriver(*record.Step.Device)
+	case exclusive && record.Step.Device.VF != nil:
+		err = e.Host.FreeAddress(*record.Step.Device)
+	}
+	return err
+}
+
+// acquireDevice makes the attachment the owner of the step's exclusive device, unless that is held back.
+func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if err := e.owners.acquire(attachment, record); err != nil {
+		return err
+	}
+	if record.Step.Device == nil {
+		return nil
+	}
+	err := e.Quarantined(record.Step.Device)
+	if err == nil {
+		err = e.checkUnrenamed(record.Step.Device)
+	}
+	if err == nil {
+		err = e.renewBaseline(ctx, record)
+	}
+	if err != nil {
+		e.owners.release(record)
+	}
+	return err
+}
+
+// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what
+// the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
+// new one.
+func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
+	planned := record.Step.Device
+	boot, err := e.Host.Boot()
+	if err != nil || planned.BootID == boot {
+		return err
+	}
+	if planned.Exclusive && e.CheckFree != nil {
+		if err := e.CheckFree(ctx, planned); err != nil {
+			return err
+		}
+	}
+	now, err := e.Host.Snapshot(*planned)
+	if err != nil && planned.Exclusive {
+		return err
+	}
+	if err != nil { // of one that stays on the host nothing is restored, and its plugin says what is wrong with it
+		now = *planned
+		now.Baseline = cnichain.Baseline{}
+	}
+	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
+	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
+		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); "+
+			"delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
+	}
+	record.Step.Device = &now
+	return nil
+}
+
+func vlanSuffix(device *cnichain.Device) string {
+	if device.VLANID == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with ID %d", device.VLANID)
+}
+
+// checkUnrenamed refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
+// another card's by now. Devices that are no hardware are their names.
+func (e *Executor) checkUnrenamed(device *cnichain.Device) error {
+	if device.PCIAddress == "" || device.IfName == "" {
+		return nil
+	}
+	now, err := e.Host.Snapshot(*device)
+	if err != nil {
+		return err
+	}
+	if now.IfName != device.IfName {
+		return fmt.Errorf("the interface of device %s (%s) is called %s now and was %s when the claim was prepared: delete the pod and its claim", device.Name, device.PCIAddress, now.IfName, device.IfName)
+	}
+	return nil
+}
+
+// nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
+// would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the step's
+// own if it is the device, or stands on it or on the interface of a parent step.
+func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
+	text := strings.ToLower(failure.Error())
+	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
+	if !record.Step.Makes || record.Step.BindsDriver() || !exists || strings.Contains(text, "route") {
+		return false
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return true // not known, and touching another's is worse than leaving one's own until the namespace goes
+	}
+	link := findLink(links, record.IfName)
+	if link == nil {
+		return false
+	}
+	device := record.Step.Device
+	if device != nil && (isDevice(link, device) || standsOn(link, device.Index, true)) {
+		return false
+	}
+	for _, parent := range record.Step.DependsOn {
+		if made := attachment.Steps[parent].Link; made != nil && standsOn(link, made.Index, false) {
+			return false
+		}
+	}
+	return true
+}
+
+// standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces say
+// nothing, and the other end of a veth is no parent.
+func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
+	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != cnichain.KindVeth
+}
+
+// prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
+// failed ADD is followed by DEL, which would delete another's interface of the same name.
+func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node string) error {
+	resolve := templateValues(attachment, record, node)
+	switch {
+	case template.Contains(record.Step.IfName):
+		name, err := e.templates.RenderString(record.Step.IfName, "ifName", resolve)
+		if err != nil {
+			return err
+		}
+		record.IfName = name
+	case record.IfName == "" && len(record.Step.DependsOn) > 0: // the parent's was a template
+		record.IfName = attachment.Steps[record.Step.DependsOn[0]].IfName
+	}
+	if err := v1alpha1.CheckInterfaceName(record.IfName); err != nil {
+		return err
+	}
+	if record.Step.Makes {
+		if err := e.checkFree(attachment, record.IfName); err != nil {
+			return err
+		}
+	}
+	config, err := e.templates.RenderJSON(record.Step.Config, resolve)
+	if err != nil {
+		return err
+	}
+	record.Stdin, err = stdin(attachment, record, config)
+	return err
+}
+
+func (e *Executor) checkFree(attachment *Attachment, name string) error {
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	if link := findLink(links, name); link != nil {
+		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step", attachment.Pod, name, link.Index)
+	}
+	return nil
+}
+
+func findLink(links []cnichain.Link, name string) *cnichain.Link {
+	for i := range links {
+		if links[i].Name == name {
+			return &links[i]
+		}
+		for _, alt := range links[i].AltNames {
+			if alt == name {
+				return &links[i]
+			}
+		}
+	}
+	return nil
+}
+
+// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
+func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
+	for attempt := 0; ; attempt++ {
+		output, err := e.call(ctx, attachment, record, callPlan{
+			command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin,
+		})
+		var plugin *types.Error
+		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-e.Clock.After(200 * time.Millisecond << attempt):
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
+		if err != nil {
+			return nil, secretsOf(record.Stdin).error(fmt.Errorf("%s: %w", record.Step.Type, err))
+		}
+		record.Result, err = resultAs(result, record.Step.CNIVersion)
+		return result, err
+	}
+}

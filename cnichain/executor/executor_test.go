@@ -1,0 +1,457 @@
+package executor_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const (
+	linkThenTune = `
+- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400, cookie: 9007199254740993, note: "{{ link.interfaceName }} of {{ pod.name }}"}}
+`
+	pin       = "/run/netns/dra-1"
+	cleanNode = "host [up0 up1] pods [] leases []"
+)
+
+// workbench is one executor on a node with two links.
+type workbench struct {
+	t        *testing.T
+	node     *cnitest.Node
+	journal  *cnitest.Journal
+	clock    *testingclock.FakeClock
+	executor *executor.Executor
+}
+
+func newWorkbench(t *testing.T) *workbench {
+	w := &workbench{t: t, node: cnitest.NewNode("up0", "up1"), journal: &cnitest.Journal{}, clock: testingclock.NewFakeClock(time.Unix(0, 0))}
+	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Journal: w.journal, Dirs: []string{cnitest.PluginDir}, Clock: w.clock})
+	return w
+}
+
+func device(step, name string) cnichain.RootDevice {
+	return cnichain.RootDevice{Step: step, Device: cnichain.Device{
+		Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name, CNIs: []string{"host-device", "macvlan"},
+		Attributes: map[string]any{"ifName": name},
+	}}
+}
+
+// plan compiles steps for a claim.
+func (w *workbench) plan(claim, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
+	w.t.Helper()
+	plan, problems := cnichain.Compile(topologyAndBinding(claim, steps, devices...))
+	if len(problems) > 0 {
+		w.t.Fatal(problems)
+	}
+	return *plan
+}
+
+func topologyAndBinding(claim, steps string, devices ...cnichain.RootDevice) (*v1alpha1.NetworkTopology, cnichain.Binding) {
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "t"
+	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
+		panic(err)
+	}
+	plugins := map[string]cnichain.Plugin{}
+	for _, cniType := range cnichain.Types(topology) {
+		plugins[cniType] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + cniType, Versions: []string{"1.0.0", "1.1.0"}}
+	}
+	return topology, cnichain.Binding{
+		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+	}
+}
+
+func attachment(plans ...cnichain.Plan) *executor.Attachment {
+	made := executor.NewAttachment("sandbox-1", executor.Pod{Namespace: "ns", Name: "p", UID: "pod-1"}, plans)
+	made.Pin = pin
+	return made
+}
+
+func (w *workbench) linkThenTune() *executor.Attachment {
+	return attachment(w.plan("c", linkThenTune, device("link", "up0")))
+}
+
+func (w *workbench) add(attachment *executor.Attachment) error {
+	return w.executor.Add(context.Background(), attachment, "/proc/1/ns/net", "n")
+}
+
+// restarted is the attachment as it is read back after a restart.
+func (w *workbench) restarted() *executor.Attachment {
+	w.t.Helper()
+	attachment, err := w.journal.Load("sandbox-1")
+	if err != nil || attachment == nil {
+		w.t.Fatalf("no record: %v", err)
+	}
+	return attachment
+}
+
+// expect compares the node, and the journal's records.
+func (w *workbench) expect(node string, records ...string) {
+	w.t.Helper()
+	if got := w.node.String(); got != node {
+		w.t.Errorf("node is   %s\nwant      %s", got, node)
+	}
+	if keys := w.journal.Keys(); !slices.Equal(keys, records) {
+		w.t.Errorf("the journal has records %v, want %v", keys, records)
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error is\n%v\nwant %q in it", err, part)
+		}
+	}
+}
+
+func TestAddAndDel(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
+	if want := 2*len(made.Steps) + 2; w.journal.Commits() != want {
+		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment", w.journal.Commits(), want)
+	}
+	var stdin struct{ Name, Type, Note string }
+	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
+		t.Errorf("a number is not as it was written: %s", made.Steps[1].Stdin)
+	}
+	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" || !strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
+		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
+	}
+	// What a restart reads back is enough for DEL, and DEL may be repeated.
+	restarted, commits := w.restarted(), w.journal.Commits()
+	for i := range 2 {
+		if err := w.executor.Del(context.Background(), restarted); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(cleanNode)
+		if want := commits + len(made.Steps) + 2; i == 0 && w.journal.Commits() != want {
+			t.Errorf("%d journal commits, want %d: one before, one after each step, and the end", w.journal.Commits(), want)
+		}
+	}
+}
+
+// A failure anywhere leaves the node as it was, and says which step failed and what the plugin said.
+func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
+	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
+		t.Run(failing, func(t *testing.T) {
+			w := newWorkbench(t)
+			w.node.Fail(failing, &types.Error{Code: 100, Msg: "no such knob"})
+			err := w.add(w.linkThenTune())
+			wantError(t, err, "no such knob", "topology t", "CNI code 100")
+			var step *executor.StepError
+			if !errors.As(err, &step) || step.Type != strings.Fields(failing)[0] {
+				t.Errorf("error names %+v", step)
+			}
+			w.expect(cleanNode)
+		})
+	}
+}
+
+func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
+	w := newWorkbench(t)
+	w.node.Lie("host-device ADD")
+	wantError(t, w.add(w.linkThenTune()), `reported success but the pod has no interface "net1"`)
+	w.expect(cleanNode)
+}
+
+// A DEL after an ADD that failed on a name that is taken would delete the other's interface.
+func TestCollisionNeverDestroysTheOther(t *testing.T) {
+	w := newWorkbench(t)
+	second := device("b", "up1")
+	second.Device.Attributes["ifName"] = "theirs"
+	made := attachment(w.plan("c", `
+- {name: a, type: macvlan, selector: {cel: "true"}}
+- {name: b, type: macvlan, selector: {cel: "true"}, ifName: "{{ device.ifName }}"}
+`, device("a", "up0"), second))
+	if err := w.node.Pin("", pin); err != nil {
+		t.Fatal(err)
+	}
+	w.node.AddPodLink(pin, "theirs")
+	wantError(t, w.add(made), `has an interface "theirs" already`)
+	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") || !slices.Contains(calls, "macvlan DEL net1") {
+		t.Errorf("calls are %v", calls)
+	}
+	w.expect(cleanNode)
+}
+
+func TestTryAgainLaterIsTriedAgain(t *testing.T) {
+	w := newWorkbench(t)
+	w.node.Fail("host-device ADD", &types.Error{Code: types.ErrTryAgainLater, Msg: "busy"})
+	ended := make(chan error, 1)
+	go func() { ended <- w.add(w.linkThenTune()) }()
+	for {
+		select {
+		case err := <-ended:
+			wantError(t, err, "busy")
+			adds := slices.DeleteFunc(w.node.Calls(), func(call string) bool { return call != "host-device ADD net1" })
+			if len(adds) != 4 {
+				t.Errorf("%d attempts, want 4", len(adds))
+			}
+			w.expect(cleanNode)
+			return
+		default:
+			if w.clock.HasWaiters() {
+				w.clock.Step(time.Second)
+			}
+		}
+	}
+}
+
+func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
+	w := newWorkbench(t)
+	w.journal.Fill()
+	wantError(t, w.add(w.linkThenTune()), "no space left")
+	if calls := w.node.Calls(); len(calls) != 0 {
+		t.Errorf("calls are %v", calls)
+	}
+}
+
+// After a reboot there is no namespace: virtual links are gone, leases are not.
+func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
+	w := newWorkbench(t)
+	if err := w.add(w.linkThenTune()); err != nil {
+		t.Fatal(err)
+	}
+	w.node.Reboot()
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up1] pods [] leases []")
+	if !slices.Contains(w.node.Calls(), "host-local DEL net1") {
+		t.Errorf("calls are %v", w.node.Calls())
+	}
+}
+
+func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
+	w := newWorkbench(t)
+	w.node.Lose()
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always comes back, sooner or later
+	made := attachment(w.plan("c", linkThenTune, hardware))
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, w.executor.Del(context.Background(), made), "the host has no link up0")
+	w.node.AddHostLink("up0")
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+// A veth whose other end was deleted while it was in the pod will never come home.
+func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	w.node.DeletePodLink(pin, "net1")
+	if err := w.executor.Del(context.Background(), made); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up1] pods [] leases []")
+}
+
+func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	w.node.RenamePodLink(pin, "net1", "mine")
+	if err := w.executor.Del(context.Background(), made); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+// A device that was released may be another's: it is not touched again while the other claim's DEL is tried again.
+func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
+	w := newWorkbench(t)
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	if err := w.add(both); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.executor.Del(context.Background(), both, "first"); err != nil {
+		t.Fatal(err)
+	}
+	w.node.RemoveHostLink("up0") // its new owner has it
+	w.node.Fail("host-device DEL", errors.New("busy"))
+	wantError(t, w.executor.Del(context.Background(), w.restarted()), "busy")
+	w.node.Fail("host-device DEL", nil)
+	if err := w.executor.Del(context.Background(), w.restarted()); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up1] pods [] leases []")
+}
+
+// Whatever a crash interrupts in DEL is on disk before it begins.
+func TestDelIsRecordedBeforeItBegins(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	if err := w.add(made); err != nil {
+		t.Fatal(err)
+	}
+	release := w.node.Hold("tuning DEL")
+	ended := make(chan error, 1)
+	go func() { ended <- w.executor.Del(context.Background(), made) }()
+	for !slices.Contains(w.node.Calls(), "tuning DEL net1") {
+		runtime.Gosched()
+	}
+	if left := w.restarted(); left.Phase != executor.PhaseDetaching || left.Steps[0].Phase != executor.StepDeleting {
+		t.Errorf("on disk is %s, step %s", left.Phase, left.Steps[0].Phase)
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+// Two claims of one pod: releasing one leaves the other.
+func TestDelOfOneClaim(t *testing.T) {
+	w := newWorkbench(t)
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	if err := w.add(both); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.executor.Del(context.Background(), both, "first"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("host [up0] pods [dra-1[net2]] leases [sandbox-1/net2]", "sandbox-1")
+	if err := w.executor.Del(context.Background(), both); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(cleanNode)
+}
+
+func TestNamesAreGivenOnce(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", `
+- {name: a, type: macvlan, selector: {cel: "true"}}
+- {name: b, type: macvlan, selector: {cel: "true"}, ifName: net1}
+- {name: c, type: tuning, dependOn: [a]}
+`, device("a", "up0"), device("b", "up1"))
+	made := attachment(plan)
+	if err := executor.AssignNames(made, []cnichain.Link{{Name: "eth0", AltNames: []string{"net2"}}}); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{made.Steps[0].IfName, made.Steps[1].IfName, made.Steps[2].IfName}
+	if want := []string{"net3", "net1", "net3"}; !slices.Equal(names, want) {
+		t.Errorf("names are %v, want %v", names, want)
+	}
+	wantError(t, executor.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`, "the pod's own network")
+}
+
+// A topology is compiled for a claim, attached to a pod and detached.
+func ExampleExecutor() {
+	topology := &v1alpha1.NetworkTopology{}
+	topology.Name = "lan"
+	_ = yaml.Unmarshal([]byte(`[{name: uplink, type: macvlan, selector: {cel: "true"}}]`), &topology.Spec.Steps)
+	node := cnitest.NewNode("eth1")
+	runner := executor.New(executor.Options{Exec: node, Host: node, Journal: &cnitest.Journal{}, Dirs: []string{"/opt/cni/bin"}})
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim:   cnichain.Claim{Namespace: "default", Name: "net", UID: "1"},
+		Schemas: cnichain.DefaultSchemas(),
+		Plugins: map[string]cnichain.Plugin{"macvlan": {Path: "/opt/cni/bin/macvlan", Versions: []string{"1.1.0"}}},
+		Devices: []cnichain.RootDevice{{Step: "uplink", Device: cnichain.Device{Name: "eth1", IfName: "eth1", CNIs: []string{"macvlan"}}}},
+	})
+	fmt.Println("problems:", problems)
+	pod := executor.NewAttachment("sandbox", executor.Pod{Namespace: "default", Name: "web"}, []cnichain.Plan{*plan})
+	pod.Pin = "/var/run/netns/dra-sandbox"
+	fmt.Println(runner.Add(context.Background(), pod, "/proc/1234/ns/net", "node-1"), node)
+	fmt.Println(runner.Del(context.Background(), pod), node)
+	// Output:
+	// problems: []
+	// <nil> host [eth1] pods [dra-sandbox[net1]] leases []
+	// <nil> host [eth1] pods [] leases []
+}
+
+// A step with a driver gives the pod device nodes, and what was done is undone whenever it fails.
+func TestDriverOfApplications(t *testing.T) {
+	const steps = `
+- {name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}
+- {name: other, type: macvlan, selector: {cel: "true"}}
+`
+	make := func(t *testing.T) (*workbench, *executor.Attachment) {
+		w := newWorkbench(t)
+		hardware := device("link", "up0")
+		hardware.Device.PCIAddress = "0000:01:00.0"
+		plan := w.plan("c", steps, hardware, device("other", "up1"))
+		plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that looks for an interface where none was
+		return w, attachment(plan)
+	}
+	t.Run("attached", func(t *testing.T) {
+		w, made := make(t)
+		w.must(w.add(made))
+		w.expect("host [up1] pods [dra-1[net2]] leases []", "sandbox-1")
+		if nodes, want := w.restarted().Steps[0].DeviceNodes, []string{"/dev/vfio/0000:01:00.0", "/dev/vfio/vfio"}; !slices.Equal(nodes, want) {
+			t.Errorf("device nodes are %q, want %q", nodes, want)
+		}
+		w.must(w.executor.Check(context.Background(), made))
+		w.must(w.del(made))
+		w.expect(cleanNode)
+	})
+	for name, call := range map[string]string{"not bound": "bind", "plugin fails": "host-device ADD", "later step fails": "macvlan ADD"} {
+		t.Run(name, func(t *testing.T) {
+			w, made := make(t)
+			w.node.Fail(call, errors.New("no"))
+			wantError(t, w.add(made), "no")
+			w.expect(cleanNode)
+		})
+	}
+	for name, test := range map[string]struct {
+		kept, want string
+	}{
+		"address as the claim wants it": {kept: "02:00:00:00:00:05"},
+		"another address":               {kept: "02:00:00:00:00:06", want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
+		"address that nobody says":      {want: "no physical function"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, made := make(t)
+			made.Steps[0].Step.MAC = "02:00:00:00:00:05"
+			if test.kept != "" {
+				w.node.Keep("0000:01:00.0", cnichain.VFConfig{MAC: test.kept})
+			}
+			err := w.add(made)
+			if test.want == "" {
+				w.must(err)
+				return
+			}
+			wantError(t, err, test.want)
+			w.expect(cleanNode)
+		})
+	}
+	t.Run("plugin's DEL fails", func(t *testing.T) {
+		w, made := make(t)
+		w.must(w.add(made))
+		w.node.Fail("host-device DEL", errors.New("no such device"))
+		w.node.RemoveHardware("0000:01:00.0", pin, "")
+		w.must(w.del(made))
+	})
+}

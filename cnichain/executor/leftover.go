@@ -1,0 +1,183 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Leftover is a step that could not be undone after many attempts: nothing waits for it any more, so that its pod can go.
+// If it holds an exclusive device, that device is quarantined: it is not given to anybody until [Executor.Retry] succeeds.
+type Leftover struct {
+	// Key is unique and stable: sandbox, claim, step and instance.
+	Key string `json:"key"`
+	// Attachment has only the step.
+	Attachment Attachment `json:"attachment"`
+	Since      time.Time  `json:"since"`
+	// Reason is the last failure, Attempts how many there were.
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+	// OnHost is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
+	// elsewhere is left, and nobody is kept from the device.
+	OnHost bool `json:"home,omitempty"`
+}
+
+// Step is the step that could not be undone.
+func (l *Leftover) Step() *StepRecord { return &l.Attachment.Steps[0] }
+
+// Quarantines returns the exclusive device that is held back; nil for a step without one.
+func (l *Leftover) Quarantines() *cnichain.Device {
+	if _, owned := ownedDevice(l.Step()); !owned || l.OnHost {
+		return nil
+	}
+	return l.Step().Step.Device
+}
+
+// leftovers is what the journal has of them.
+type leftovers struct {
+	mu    sync.Mutex
+	byKey map[string]Leftover
+	// away counts, by identity, how often a device of no attachment was not home.
+	away map[string]int
+}
+
+func (l *leftovers) returned(identity string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.away, identity)
+}
+
+func (l *leftovers) countAway(identity string) (times int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away[identity]++
+	return l.away[identity]
+}
+
+func (l *leftovers) put(leftover Leftover) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byKey[leftover.Key] = leftover
+}
+
+func (l *leftovers) remove(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.byKey, key)
+}
+
+func (l *leftovers) get(key string) (Leftover, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	leftover, found := l.byKey[key]
+	return leftover, found
+}
+
+// checkSandbox returns an error if a sandbox has leftovers: undoing them, some time, would undo what is attached anew.
+func (l *leftovers) checkSandbox(id string) error {
+	for _, leftover := range l.all() {
+		if leftover.Attachment.SandboxID == id {
+			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; delete the pod: %s", leftover.Reason)
+		}
+	}
+	return nil
+}
+
+func (l *leftovers) all() []Leftover {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Leftover, 0, len(l.byKey))
+	for _, key := range slices.Sorted(maps.Keys(l.byKey)) {
+		list = append(list, l.byKey[key])
+	}
+	return list
+}
+
+// countFailure is called after each DEL that failed.
+func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
+	now := e.Clock.Now()
+	record.Failures++
+	if record.FailingSince == nil {
+		record.FailingSince = &now
+	}
+	if attachment.failingSince.IsZero() {
+		attachment.failingSince = now
+	}
+}
+
+// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a few
+// steps that hang, so the time of each step alone would add up. Only this process' time counts.
+func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
+	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
+}
+
+// recordLeftover records that a step can't be undone. The device is held back before its owner is forgotten.
+func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
+	alone := *record
+	alone.Step.DependsOn = nil
+	only := *attachment
+	only.Phase, only.Steps = PhaseDetaching, []StepRecord{alone}
+	leftover := Leftover{
+		Key:        fmt.Sprintf("%s/%s/%s/%d", attachment.SandboxID, record.Claim.UID, record.Step.Name, record.Step.Instance),
+		Attachment: only, Since: *record.FailingSince, Reason: reason.Error(), Attempts: record.Failures,
+		OnHost: e.owners.hasNewerOwner(record) || e.restoreDevice(attachment, record) == nil,
+	}
+	if err := e.Journal.SaveLeftover(leftover); err != nil {
+		return err
+	}
+	e.leftovers.put(leftover)
+	if e.OnLeftover != nil {
+		e.OnLeftover(leftover)
+	}
+	return nil
+}
+
+// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host as they were,
+// whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not there does not
+// exist any more, as no attachment has it. The error says which are not home; the caller tries again. A device that is not
+// home after GiveUpAttempts is quarantined, as by Del, and no error any more.
+func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
+	var problems []error
+	for _, plan := range plans {
+		for i := range plan.Steps {
+			step := &plan.Steps[i]
+			record := StepRecord{Claim: plan.Claim, Topology: plan.Topology, Step: *step, Phase: StepDeleting}
+			if _, exclusive := ownedDevice(&record); !exclusive || e.Quarantined(step.Device) != nil {
+				continue
+			}
+			if err := e.verifyReturned(&record); err != nil {
+				problems = append(problems, err)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (e *Executor) verifyReturned(record *StepRecord) error {
+	device := record.Step.Device
+	err := e.restore(device)
+	if err == nil || errors.Is(err, os.ErrNotExist) && !device.IsHardware() {
+		e.leftovers.returned(device.Identity())
+		return nil
+	}
+	record.Failures = e.leftovers.countAway(device.Identity())
+	now := e.Clock.Now()
+	record.FailingSince = &now
+	if record.Failures < e.GiveUpAttempts {
+		return err
+	}
+	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false // there is nothing to be called
+	record.Epoch = e.owners.newest()                                                                        // whoever has it now is no later owner
+	nobody := &Attachment{SandboxID: "claim-" + record.Claim.UID}
+	if err := e.recordLeftover(nobody, record, err); err != nil {
+		return err
+	}
+	e.leftovers.returned(device.Identity()) // the next claim begins to count anew
+	return nil
+}

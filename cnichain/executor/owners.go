@@ -1,0 +1,104 @@
+package executor
+
+import (
+	"fmt"
+	"sync"
+)
+
+// owners says which attachment may touch which exclusive device. Owners of a device are numbered (epochs), and the number
+// is in the journal with the step: when a crash has kept it from the journal that an old owner was done, its DEL comes
+// again, and must not touch what has a newer owner.
+type owners struct {
+	mu      sync.Mutex
+	last    uint64
+	devices map[string]owner // by identity of the device
+}
+
+type owner struct {
+	sandboxID string
+	pod       Pod
+	epoch     uint64
+}
+
+// load takes over an owner from the journal.
+func (o *owners) load(attachment *Attachment) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		o.last = max(o.last, record.Epoch)
+		switch record.Phase {
+		case StepAdding, StepAdded, StepDeleting:
+		case StepPlanned, StepDeleted:
+			continue
+		}
+		identity, owned := ownedDevice(record)
+		if owned && record.Epoch >= o.devices[identity].epoch {
+			o.devices[identity] = owner{sandboxID: attachment.SandboxID, pod: attachment.Pod, epoch: record.Epoch}
+		}
+	}
+}
+
+// acquire makes the attachment the owner of the step's device. A device that has one is refused: its DEL is not done.
+func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
+	identity, owned := ownedDevice(record)
+	if !owned {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if holder, held := o.devices[identity]; held {
+		return fmt.Errorf("device %s (%s) is still attached to pod %s (sandbox %s): it is free when that one's DEL is done",
+			record.Step.Device.Name, identity, holder.pod, holder.sandboxID)
+	}
+	o.last++
+	record.Epoch = o.last
+	o.devices[identity] = owner{sandboxID: attachment.SandboxID, pod: attachment.Pod, epoch: o.last}
+	return nil
+}
+
+// hold makes the step the owner of its device again, until done is called: nobody gets the device while it is undone once more. A
+// device that has an owner keeps that.
+func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	identity, owned := ownedDevice(record)
+	if _, held := o.devices[identity]; held || !owned {
+		return func() {}
+	}
+	o.devices[identity] = owner{sandboxID: attachment.SandboxID, pod: attachment.Pod, epoch: record.Epoch}
+	return func() { o.release(record) }
+}
+
+// release frees the step's device, unless it has a newer owner.
+func (o *owners) release(record *StepRecord) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	identity, owned := ownedDevice(record)
+	if owned && o.devices[identity].epoch == record.Epoch {
+		delete(o.devices, identity)
+	}
+}
+
+// newest is the last epoch that was given.
+func (o *owners) newest() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+// hasNewerOwner says that the step's device has a newer owner.
+func (o *owners) hasNewerOwner(record *StepRecord) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	identity, owned := ownedDevice(record)
+	return owned && o.devices[identity].epoch > record.Epoch
+}
+
+func ownedDevice(record *StepRecord) (identity string, owned bool) {
+	device := record.Step.Device
+	if device == nil || !device.Exclusive {
+		return "", false
+	}
+	return device.Identity(), true
+}

@@ -1,0 +1,79 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// probeKey changes when a binary is replaced.
+type probeKey struct {
+	path  string
+	inode uint64
+	mtime int64
+}
+
+// binary is where a step's plugin is now: where it was when the claim was prepared, or, if the folder of plugins has
+// moved since, where it is found today.
+func (e *Executor) binary(step *cnichain.PlanStep) string {
+	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
+		return step.Path
+	}
+	path, err := e.Exec.FindInPath(step.Type, e.Dirs)
+	if err != nil {
+		return step.Path // the call says that it is not there
+	}
+	return path
+}
+
+// Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of the
+// answer, which [Compile] reports; a binary that does not answer is an error.
+func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
+	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
+	for _, cniType := range cniTypes {
+		path, err := e.Exec.FindInPath(cniType, e.Dirs)
+		if err != nil {
+			continue
+		}
+		plugin, err := e.probe(ctx, path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot ask CNI plugin %s for its versions: %w", path, err)
+		}
+		plugins[cniType] = plugin
+	}
+	return plugins, nil
+}
+
+func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return cnichain.Plugin{}, err
+	}
+	key := probeKey{path: path, mtime: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		key.inode = stat.Ino
+	}
+	e.mu.Lock()
+	plugin, known := e.probed[key]
+	e.mu.Unlock()
+	if known {
+		return plugin, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	versions, err := invoke.GetVersionInfo(ctx, path, e.Exec)
+	if err != nil {
+		return cnichain.Plugin{}, err
+	}
+	plugin = cnichain.Plugin{Path: path, Versions: versions.SupportedVersions()}
+	e.mu.Lock()
+	e.probed[key] = plugin
+	e.mu.Unlock()
+	return plugin, nil
+}

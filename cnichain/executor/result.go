@@ -1,0 +1,178 @@
+package executor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+)
+
+// parseResult reads what a plugin printed after a successful ADD: exactly one result, of the version that it was called
+// with unless it says another.
+func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
+	decoder := json.NewDecoder(bytes.NewReader(stdout))
+	var document json.RawMessage
+	if err := decoder.Decode(&document); err != nil {
+		return nil, fmt.Errorf("printed no CNI result: %w", err)
+	}
+	var trailing json.RawMessage
+	if err := decoder.Decode(&trailing); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("printed more than one document: %s", shorten(string(trailing), 256))
+	}
+	var header struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if err := json.Unmarshal(document, &header); err != nil {
+		return nil, fmt.Errorf("printed no CNI result: %w", err)
+	}
+	if header.CNIVersion == "" {
+		header.CNIVersion = cniVersion
+	}
+	if err := checkLists(document); err != nil {
+		return nil, err
+	}
+	result, err := create.Create(header.CNIVersion, document)
+	if err != nil {
+		return nil, fmt.Errorf("printed no CNI result of version %s: %w", header.CNIVersion, err)
+	}
+	converted, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return nil, fmt.Errorf("cannot convert the CNI result: %w", err)
+	}
+	for i, ip := range converted.IPs {
+		if ip.Address.IP == nil {
+			return nil, fmt.Errorf("printed a CNI result whose ips[%d] has no address", i)
+		}
+	}
+	return converted, nil
+}
+
+// mostEntries of each kind are taken from a plugin: they go into the journal, the claim's status and later plugins' input.
+const mostEntries = 1024
+
+// checkLists refuses what the types of the CNI library can't hold: they take null for an entry, and end in a nil pointer.
+func checkLists(document json.RawMessage) error {
+	type lists struct {
+		Interfaces, IPs, Routes []any
+		DNS, IP4, IP6           map[string]any
+	}
+	var given lists
+	if err := json.Unmarshal(document, &given); err != nil {
+		return fmt.Errorf("printed no CNI result: %w", err)
+	}
+	named := map[string]any{"interfaces": given.Interfaces, "ips": given.IPs, "routes": given.Routes}
+	for name, object := range map[string]map[string]any{"dns": given.DNS, "ip4": given.IP4, "ip6": given.IP6} {
+		for key, value := range object {
+			named[name+"."+key] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		list, _ := named[name].([]any)
+		if len(list) > mostEntries {
+			return fmt.Errorf("printed a CNI result with %d entries in %s: more than %d are not taken", len(list), name, mostEntries)
+		}
+		if i := slices.Index(list, nil); i >= 0 {
+			return fmt.Errorf("printed a CNI result whose %s[%d] is null", name, i)
+		}
+	}
+	return nil
+}
+
+// mergeResults puts results over each other: interfaces by sandbox and name, later ones winning; addresses with their
+// interface index re-based; routes; the last DNS that says anything. Any may be nil.
+func mergeResults(results ...*types100.Result) *types100.Result {
+	merged := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
+	for _, result := range results {
+		if result == nil {
+			continue
+		}
+		positions := mergeInterfaces(merged, result)
+		mergeIPs(merged, result, positions)
+		mergeRoutes(merged, result)
+		if !result.DNS.IsEmpty() {
+			merged.DNS = *result.DNS.Copy()
+		}
+	}
+	return merged
+}
+
+// mergeInterfaces returns, for each interface of the result, its index in merged.
+func mergeInterfaces(merged, result *types100.Result) []int {
+	positions := make([]int, len(result.Interfaces))
+	for i, link := range result.Interfaces {
+		positions[i] = -1
+		for j, known := range merged.Interfaces {
+			if known.Name == link.Name && known.Sandbox == link.Sandbox {
+				merged.Interfaces[j] = link.Copy()
+				positions[i] = j
+			}
+		}
+		if positions[i] < 0 {
+			positions[i] = len(merged.Interfaces)
+			merged.Interfaces = append(merged.Interfaces, link.Copy())
+		}
+	}
+	return positions
+}
+
+func mergeIPs(merged, result *types100.Result, positions []int) {
+	for _, ip := range result.IPs {
+		ip = ip.Copy()
+		if ip.Interface != nil && *ip.Interface >= 0 && *ip.Interface < len(positions) {
+			ip.Interface = types100.Int(positions[*ip.Interface])
+		} else {
+			ip.Interface = nil
+		}
+		if !hasIP(merged.IPs, ip) {
+			merged.IPs = append(merged.IPs, ip)
+		}
+	}
+}
+
+func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
+	for _, ip := range ips {
+		sameLink := ip.Interface == nil && wanted.Interface == nil ||
+			ip.Interface != nil && wanted.Interface != nil && *ip.Interface == *wanted.Interface
+		if sameLink && ip.Address.String() == wanted.Address.String() {
+			return true
+		}
+	}
+	return false
+}
+
+func mergeRoutes(merged, result *types100.Result) {
+	seen := map[string]bool{}
+	for _, route := range merged.Routes {
+		seen[route.String()] = true
+	}
+	for _, route := range result.Routes {
+		if !seen[route.String()] {
+			merged.Routes = append(merged.Routes, route.Copy())
+		}
+	}
+}
+
+// resultAs writes a result in the version that a plugin is called with.
+func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, error) {
+	converted, err := result.GetAsVersion(cniVersion)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write prevResult as CNI %s: %w", cniVersion, err)
+	}
+	return json.Marshal(converted)
+}
+
+// shorten bounds a text, and replaces what is not UTF-8, which is refused wherever errors go: plugins print what they like.
+func shorten(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}

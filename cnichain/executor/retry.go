@@ -1,0 +1,98 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Load tells a new executor what the journal holds, by key, before anything else is asked of it.
+func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
+	for _, attachment := range attachments {
+		adoptBoot(attachment)
+		e.owners.load(attachment)
+	}
+	for _, leftover := range leftovers {
+		adoptBoot(&leftover.Attachment)
+		e.leftovers.put(leftover)
+	}
+}
+
+// adoptBoot is for records of drivers that did not note in which boot a baseline was taken. That was the attachment's
+// boot, or an earlier one: so the index of the link says nothing.
+func adoptBoot(attachment *Attachment) {
+	for i := range attachment.Steps {
+		step := &attachment.Steps[i].Step
+		if step.Device == nil || step.Device.BootID != "" {
+			continue
+		}
+		device := *step.Device
+		device.BootID, device.Index = attachment.BootID, 0
+		step.Device = &device
+	}
+}
+
+// Leftovers are the steps that could not be undone, sorted by key.
+func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
+
+// Quarantined returns an error that says why a device may not be used, nil if it may: what is left of an earlier pod
+// could not be removed from it.
+func (e *Executor) Quarantined(device *cnichain.Device) error {
+	for _, leftover := range e.leftovers.all() {
+		if held := leftover.Quarantines(); held != nil && held.Identity() == device.Identity() {
+			return &QuarantineError{Leftover: leftover}
+		}
+	}
+	return nil
+}
+
+// QuarantineError says that a device is held back.
+type QuarantineError struct{ Leftover Leftover }
+
+// Error says since when, why and what helps.
+func (e *QuarantineError) Error() string {
+	held := e.Leftover.Step().Step.Device
+	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be brought home in %d attempts; put that right and it is offered again: %s",
+		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Step().Claim, e.Leftover.Attempts, e.Leftover.Reason)
+}
+
+// Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.
+func (e *Executor) Retry(ctx context.Context, key string) error {
+	leftover, known := e.leftovers.get(key)
+	if !known {
+		return nil
+	}
+	release, err := e.sandboxes.Acquire(ctx, leftover.Attachment.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if leftover, known = e.leftovers.get(key); !known {
+		return nil
+	}
+	defer e.owners.hold(&leftover.Attachment, leftover.Step())()
+	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
+		return errors.Join(stepError(leftover.Step(), commandDel, err), e.endQuarantine(leftover))
+	}
+	if err := e.Journal.DeleteLeftover(key); err != nil {
+		return err
+	}
+	e.leftovers.remove(key)
+	return nil
+}
+
+// endQuarantine gives out a device again that has come home although its plugin's DEL still fails.
+func (e *Executor) endQuarantine(leftover Leftover) error {
+	record := leftover.Step()
+	if home := e.owners.hasNewerOwner(record) || e.restoreDevice(&leftover.Attachment, record) == nil; leftover.OnHost || !home {
+		return nil
+	}
+	leftover.OnHost = true
+	if err := e.Journal.SaveLeftover(leftover); err != nil {
+		return err
+	}
+	e.leftovers.put(leftover)
+	return nil
+}

@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"fmt"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+)
+
+// templateValues resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its instance.
+func templateValues(attachment *Attachment, record *StepRecord, node string) template.Lookup {
+	return func(t template.Token) (any, error) {
+		switch t.Root {
+		case template.VarPod:
+			return objectValue(t, attachment.Pod.Name, attachment.Pod.Namespace, attachment.Pod.UID)
+		case template.VarClaim:
+			return objectValue(t, record.Claim.Name, record.Claim.Namespace, record.Claim.UID)
+		case template.VarNode:
+			return node, nil
+		case template.VarDevice:
+			return record.Step.Device.AttributeValue(t.Field)
+		}
+		for i := range attachment.Steps {
+			other := &attachment.Steps[i]
+			if other.Claim == record.Claim && other.Topology == record.Topology && other.Step.Instance == record.Step.Instance && other.Step.Name == t.Root {
+				return stepValue(t, other)
+			}
+		}
+		return nil, fmt.Errorf("there is no step %q", t.Root)
+	}
+}
+
+func objectValue(t template.Token, name, namespace, uid string) (any, error) {
+	switch t.Field {
+	case "name":
+		return name, nil
+	case "namespace":
+		return namespace, nil
+	case "uid":
+		return uid, nil
+	}
+	return nil, fmt.Errorf("%s has no %s", t.Root, t.Field)
+}
+
+// stepValue resolves a token that names a step that has been run.
+func stepValue(t template.Token, record *StepRecord) (any, error) {
+	switch t.Field {
+	case template.FieldInterfaceName:
+		return record.IfName, nil
+	case template.FieldPCIAddress:
+		if record.Step.Device == nil || record.Step.Device.PCIAddress == "" {
+			return nil, fmt.Errorf("step %s has no device with a PCI address", t.Root)
+		}
+		return record.Step.Device.PCIAddress, nil
+	}
+	result := record.Merged
+	if result == nil {
+		return nil, fmt.Errorf("step %s has no result", t.Root)
+	}
+	switch t.Field {
+	case template.FieldMAC, template.FieldSandbox:
+		return interfaceValue(t, record.IfName, result)
+	case template.FieldInterfaces:
+		names := make([]any, len(result.Interfaces))
+		for i, link := range result.Interfaces {
+			names[i] = link.Name
+		}
+		return names, nil
+	}
+	return ipValue(t, result)
+}
+
+func interfaceValue(t template.Token, ifName string, result *types100.Result) (any, error) {
+	for _, link := range result.Interfaces {
+		if link.Name == ifName && link.Sandbox != "" {
+			if t.Field == template.FieldMAC {
+				return link.Mac, nil
+			}
+			return link.Sandbox, nil
+		}
+	}
+	return nil, fmt.Errorf("the result of step %s does not have its interface %s", t.Root, ifName)
+}
+
+func ipValue(t template.Token, result *types100.Result) (any, error) {
+	if t.Index >= len(result.IPs) {
+		return nil, fmt.Errorf("step %s has %d addresses, so there is no ips[%d]", t.Root, len(result.IPs), t.Index)
+	}
+	ip := result.IPs[t.Index]
+	if t.Part == template.PartAddress {
+		return ip.Address.String(), nil
+	}
+	if ip.Gateway == nil {
+		return nil, fmt.Errorf("ips[%d] of step %s has no gateway", t.Index, t.Root)
+	}
+	return ip.Gateway.String(), nil
+}

@@ -1,0 +1,331 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
+const repairAfter = 3
+
+// undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not, addresses,
+// and the exclusive device proven home. What is not the step's own is never touched. A DEL that fails is a failure also if
+// nothing is to be seen any more: plugins keep things where the driver can't look.
+func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if e.owners.hasNewerOwner(record) {
+		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
+	}
+	failure := e.del(ctx, attachment, record)
+	if failure != nil && (record.Failures+1 < repairAfter || ctx.Err() != nil) {
+		return failure
+	}
+	found, err := e.removeFromPod(attachment, record)
+	if found || failure != nil {
+		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
+	}
+	return errors.Join(failure, err, e.restoreDevice(attachment, record))
+}
+
+// linkState is where the interface of a step is.
+type linkState int
+
+const (
+	// netnsGone: the pod's namespace is gone.
+	netnsGone linkState = iota
+	// linkNamed: it has its name, or it is not known which it is and something has the name that was free before.
+	linkNamed
+	// linkRenamed: it has another name, and its own is free or its own alternative name.
+	linkRenamed
+	// linkNameSwapped: it has another name, and another link has its own.
+	linkNameSwapped
+	// linkForeign: it is gone, and another link has its name.
+	linkForeign
+	// linkAbsent: it is gone, and so is the name.
+	linkAbsent
+)
+
+// locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it to
+// another. The link is nil where it is gone.
+func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
+	if !e.Host.Exists(attachment.Pin) {
+		return netnsGone, nil, nil
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return netnsGone, nil, err
+	}
+	if record.Foreign {
+		return linkForeign, nil, nil
+	}
+	holder := findLink(links, record.IfName)
+	seen := knownLink(attachment, record)
+	if seen == nil {
+		if holder == nil {
+			return linkAbsent, nil, nil
+		}
+		return linkNamed, holder, nil
+	}
+	for i := range links {
+		if !links[i].Same(seen) {
+			continue
+		}
+		switch {
+		case links[i].Name == record.IfName:
+			return linkNamed, &links[i], nil
+		case holder == nil || holder.Index == seen.Index:
+			return linkRenamed, &links[i], nil
+		}
+		return linkNameSwapped, &links[i], nil
+	}
+	if holder != nil {
+		return linkForeign, nil, nil
+	}
+	return linkAbsent, nil, nil
+}
+
+// knownLink is the interface that the step made, or that it worked on, as it was seen then. Nil if it was not.
+func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
+	if record.Step.Makes {
+		return record.Link
+	}
+	for i := range attachment.Steps {
+		maker := &attachment.Steps[i]
+		if maker.Step.Makes && maker.IfName == record.IfName && maker.Claim == record.Claim {
+			return maker.Link
+		}
+	}
+	return nil
+}
+
+// del calls the plugin's DEL such that it finds its interface and no other's.
+func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if record.Step.BindsDriver() {
+		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that it could look for
+	}
+	where, link, err := e.locate(attachment, record)
+	if err != nil {
+		return err
+	}
+	switch where {
+	case netnsGone, linkForeign:
+		return e.delWithoutNetns(ctx, attachment, record)
+	case linkAbsent:
+		if record.Step.Quirks.DelNeedsInterface {
+			return e.delWithoutNetns(ctx, attachment, record)
+		}
+	case linkNameSwapped:
+		if _, err := e.removeFromPod(attachment, record); err != nil {
+			return err
+		}
+		return e.delWithoutNetns(ctx, attachment, record)
+	case linkRenamed:
+		if err := e.Host.Rename(attachment.Pin, link.Index, record.IfName); err != nil {
+			return err
+		}
+	case linkNamed:
+	}
+	if err := e.resetInPod(attachment, record, link); err != nil {
+		return err
+	}
+	_, failure := e.call(ctx, attachment, record, callPlan{
+		command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record),
+	})
+	if failure == nil {
+		return nil
+	}
+	where, _, err = e.locate(attachment, record)
+	if err != nil || where != linkAbsent {
+		return failure
+	}
+	if e.delMayFail(record) {
+		return e.releaseAddresses(ctx, attachment, record)
+	}
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return failure
+	}
+	if home, err := e.Host.OnHost(*record.Step.Device); err != nil || !home {
+		return failure
+	}
+	// An earlier DEL has taken the device out and was killed before it had done the rest.
+	return e.delWithoutNetns(ctx, attachment, record)
+}
+
+// resetInPod makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
+func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
+	device, away, err := e.away(record, link)
+	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
+		return err
+	}
+	seen := *link
+	if record.Link != nil {
+		seen.Alias = record.Link.Alias
+	}
+	return e.Host.ResetInPod(attachment.Pin, seen, *device)
+}
+
+// away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
+// pod, which may be nil. If that is the device, a link of the host that looks like it is another.
+func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return nil, false, nil
+	}
+	device = record.Step.Device
+	home, err := e.Host.OnHost(*device)
+	return device, !home || link != nil && record.Step.Moves && isMoved(link, device), err
+}
+
+// delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
+func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
+	switch {
+	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
+		return e.delInPlaceholder(ctx, attachment, record, plan)
+	case record.Step.Quirks.DelWithoutNetns == cnichain.DelNetnsSkip:
+		return e.releaseAddresses(ctx, attachment, record)
+	case record.Step.Quirks.DelWithoutNetns == cnichain.DelNetnsStalePath:
+		plan.netns = attachment.Pin + ".gone" // where nothing ever is
+	}
+	_, err := e.call(ctx, attachment, record, plan)
+	if err != nil && !e.delMayFail(record) {
+		return err
+	}
+	if err != nil || record.Step.Quirks.LeaksIPAM {
+		return e.releaseAddresses(ctx, attachment, record)
+	}
+	return nil
+}
+
+// delMayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
+func (e *Executor) delMayFail(record *StepRecord) bool {
+	_, exclusive := ownedDevice(record)
+	return record.Step.Quirks.DelFailsWithoutInterface || exclusive && e.Host.Gone(*record.Step.Device)
+}
+
+// delInPlaceholder calls DEL on an interface that is made for it.
+func (e *Executor) delInPlaceholder(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (err error) {
+	result, err := parseResult(record.Result, record.Step.CNIVersion)
+	if err != nil {
+		return err
+	}
+	var addresses []net.IPNet
+	for _, ip := range result.IPs {
+		addresses = append(addresses, ip.Address)
+	}
+	plan.netns = host.PlaceholderPath(attachment.Pin)
+	if err := e.Host.PlaceholderNetns(plan.netns, record.IfName, addresses); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Host.Unpin(plan.netns)) }()
+	_, err = e.call(ctx, attachment, record, plan)
+	return err
+}
+
+// releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
+// "Delegated plugin execution procedure").
+func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	ipam := cnichain.IPAMType(record.Stdin)
+	if ipam == "" {
+		return nil
+	}
+	path, err := e.Exec.FindInPath(ipam, e.Dirs)
+	if err != nil {
+		return err
+	}
+	plan := callPlan{command: commandDel, path: path, stdin: delStdin(record)}
+	if e.Host.Exists(attachment.Pin) {
+		plan.netns = attachment.Pin
+	}
+	_, err = e.call(ctx, attachment, record, plan)
+	return err
+}
+
+// removeFromPod removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
+func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
+	if !record.Step.Makes || record.Step.BindsDriver() {
+		return false, nil
+	}
+	where, link, err := e.locate(attachment, record)
+	if err != nil || where == netnsGone {
+		return false, err
+	}
+	device, away, err := e.away(record, link)
+	if err != nil {
+		return false, err
+	}
+	if away && link == nil {
+		link, err = e.findInPod(attachment, record)
+	}
+	if err != nil || link == nil {
+		return false, err
+	}
+	if away && couldBe(link, device) {
+		return true, e.Host.MoveToHost(attachment.Pin, link.Index, *device)
+	}
+	return true, e.Host.Remove(attachment.Pin, link.Index)
+}
+
+// findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the pod
+// since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
+func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
+	if record.Link != nil {
+		return nil, nil
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return nil, err
+	}
+	for i := range links {
+		if isDevice(&links[i], record.Step.Device) {
+			return &links[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// restoreDevice proves that an exclusive device is on the host as it was.
+func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) error {
+	if _, exclusive := ownedDevice(record); !exclusive {
+		return nil
+	}
+	err := e.restore(record.Step.Device)
+	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record) {
+		return nil
+	}
+	return err
+}
+
+// restore proves that a device is on the host as it was. Hardware that the machine does not have any more is nobody's: what comes
+// at its address comes as new.
+func (e *Executor) restore(device *cnichain.Device) error {
+	if e.Host.Gone(*device) {
+		return nil
+	}
+	return e.Host.Restore(*device)
+}
+
+// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in is
+// gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back, though
+// some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
+func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
+	device := record.Step.Device
+	if device.IsHardware() {
+		return false
+	}
+	where, link, err := e.locate(attachment, record)
+	if err != nil {
+		return false
+	}
+	if where == netnsGone || link != nil {
+		return where == netnsGone || !couldBe(link, device)
+	}
+	if device.MAC == "" && record.Link == nil {
+		return false // nothing tells where it is while the namespace lives
+	}
+	link, err = e.findInPod(attachment, record)
+	return err == nil && link == nil
+}

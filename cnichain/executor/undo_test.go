@@ -1,0 +1,530 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+func (w *workbench) del(attachment *executor.Attachment, claims ...string) error {
+	return w.executor.Del(context.Background(), attachment, claims...)
+}
+
+// must ends the test at an error.
+func (w *workbench) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// restart makes another executor on what the journal has.
+func (w *workbench) restart(attachments ...*executor.Attachment) {
+	left := map[string]executor.Leftover{}
+	for _, leftover := range w.journal.Leftovers() {
+		left[leftover.Key] = leftover
+	}
+	loaded := map[string]*executor.Attachment{}
+	for _, attachment := range attachments {
+		loaded[attachment.SandboxID] = attachment
+	}
+	w.executor = executor.New(w.executor.Options)
+	w.executor.Load(loaded, left)
+}
+
+func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
+	made := executor.NewAttachment("sandbox-2", executor.Pod{Namespace: "ns", Name: "q", UID: "pod-2"}, []cnichain.Plan{plan})
+	made.Pin = "/run/netns/dra-2"
+	return made
+}
+
+// Whatever goes wrong in whichever step, at ADD, at DEL or at a restart in between: in the end the host is as before.
+func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
+	const chain = `
+- {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: c, type: tuning, dependOn: [a, b], ifName: net1}
+`
+	faults := map[string]func(*cnitest.Node, string){
+		"before": func(n *cnitest.Node, call string) { n.Fail(call, errors.New("broken")) },
+		"after":  func(n *cnitest.Node, call string) { n.Fail(call+" after", errors.New("broken")) },
+		"lie":    func(n *cnitest.Node, call string) { n.Lie(call) },
+	}
+	for _, plugin := range []string{"host-device", "macvlan", "tuning"} {
+		for _, command := range []string{"ADD", "DEL"} {
+			for name, break_ := range faults {
+				for _, restart := range []bool{false, true} {
+					t.Run(strings.Join([]string{plugin, command, name, map[bool]string{true: "restart"}[restart]}, " "), func(t *testing.T) {
+						w := newWorkbench(t)
+						break_(w.node, plugin+" "+command)
+						made := attachment(w.plan("c", chain, device("a", "up0"), device("b", "up1")))
+						_ = w.add(made)
+						for range 12 {
+							if len(w.journal.Keys()) == 0 {
+								break
+							}
+							if restart {
+								made = w.restarted()
+								w.restart(made)
+							}
+							_ = w.del(made)
+						}
+						w.expect(cleanNode)
+						for _, leftover := range w.journal.Leftovers() { // what the plugin refuses to undo and nobody can see
+							if leftover.Quarantines() != nil || plugin == "host-device" {
+								t.Errorf("left over: %s", leftover.Reason)
+							}
+						}
+						w.node.Fail(plugin+" "+command, nil)
+						w.node.Fail(plugin+" "+command+" after", nil)
+					})
+				}
+			}
+		}
+	}
+}
+
+// A plugin that says that it has brought the device home is not believed.
+func TestDelThatDoesNothingIsRepaired(t *testing.T) {
+	w := newWorkbench(t)
+	w.node.Lie("host-device DEL")
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	w.must(w.del(made))
+	w.expect(cleanNode)
+	if !slices.Contains(w.node.Calls(), "host-local DEL net1") {
+		t.Errorf("the address was not released: %v", w.node.Calls())
+	}
+}
+
+// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver brings it home. What
+// else the plugin keeps may be left, which is said; but nobody is kept from the device.
+func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
+	w := newWorkbench(t)
+	made := attachment(w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
+	w.must(w.add(made))
+	w.node.Fail("macvlan DEL", errors.New("bug"))
+	for attempt := range 9 {
+		wantError(t, w.del(made), "bug")
+		if gone := w.node.String() == "host [up0 up1] pods [dra-1[]] leases []"; gone != (attempt >= 2) {
+			t.Errorf("after attempt %d: %s", attempt, w.node)
+		}
+	}
+	w.must(w.del(made))
+	leftovers := w.executor.Leftovers()
+	if len(leftovers) != 1 || leftovers[0].Quarantines() != nil || !strings.Contains(leftovers[0].Reason, "bug") {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
+}
+
+// A chain is not tried again in a sandbox that has leftovers: undoing them later would undo the new attempt.
+func TestLeftoversAndANewAttempt(t *testing.T) {
+	w := newWorkbench(t)
+	shared := device("a", "up0")
+	shared.Device.Exclusive = false
+	plan := w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, shared)
+	w.executor.GiveUpAttempts = 1
+	w.node.Fail("macvlan ADD after", errors.New("half done"))
+	w.node.Fail("macvlan DEL", errors.New("bug"))
+	wantError(t, w.add(attachment(plan)), "half done")
+	leftovers := w.executor.Leftovers()
+	if len(leftovers) != 1 {
+		t.Fatalf("leftovers are %+v", leftovers)
+	}
+	w.node.Fail("macvlan ADD after", nil)
+	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be undone")
+	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not concerned
+	w.node.Fail("macvlan DEL", nil)
+	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
+	w.expect("host [up0 up1] pods [dra-2[net1]] leases [sandbox-2/net1]", "sandbox-2")
+	w.must(w.add(attachment(plan)))
+}
+
+// Who had no time has not failed.
+func TestWaitingIsNoFailure(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	release := w.node.Hold("tuning DEL")
+	for range 12 {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := w.executor.Del(ctx, made); err == nil {
+			t.Fatal("it was done without time")
+		}
+	}
+	release()
+	w.must(w.del(made))
+	w.expect(cleanNode)
+	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+}
+
+// The time may end between two steps: then the second is not done, and Del says so.
+func TestTimeEndsBetweenSteps(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	ctx, cancel := context.WithCancel(context.Background())
+	release := w.node.Hold("tuning DEL")
+	ended := make(chan error, 1)
+	go func() { ended <- w.executor.Del(ctx, made) }()
+	for !slices.Contains(w.node.Calls(), "tuning DEL net1") {
+		runtime.Gosched()
+	}
+	w.executor.Journal = endingJournal{Journal: w.executor.Journal, end: cancel}
+	release()
+	wantError(t, <-ended, `no time is left to undo step "link"`)
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// endingJournal ends a context at its next commit.
+type endingJournal struct {
+	executor.Journal
+	end func()
+}
+
+func (j endingJournal) Save(attachment *executor.Attachment) error {
+	j.end()
+	return j.Journal.Save(attachment)
+}
+
+func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", linkThenTune, hardware)
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Lose()
+	w.node.Fail("host-device DEL", errors.New("PCI error"))
+	for attempt := range 9 {
+		if attempt == 5 {
+			made = w.restarted() // a restart does not begin to count anew
+			w.restart(made)
+		}
+		wantError(t, w.del(made), "PCI error")
+	}
+	// The tenth time nobody waits any more: the pod may go, the device is held back.
+	w.must(w.del(made))
+	w.expect("host [up1] pods [] leases []")
+	w.restart()
+	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine", "up0", "0000:01:00.0", "PCI error", "claim ns/c", "10 attempts")
+	other := w.onOtherSandbox(plan)
+	wantError(t, w.add(other), "quarantine")
+
+	leftovers := w.executor.Leftovers()
+	if len(leftovers) != 1 {
+		t.Fatalf("leftovers are %v", leftovers)
+	}
+	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
+		t.Error("it is not home, and nothing says so")
+	}
+	w.node.Find()
+	w.node.Fail("host-device DEL", nil)
+	w.node.AddHostLink("up0")
+	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
+	w.must(w.executor.Quarantined(&hardware.Device))
+	w.must(w.add(w.onOtherSandbox(plan)))
+}
+
+// Five minutes are enough too, but never a single attempt.
+func TestGivingUpByTime(t *testing.T) {
+	w := newWorkbench(t)
+	var told []executor.Leftover
+	w.executor.OnLeftover = func(leftover executor.Leftover) { told = append(told, leftover) }
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	w.node.Fail("tuning DEL", errors.New("bug"))
+	w.node.Lose() // the link stays in the pod, so tuning's DEL matters
+	w.node.Fail("host-device DEL", errors.New("bug"))
+	wantError(t, w.del(made), "bug")
+	w.clock.Step(5 * time.Minute)
+	w.must(w.del(made))
+	if len(told) != 2 || told[0].Quarantines() != nil || told[1].Quarantines().Name != "up0" {
+		t.Errorf("told of %v", told)
+	}
+}
+
+// A crash has kept it from the journal that an old owner was done. Its DEL comes again when the device has a new one.
+func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", linkThenTune, device("link", "up0"))
+	old := attachment(plan)
+	w.must(w.add(old))
+	late := w.restarted()
+	w.must(w.del(old))
+	owner := w.onOtherSandbox(plan)
+	w.must(w.add(owner))
+	const attached = "host [up1] pods [dra-2[net1]] leases [sandbox-2/net1]"
+	w.expect(attached, "sandbox-2")
+
+	current, err := w.journal.Load("sandbox-2")
+	w.must(err)
+	w.restart(late, current)
+	calls := len(w.node.Calls())
+	w.must(w.del(late))
+	w.expect(attached, "sandbox-2")
+	for _, call := range w.node.Calls()[calls:] {
+		if strings.HasPrefix(call, "host-device") {
+			t.Errorf("the old owner's DEL was called: %s", call)
+		}
+	}
+	w.must(w.del(current))
+	w.expect(cleanNode)
+}
+
+func TestDeviceHasOneOwner(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", linkThenTune, device("link", "up0"))
+	first := attachment(plan)
+	w.must(w.add(first))
+	wantError(t, w.add(w.onOtherSandbox(plan)), "still attached to pod ns/p (sandbox sandbox-1)")
+	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
+	w.must(w.del(first))
+	w.must(w.add(w.onOtherSandbox(plan)))
+}
+
+// What the journal did not take is said again: otherwise a crash would bring a claim's DEL back after it was released.
+func TestReleaseOfAClaimIsDurable(t *testing.T) {
+	w := newWorkbench(t)
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	w.must(w.add(both))
+	w.journal.Fill()
+	wantError(t, w.del(both, "first"), "no space left")
+	w.expect("host [up0] pods [dra-1[net2]] leases [sandbox-1/net2]", "sandbox-1")
+	wantError(t, w.del(both, "first"), "no space left")
+	w.journal.Free()
+	w.must(w.del(both, "first"))
+	if phase := w.restarted().Steps[0].Phase; phase != executor.StepDeleted {
+		t.Errorf("on disk the released step is %s", phase)
+	}
+}
+
+// Names say nothing: the application may have renamed the interface, and given its name to another.
+func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
+	for name, test := range map[string]struct {
+		app  func(*cnitest.Node)
+		want string
+		del  string // the call that must not be made by name
+	}{
+		"renamed": {
+			app:  func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") },
+			want: cleanNode,
+		},
+		"renamed and replaced": {
+			app:  func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine"); n.AddPodLink(pin, "net1") },
+			want: "host [up0 up1] pods [dra-1[net1]] leases []", del: "net1",
+		},
+		"deleted and replaced": {
+			app:  func(n *cnitest.Node) { n.DeletePodLink(pin, "net1"); n.AddPodLink(pin, "net1") },
+			want: "host [up1] pods [dra-1[net1]] leases []", del: "net1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkbench(t)
+			made := w.linkThenTune()
+			w.must(w.add(made))
+			test.app(w.node)
+			w.node.KeepPods()
+			w.must(w.del(made))
+			if got := w.node.String(); got != test.want && strings.Replace(got, "dra-1[]", "", 1) != test.want {
+				t.Errorf("node is %s\nwant    %s", got, test.want)
+			}
+		})
+	}
+}
+
+// Another has made an interface of the name after it was seen to be free: DEL would delete that one.
+func TestCollisionDuringAdd(t *testing.T) {
+	w := newWorkbench(t)
+	made := attachment(w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
+	w.node.KeepPods()
+	release := w.node.Hold("macvlan ADD")
+	ended := make(chan error, 1)
+	go func() { ended <- w.add(made) }()
+	for !slices.Contains(w.node.Calls(), "macvlan ADD net1") {
+		runtime.Gosched()
+	}
+	w.node.AddPodLink(pin, "net1")
+	release()
+	wantError(t, <-ended, "file exists")
+	w.expect("host [up0 up1] pods [dra-1[net1]] leases []")
+}
+
+func TestCheckSaysWhatChanged(t *testing.T) {
+	for name, test := range map[string]struct {
+		app  func(*cnitest.Node)
+		want string
+	}{
+		"nothing":  {app: func(*cnitest.Node) {}},
+		"renamed":  {app: func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") }, want: `interface "net1" is called "mine" now`},
+		"deleted":  {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1") }, want: `interface "net1" is gone`},
+		"replaced": {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1"); n.AddPodLink(pin, "net1") }, want: `another interface is called "net1" now`},
+		"rebooted": {app: func(n *cnitest.Node) { n.Reboot() }, want: "network namespace of pod ns/p is gone"},
+		"plugin":   {app: func(n *cnitest.Node) { n.Fail("tuning CHECK", errors.New("MTU is 9")) }, want: "failed at CHECK: tuning: MTU is 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkbench(t)
+			made := w.linkThenTune()
+			w.must(w.add(made))
+			before := w.journal.Commits()
+			test.app(w.node)
+			err := w.executor.Check(context.Background(), made)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+			if w.journal.Commits() != before {
+				t.Error("a check has written to the journal")
+			}
+		})
+	}
+}
+
+// A device that has come home is given out again, also while its plugin's DEL goes on failing.
+func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", linkThenTune, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Lose()
+	w.node.Fail("host-device DEL", errors.New("its cache is gone"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	if err := w.executor.Quarantined(&hardware.Device); err == nil {
+		t.Fatal("it is not quarantined")
+	}
+	w.node.Find()
+	w.node.AddHostLink("up0")
+	wantError(t, w.executor.Retry(context.Background(), w.executor.Leftovers()[0].Key), "its cache is gone")
+	w.must(w.executor.Quarantined(&hardware.Device))
+	w.restart()
+	w.must(w.executor.Quarantined(&hardware.Device))
+	if len(w.executor.Leftovers()) != 1 {
+		t.Error("what the plugin keeps is forgotten")
+	}
+}
+
+// While what is left is undone once more, nobody gets the device: its DEL and what follows would take it away again.
+func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Fail("host-device DEL", errors.New("its cache is gone"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	left := w.executor.Leftovers()
+	if len(left) != 1 || left[0].Quarantines() != nil {
+		t.Fatalf("leftovers are %+v", left)
+	}
+	release, ended := w.node.Hold("host-device DEL"), make(chan error, 1)
+	w.node.ForgetCalls()
+	go func() { ended <- w.executor.Retry(context.Background(), left[0].Key) }()
+	for len(w.node.Calls()) == 0 {
+		runtime.Gosched()
+	}
+	other := w.onOtherSandbox(plan)
+	wantError(t, w.add(other), "is still attached to pod")
+	release()
+	wantError(t, <-ended, "its cache is gone")
+	w.must(w.add(w.onOtherSandbox(plan)))
+	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device is not its own any more
+	if home, err := w.node.OnHost(hardware.Device); home || err != nil {
+		t.Errorf("the device was taken from its new owner: %v, %v", home, err)
+	}
+}
+
+// An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to bring home,
+// and no DEL can help.
+func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
+	for name, remove := range map[string]func(*cnitest.Node){
+		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
+		"pod ended": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1"); n.Reboot() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkbench(t)
+			hardware := device("link", "up0")
+			hardware.Device.PCIAddress = "0000:01:00.0"
+			plan := w.plan("c", linkThenTune, hardware)
+			plan.Steps[0].Quirks.DelFailsWithoutInterface = false
+			made := attachment(plan)
+			w.must(w.add(made))
+			remove(w.node)
+			w.node.Fail("host-device DEL", errors.New("no such device"))
+			w.must(w.del(made))
+			w.expect("host [up1] pods [] leases []")
+			w.must(w.executor.Quarantined(&hardware.Device))
+			w.must(w.executor.VerifyReturned([]cnichain.Plan{plan}))
+		})
+	}
+}
+
+// A driver and its plugin are killed when DEL has sent the device home and not done the rest. The next DEL finds nothing in the pod;
+// it is told that there is no namespace, and does the rest.
+func TestPluginThatWasKilledInDel(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", linkThenTune, device("link", "up0"))
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.DeletePodLink(pin, "net1")
+	wantError(t, w.del(made), "link not found") // while the device is on its way, nothing helps
+	w.node.AddHostLink("up0")
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// The time to give up is the attachment's: steps that hang one after the other do not each begin anew.
+func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
+	w := newWorkbench(t)
+	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
+	first, second := device("a", "up0"), device("a", "up1")
+	first.Device.Exclusive, second.Device.Exclusive = false, false
+	made := attachment(w.plan("c", step, first), w.plan("d", step, second))
+	w.must(w.add(made))
+	w.node.Fail("macvlan DEL", errors.New("hangs"))
+	wantError(t, w.executor.Del(context.Background(), made, "c"), "hangs")
+	w.clock.Step(5 * time.Minute)
+	w.must(w.del(made))
+	if leftovers := w.executor.Leftovers(); len(leftovers) != 2 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+}
+
+// A clock that jumps while the driver restarts, or a driver that was away, does not make of the second failure the last.
+func TestJumpOfTheClock(t *testing.T) {
+	w := newWorkbench(t)
+	w.must(w.add(w.linkThenTune()))
+	w.node.Fail("tuning DEL", errors.New("for a moment"))
+	wantError(t, w.executor.Del(context.Background(), w.restarted()), "for a moment")
+	w.clock.Step(24 * time.Hour)
+	made := w.restarted()
+	w.restart(made)
+	wantError(t, w.executor.Del(context.Background(), made), "for a moment")
+	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
+		t.Errorf("leftovers are %+v", leftovers)
+	}
+	w.node.Fail("tuning DEL", nil)
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}

@@ -1,0 +1,88 @@
+package executor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
+func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *types100.Result) error {
+	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
+	if record.Step.BindsDriver() {
+		mac, err := e.keptAddress(&record.Step)
+		if err != nil {
+			return err
+		}
+		return verifyClaimParams(&record.Step, mac, result)
+	}
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	link := findLink(links, record.IfName)
+	if link == nil {
+		return fmt.Errorf("%s reported success but the pod has no interface %q", record.Step.Type, record.IfName)
+	}
+	if record.Step.Makes {
+		record.Link = link
+	}
+	adoptAddresses(attachment, links)
+	return verifyClaimParams(&record.Step, link.MAC, result)
+}
+
+// adoptAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are
+// told: a step may have changed the interface of an earlier one, whose result others depend on.
+func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
+	for i := range attachment.Steps {
+		merged := attachment.Steps[i].Merged
+		if merged == nil {
+			continue
+		}
+		for _, made := range merged.Interfaces {
+			if link := findLink(links, made.Name); made.Sandbox == attachment.Pin && link != nil && link.MAC != "" {
+				made.Mac = link.MAC
+			}
+		}
+	}
+}
+
+// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:
+// there is no interface to look at.
+func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
+	if step.MAC == "" {
+		return "", nil
+	}
+	device := *step.Device
+	device.IfName = ""
+	now, err := e.Host.Snapshot(device)
+	if err != nil {
+		return "", err
+	}
+	if now.VF == nil {
+		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
+	}
+	return now.VF.MAC, nil
+}
+
+// verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address than it was promised
+// must not run.
+func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
+	if step.MAC != "" && mac != step.MAC {
+		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
+	}
+	for _, wanted := range step.IPs {
+		prefix, err := netip.ParsePrefix(wanted)
+		if err != nil {
+			return err
+		}
+		given := slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool { return ip.Address.IP.Equal(prefix.Addr().AsSlice()) })
+		if !given {
+			return fmt.Errorf("%s did not give the interface the address %s that the claim wants: its IPAM plugin does not know the capability ips; remove it from claimParameters of the step", step.Type, wanted)
+		}
+	}
+	return nil
+}

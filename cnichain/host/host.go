@@ -1,0 +1,80 @@
+// Package host is what the executor needs of a machine, and its implementation on Linux.
+//
+// The rule of this package: it moves, names and restores what it is told to, and decides nothing. What it changes it reads
+// again: an operation that returns nil is proven, not assumed. It knows no plugin and no pod.
+package host
+
+import (
+	"net"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Host is what the executor needs of a machine. Implementations are safe for concurrent use, and never change the
+// namespace of a thread that others may run on.
+type Host interface {
+	Namespaces
+	Links
+	Devices
+	Functions
+}
+
+// Namespaces keeps network namespaces reachable.
+type Namespaces interface {
+	// Pin keeps a network namespace reachable at pin, whatever its maker does. Pinning again is no error.
+	Pin(netns, pin string) error
+	// Unpin undoes Pin; it is no error when there is nothing.
+	Unpin(pin string) error
+	// Exists is true if there is a network namespace at pin.
+	Exists(pin string) bool
+	// NamespaceID tells the network namespace at a path from all others that exist.
+	NamespaceID(path string) (string, error)
+	// PlaceholderNetns makes a network namespace at a path, with one link that has a name and addresses: for plugins
+	// whose DEL finds out from the interface what to remove elsewhere, when the interface is gone. Unpin removes it.
+	PlaceholderNetns(path, name string, addresses []net.IPNet) error
+}
+
+// Links works on the links of a pod's network namespace, which a path names.
+type Links interface {
+	// Links returns the links in the namespace.
+	Links(netns string) ([]cnichain.Link, error)
+	// Rename gives a link another name.
+	Rename(netns string, index int, name string) error
+	// Remove deletes a virtual link. One that is not there is no error.
+	Remove(netns string, index int) error
+	// ResetInPod makes a device as it was seen in the namespace after ADD: without a master, with its alias, with only
+	// the alternative names of its baseline, and with its address. What an application has done to a device must not
+	// keep it from returning to the host.
+	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
+	// MoveToHost moves the link that is the device to the host's namespace, under whatever name; Restore does the rest.
+	MoveToHost(netns string, index int, device cnichain.Device) error
+}
+
+// Devices returns devices to the host.
+type Devices interface {
+	// Boot returns the ID of the kernel's boot.
+	Boot() (string, error)
+	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
+	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
+	Snapshot(cnichain.Device) (cnichain.Device, error)
+	// OnHost is true if a device is in the host's namespace. It changes nothing. A virtual device whose baseline is of
+	// another boot was not moved in this one, and is there if it exists at all.
+	OnHost(cnichain.Device) (bool, error)
+	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
+	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no
+	// link: it only returns a PCI function to its driver.
+	Restore(cnichain.Device) error
+}
+
+// Functions works on PCI functions.
+type Functions interface {
+	// BindDriver binds a device to the driver BindTo, unless it is, and returns the device nodes that an application
+	// needs to use it. Restore undoes it.
+	BindDriver(cnichain.Device) (nodes []string, err error)
+	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended
+	// by whoever had it before. Restore does it, too.
+	FreeAddress(cnichain.Device) error
+	// Gone is true if the machine does not have the hardware any more: it was removed, or its physical function has made
+	// its virtual ones anew. It is false for virtual links.
+	Gone(cnichain.Device) bool
+}

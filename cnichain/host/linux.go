@@ -1,0 +1,147 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Linux is the real kernel, seen from the host's network namespace. The zero value is ready.
+type Linux struct {
+	// BootID stands for the kernel's boot ID; empty: the kernel is asked. Tests set it to simulate a reboot.
+	BootID string
+}
+
+var _ Host = Linux{}
+
+// Boot asks the kernel.
+func (h Linux) Boot() (string, error) {
+	if h.BootID != "" {
+		return h.BootID, nil
+	}
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("cannot read the boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// Pin bind-mounts the namespace.
+func (h Linux) Pin(path, pin string) error {
+	if h.Exists(pin) {
+		return nil
+	}
+	if err := ns.IsNSorErr(path); err != nil {
+		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(pin), 0o755); err != nil {
+		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
+	}
+	file, err := os.OpenFile(pin, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
+	}
+	_ = file.Close()
+	if err := unix.Mount(path, pin, "none", unix.MS_BIND, ""); err != nil {
+		return errors.Join(fmt.Errorf("cannot pin network namespace %s at %s (the driver needs CAP_SYS_ADMIN and a shared mount there): %w", path, pin, err), os.Remove(pin))
+	}
+	return nil
+}
+
+// Unpin unmounts and removes the pin.
+func (Linux) Unpin(pin string) error {
+	err := unix.Unmount(pin, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("cannot unpin network namespace %s: %w", pin, err)
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot unpin network namespace %s: %w", pin, err)
+	}
+	return nil
+}
+
+// Exists checks for a namespace file system at the path.
+func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
+
+// NamespaceID is the inode in the kernel's file system of namespaces.
+func (Linux) NamespaceID(path string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return "", fmt.Errorf("cannot look at network namespace %s: %w", path, err)
+	}
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino), nil
+}
+
+// Links lists the links of a namespace.
+func (Linux) Links(path string) ([]cnichain.Link, error) {
+	var links []cnichain.Link
+	err := inNamespace(path, func(handle *netlink.Handle) error {
+		found, err := listLinks(handle)
+		for _, link := range found {
+			attrs := link.Attrs()
+			seen := cnichain.Link{
+				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
+				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
+			}
+			if vlan, ok := link.(*netlink.Vlan); ok {
+				seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
+			}
+			links = append(links, seen)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
+	}
+	return links, nil
+}
+
+// Rename sets the link down first, as older kernels want it.
+func (Linux) Rename(path string, index int, name string) error {
+	err := inNamespace(path, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByIndex(index)
+		if err != nil {
+			return err
+		}
+		return rename(handle, link, name)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot name link %d of %s %s: %w", index, path, name, err)
+	}
+	return nil
+}
+
+// inNamespace gives a handle on a namespace; no thread changes its own for longer than it takes to open a socket.
+func inNamespace(path string, do func(*netlink.Handle) error) error {
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = namespace.Close() }()
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return do(handle)
+}
+
+// listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone.
+func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
+	for attempt := 0; ; attempt++ {
+		links, err := handle.LinkList()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || attempt == 9 {
+			return links, err
+		}
+		time.Sleep(time.Millisecond << attempt)
+	}
+}

@@ -1,0 +1,142 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// inNewNamespace runs a test on a thread with a network namespace of its own, and returns the path of another one.
+func inNewNamespace(t *testing.T) (other string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	second, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Close() })
+	first, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+	return filepath.Join("/proc/self/fd", second.String()[3:len(second.String())-1])
+}
+
+func TestLinuxHostRestoresADevice(t *testing.T) {
+	inNewNamespace(t)
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0xa}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", MTU: 1500, HardwareAddr: mac}, PeerName: "peer0"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := Linux{}.Boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := cnichain.Device{Name: "up0", IfName: "up0", Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
+	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil { // the baseline, of an earlier driver, has no such names
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetMTU(veth, 1400); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Linux{}).Restore(device); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName("up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
+		t.Errorf("device is %+v", attrs)
+	}
+	other := device
+	other.MAC = "02:00:00:00:00:0b" // a link of its name only
+	if err := (Linux{}).Restore(other); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error for another link of the name is %v", err)
+	}
+	device.IfName = "gone"
+	if err := (Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error for a device that is not there is %v", err)
+	}
+}
+
+// Two devices that have each other's names on their way home both get their own, in whatever order.
+func TestLinuxHostRestoresExchangedNames(t *testing.T) {
+	inNewNamespace(t)
+	var devices []cnichain.Device
+	for i, name := range []string{"up0", "up1"} {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer" + name}
+		if err := netlink.LinkAdd(veth); err != nil {
+			t.Fatal(err)
+		}
+		device, err := (Linux{}).Snapshot(cnichain.Device{Name: name, IfName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, device)
+		if err := netlink.LinkSetName(veth, fmt.Sprintf("away%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{"up1", "up0"} {
+		link, err := netlink.LinkByIndex(devices[i].Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetName(link, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (Linux{}).Restore(devices[0]); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("the first, whose name the second has: %v", err)
+	}
+	for _, i := range []int{1, 0, 1} {
+		if err := (Linux{}).Restore(devices[i]); err != nil {
+			t.Errorf("device %d: %v", i, err)
+		}
+	}
+}
+
+func TestLinuxHostPinsANamespace(t *testing.T) {
+	other := inNewNamespace(t)
+	host := Linux{}
+	pin := filepath.Join(t.TempDir(), "netns", "dra-x")
+	t.Cleanup(func() { _ = host.Unpin(pin) })
+	if host.Exists(pin) {
+		t.Error("there is a namespace before it is pinned")
+	}
+	for range 2 {
+		if err := host.Pin(other, pin); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+	}
+	links, err := host.Links(pin)
+	if err != nil || len(links) != 1 || links[0].Name != "lo" || !host.Exists(pin) {
+		t.Errorf("links %v, %v", links, err)
+	}
+	for range 2 {
+		if err := host.Unpin(pin); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(pin); !os.IsNotExist(err) {
+		t.Errorf("the pin is still there: %v", err)
+	}
+	if err := host.Pin("/etc/passwd", pin); err == nil {
+		t.Error("a file was pinned")
+	}
+}

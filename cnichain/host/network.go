@@ -1,0 +1,216 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// maxNetworkEntries bounds what is recorded, and restored, of one link.
+const maxNetworkEntries = 1000
+
+// keptAddressFlags are those of an address that somebody may set.
+const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR
+
+// readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local
+// and temporary addresses, and what routers advertise.
+func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
+	var config cnichain.NetworkConfig
+	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the addresses of %s: %w", link.Attrs().Name, err)
+	}
+	for i := range addresses {
+		if a := &addresses[i]; !a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TEMPORARY == 0 {
+			config.Addresses = append(config.Addresses, nodeAddress(a))
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		ofLink := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, LinkIndex: link.Attrs().Index}
+		routes, err := handle.RouteListFiltered(family, ofLink, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the routes of %s: %w", link.Attrs().Name, err)
+		}
+		for i := range routes {
+			if isNodeRoute(&routes[i]) {
+				config.Routes = append(config.Routes, nodeRoute(&routes[i], family))
+			}
+		}
+		neighbours, err := handle.NeighList(link.Attrs().Index, family)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the neighbours of %s: %w", link.Attrs().Name, err)
+		}
+		for i := range neighbours {
+			if n := &neighbours[i]; n.State&netlink.NUD_PERMANENT != 0 && n.IP != nil {
+				config.Neighbours = append(config.Neighbours, cnichain.NodeNeighbor{IP: n.IP.String(), MAC: n.HardwareAddr.String()})
+			}
+		}
+	}
+	if n := len(config.Addresses) + len(config.Routes) + len(config.Neighbours); n > maxNetworkEntries {
+		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more than the %d "+
+			"that can be restored; remove allowInUse from its DeviceExposurePolicy", link.Attrs().Name, n, maxNetworkEntries)
+	}
+	return &config, nil
+}
+
+func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
+	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope, Flags: a.Flags & keptAddressFlags}
+	if a.Flags&unix.IFA_F_PERMANENT == 0 {
+		address.ValidLifetime, address.PreferredLifetime = a.ValidLft, a.PreferedLft
+	}
+	if a.Peer != nil {
+		address.Peer = a.Peer.String()
+	}
+	if a.Broadcast != nil {
+		address.Broadcast = a.Broadcast.String()
+	}
+	return address
+}
+
+func isNodeRoute(r *netlink.Route) bool {
+	if r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
+		return false
+	}
+	return r.Table != unix.RT_TABLE_LOCAL && r.Type == unix.RTN_UNICAST && r.Protocol != unix.RTPROT_RA &&
+		r.Flags&unix.RTM_F_CLONED == 0
+}
+
+func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
+	route := cnichain.NodeRoute{
+		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol), Tos: r.Tos,
+		OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0, MTU: r.MTU, AdvMSS: r.AdvMSS,
+	}
+	if r.Dst != nil {
+		route.Destination = r.Dst.String()
+	}
+	if r.Gw != nil {
+		route.Gateway = r.Gw.String()
+	}
+	if r.Src != nil {
+		route.Source = r.Src.String()
+	}
+	return route
+}
+
+// restoreNetwork adds what is missing on a link, and looks again: routes without a gateway first, by which the
+// gateways of the others are reached.
+func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
+	if device.Network == nil {
+		return nil
+	}
+	is, err := readNetwork(handle, link)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, address := range device.Network.Addresses {
+		if !slices.ContainsFunc(is.Addresses, func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
+			problems = append(problems, addAddress(handle, link, &address))
+		}
+	}
+	if is, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
+		return errors.Join(append(problems, err)...)
+	}
+	for _, withGateway := range []bool{false, true} {
+		for _, route := range device.Network.Routes {
+			if (route.Gateway != "") == withGateway && !slices.Contains(is.Routes, route) {
+				problems = append(problems, addRoute(handle, link, &route))
+			}
+		}
+	}
+	for _, neighbour := range device.Network.Neighbours {
+		if !slices.Contains(is.Neighbours, neighbour) {
+			problems = append(problems, addNeighbour(handle, link, &neighbour))
+		}
+	}
+	if is, err = readNetwork(handle, link); err != nil {
+		return errors.Join(append(problems, err)...)
+	}
+	return errors.Join(append(problems, checkComplete(device, is))...)
+}
+
+// checkComplete is an error if the link lacks anything of what the node had configured on it.
+func checkComplete(device *cnichain.Device, found *cnichain.NetworkConfig) error {
+	c := device.Network
+	var lost []string
+	for _, address := range c.Addresses {
+		if !slices.ContainsFunc(found.Addresses, func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
+			lost = append(lost, "address "+address.Address)
+		}
+	}
+	for _, route := range c.Routes {
+		if !slices.Contains(found.Routes, route) {
+			lost = append(lost, route.String())
+		}
+	}
+	for _, neighbour := range c.Neighbours {
+		if !slices.Contains(found.Neighbours, neighbour) {
+			lost = append(lost, "neighbour "+neighbour.IP)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	shown := strings.Join(lost[:min(len(lost), 10)], ", ")
+	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, shown)
+}
+
+func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
+	parsed, err := netlink.ParseAddr(a.Address)
+	if err == nil {
+		parsed.Label, parsed.Scope, parsed.Flags = a.Label, a.Scope, a.Flags
+		parsed.ValidLft, parsed.PreferedLft = a.ValidLifetime, a.PreferredLifetime
+		parsed.Broadcast = net.ParseIP(a.Broadcast)
+		if a.Peer != "" {
+			parsed.Peer, err = netlink.ParseIPNet(a.Peer)
+		}
+	}
+	if err == nil {
+		err = handle.AddrReplace(link, parsed)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot add address %s to %s: %w", a.Address, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
+	route := &netlink.Route{
+		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
+		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU, AdvMSS: r.AdvMSS,
+		Gw: net.ParseIP(r.Gateway), Src: net.ParseIP(r.Source),
+	}
+	if r.OnLink {
+		route.SetFlag(netlink.FLAG_ONLINK)
+	}
+	err := error(nil)
+	if r.Destination != "" {
+		route.Dst, err = netlink.ParseIPNet(r.Destination)
+	}
+	if err == nil {
+		err = handle.RouteReplace(route)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot add %s to %s: %w", r, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
+	mac, err := net.ParseMAC(n.MAC)
+	if err == nil {
+		err = handle.NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(n.IP), HardwareAddr: mac,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot add neighbour %s to %s: %w", n.IP, link.Attrs().Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// readVF reads what the physical function keeps of a virtual one; nil where it keeps nothing, as with virtio.
+func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig, error) {
+	_, info, err := findVF(handle, device)
+	if err != nil || info == nil {
+		return nil, err
+	}
+	config := vfConfig(info)
+	return &config, nil
+}
+
+func vfNotReported(device *cnichain.Device, pf netlink.Link) error {
+	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name, pf.Attrs().Name)
+}
+
+func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
+	return cnichain.VFConfig{
+		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, SpoofChk: info.Spoofchk,
+		Trust:     info.Trust == 1, // all ones where the driver does not say
+		LinkState: info.LinkState, MinTxRate: info.MinTxRate, MaxTxRate: info.MaxTxRate,
+	}
+}
+
+// findVF finds the PF's link that configures the virtual function, whose index is that of the PF's virtfn<N>. A PF may have
+// representors beside it. The configuration is nil where the PF does not say.
+func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
+	dir := filepath.Join(sysPCI, device.PF)
+	index, err := vfIndex(dir, device.PCIAddress)
+	if err != nil {
+		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
+	}
+	names, err := linksOfFunction(device.PF)
+	if err != nil || len(names) == 0 {
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
+	}
+	var pf netlink.Link
+	for _, name := range names {
+		if pf, err = handle.LinkByName(name); err != nil {
+			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, name, err)
+		}
+		for i := range pf.Attrs().Vfs {
+			if pf.Attrs().Vfs[i].ID == index {
+				return pf, &pf.Attrs().Vfs[i], nil
+			}
+		}
+	}
+	return pf, nil, nil
+}
+
+var errNoPF = errors.New("not there")
+
+func vfIndex(pfDir, address string) (int, error) {
+	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range functions {
+		if target, err := os.Readlink(path); err == nil && filepath.Base(target) == address {
+			return strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "virtfn"))
+		}
+	}
+	return 0, fmt.Errorf("PCI %s is no virtual function of %s any more: %w", address, filepath.Base(pfDir), os.ErrNotExist)
+}
+
+// restoreVF changes what is not as it was, and looks again.
+func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return vfNotReported(device, pf) // it did
+	}
+	for _, change := range vfChanges(vfConfig(info), *device.VF) {
+		if err := change.apply(handle, pf, info.ID, device); err != nil {
+			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.what, pf.Attrs().Name, err)
+		}
+	}
+	_, info, err = findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return vfNotReported(device, pf)
+	}
+	left := vfChanges(vfConfig(info), *device.VF)
+	if len(left) == 0 || len(left) == 1 && left[0].what == vfAddress && isZeroMAC(device.VF.MAC) && info.Mac.String() == device.MAC {
+		return nil // drivers that don't unset the address keep the function's own, which is the same to whoever is next
+	}
+	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name, left[0].what)
+}
+
+// restoreOwnAddress lets a function take its address back by itself if that is all that its physical function knows: drivers that
+// tell the one for the other (igb) would keep an address that is set through the physical function as an administrator's,
+// and refuse every other to later owners. What it can't do is done, and reported, later.
+func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
+	if device.VF != nil && device.VF.MAC == device.MAC {
+		_ = setAddress(handle, link, device)
+	}
+}
+
+// freeAddress ends that a function is refused other addresses than its own, as igb's driver does once an address was
+// set through the physical function, be it the function's own: some CNI plugins set that at every DEL. It shows only
+// where the physical function names the function's own address as the administrator's, and when the function asks for
+// another.
+func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
+	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
+		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
+		return nil
+	}
+	own, err := net.ParseMAC(device.MAC)
+	if err != nil {
+		return nil //nolint:nilerr // links without an address have none to be set
+	}
+	link, err := findDevice(handle, device)
+	if err != nil {
+		return err
+	}
+	err = takeOtherAddress(handle, link, own)
+	if !isRefusal(err) {
+		return err
+	}
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return vfNotReported(device, pf)
+	}
+	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(own))); err != nil {
+		return restoreVF(handle, device) // the driver takes no zeros, and nothing else ends it
+	}
+	if err := takeOtherAddress(handle, link, own); err != nil && !isRefusal(err) {
+		return err
+	}
+	// Another driver may not show the function's own address there: then it was the administrator's, and is again.
+	return restoreVF(handle, device)
+}
+
+// takeOtherAddress gives a link another address and then its own again. A refusal of the other leaves it as it is.
+func takeOtherAddress(handle *netlink.Handle, link netlink.Link, own net.HardwareAddr) error {
+	name := link.Attrs().Name
+	if err := handle.LinkSetHardwareAddr(link, otherAddress(own)); err != nil {
+		if isRefusal(err) {
+			return err
+		}
+		return nil // it can't take addresses in this state, or not at all
+	}
+	if err := handle.LinkSetHardwareAddr(link, own); err != nil {
+		return fmt.Errorf("cannot give %s its address %s back: %w", name, own, errors.Join(err, errAddressLost))
+	}
+	return nil
+}
+
+// errAddressLost tells a failure to take back the own address from a refusal of another one.
+var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
+
+// isRefusal says whether a physical function does not let a virtual one take an address.
+func isRefusal(err error) bool {
+	return !errors.Is(err, errAddressLost) &&
+		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
+}
+
+// otherAddress derives a locally administered address that nobody else has.
+func otherAddress(own net.HardwareAddr) net.HardwareAddr {
+	hash := fnv.New32a()
+	_, _ = hash.Write(own)
+	sum := hash.Sum32()
+	other := net.HardwareAddr{0x02, 'd', byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
+	if bytes.Equal(other, own) {
+		other[5]++
+	}
+	return other
+}
+
+// whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some drivers
+// (igb) let only a trusted function take one, be it the same.
+func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
+	pf, info, err := findVF(handle, device)
+	if err != nil {
+		return err
+	}
+	if info == nil {
+		return vfNotReported(device, pf)
+	}
+	if err := handle.LinkSetVfTrust(pf, info.ID, true); err != nil {
+		return fmt.Errorf("cannot trust device %s on PF %s for a moment: %w", device.Name, pf.Attrs().Name, err)
+	}
+	return do()
+}
+
+// vfChange is one setting to be set.
+type vfChange struct {
+	what  string
+	apply func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error
+}
+
+const vfAddress = "address"
+
+// vfChanges lists the settings in which a function is not as wanted. Trust is set before what needs it.
+func vfChanges(is, want cnichain.VFConfig) []vfChange {
+	var changes []vfChange
+	change := func(differs bool, what string, apply func(*netlink.Handle, netlink.Link, int, *cnichain.Device) error) {
+		if differs {
+			changes = append(changes, vfChange{what: what, apply: apply})
+		}
+	}
+	change(is.Trust != want.Trust, "trust", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		return h.LinkSetVfTrust(pf, vf, want.Trust)
+	})
+	change(is.SpoofChk != want.SpoofChk, "spoof check", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
+	})
+	change(is.VLAN != want.VLAN || is.QoS != want.QoS, "VLAN", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		return h.LinkSetVfVlanQos(pf, vf, want.VLAN, want.QoS)
+	})
+	change(is.MinTxRate != want.MinTxRate || is.MaxTxRate != want.MaxTxRate, "rates", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
+	})
+	change(is.LinkState != want.LinkState, "link state", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		return h.LinkSetVfState(pf, vf, want.LinkState)
+	})
+	change(is.MAC != want.MAC, vfAddress, setVFAddress)
+	return changes
+}
+
+// setVFAddress sets the administrative address. Where none was set and the driver takes no zeros, the function's own is set.
+func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error {
+	mac, err := net.ParseMAC(device.VF.MAC)
+	if err != nil {
+		return err
+	}
+	err = handle.LinkSetVfHardwareAddr(pf, vf, mac)
+	if err == nil || !isZeroMAC(device.VF.MAC) {
+		return err
+	}
+	own, parseErr := net.ParseMAC(device.MAC)
+	if parseErr != nil {
+		return err
+	}
+	return handle.LinkSetVfHardwareAddr(pf, vf, own)
+}
+
+func isZeroMAC(mac string) bool { return mac == "" || mac == "00:00:00:00:00:00" }

@@ -1,0 +1,211 @@
+// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON.
+//
+// The rule of this package: it is pure, and knows the form of a token but not what it stands for.
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Token is one {{ root.field[index].part }} of a template.
+type Token struct {
+	Root  string
+	Field string
+	Index int // -1 without one
+	Part  string
+}
+
+// String is the token without its braces.
+func (t Token) String() string {
+	text := t.Root + "." + t.Field
+	if t.Index >= 0 {
+		text += "[" + strconv.Itoa(t.Index) + "]"
+	}
+	if t.Part != "" {
+		text += "." + t.Part
+	}
+	return text
+}
+
+// Roots of template tokens that are not steps.
+const (
+	VarPod    = "pod"
+	VarClaim  = "claim"
+	VarNode   = "node"
+	VarDevice = "device"
+)
+
+// Fields of a step that templates may name.
+const (
+	FieldInterfaceName = "interfaceName"
+	FieldMAC           = "mac"
+	FieldSandbox       = "sandbox"
+	FieldInterfaces    = "interfaces"
+	FieldPCIAddress    = "pciAddress"
+	FieldIPs           = "ips"
+	PartAddress        = "address"
+	PartGateway        = "gateway"
+)
+
+// The pattern is compiled at each call of New, not once for the package: no package-level state, and a plan has
+// few templates.
+const (
+	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
+	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,3})\](?:\.([a-z]+))?)?$`
+)
+
+// Lookup gives a token its value: a JSON value (string, bool, number, list).
+type Lookup func(Token) (any, error)
+
+// Engine renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of what
+// the token names; tokens inside a string are written into it. What is substituted can't add keys, can't leave its
+// string, and isn't rendered again.
+type Engine struct {
+	tokens *regexp.Regexp
+	names  *regexp.Regexp
+}
+
+// New compiles the patterns.
+func New() Engine {
+	return Engine{tokens: regexp.MustCompile(tokenPattern), names: regexp.MustCompile(namePattern)}
+}
+
+// RenderJSON renders every string in a JSON document; keys are left alone.
+func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
+	value, err := DecodeJSON(document)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := t.Render(value, "config", resolve)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(rendered)
+}
+
+// RenderString renders one string to a string.
+func (t Engine) RenderString(text, path string, resolve Lookup) (string, error) {
+	value, err := t.Render(text, path, resolve)
+	if err != nil {
+		return "", err
+	}
+	return asText(value), nil
+}
+
+// Render renders every string in a parsed JSON value. The path is for errors.
+func (t Engine) Render(value any, path string, resolve Lookup) (any, error) {
+	switch value := value.(type) {
+	case string:
+		return t.renderText(value, path, resolve)
+	case []any:
+		return t.renderList(value, path, resolve)
+	case map[string]any:
+		return t.renderObject(value, path, resolve)
+	}
+	return value, nil
+}
+
+// HasTokens is true for a text that would be rendered.
+func (t Engine) HasTokens(text string) bool { return t.tokens.MatchString(text) }
+
+func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error) {
+	out := make([]any, len(list))
+	for i, item := range list {
+		rendered, err := t.Render(item, fmt.Sprintf("%s[%d]", path, i), resolve)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = rendered
+	}
+	return out, nil
+}
+
+func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
+	out := make(map[string]any, len(object))
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		rendered, err := t.Render(object[key], path+"."+key, resolve)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = rendered
+	}
+	return out, nil
+}
+
+func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
+	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
+	if places == nil {
+		return text, nil
+	}
+	var out strings.Builder
+	end := 0
+	for _, place := range places {
+		value, err := t.resolve(text[place[2]:place[3]], resolve)
+		if err != nil {
+			return nil, fmt.Errorf("%s: {{ %s }}: %w", path, text[place[2]:place[3]], err)
+		}
+		if place[0] == 0 && place[1] == len(text) {
+			return value, nil
+		}
+		out.WriteString(text[end:place[0]])
+		out.WriteString(asText(value))
+		end = place[1]
+	}
+	out.WriteString(text[end:])
+	return out.String(), nil
+}
+
+func (t Engine) resolve(name string, resolve Lookup) (any, error) {
+	match := t.names.FindStringSubmatch(name)
+	if match == nil {
+		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name, claim.namespace, claim.uid or node.name")
+	}
+	parsed := Token{Root: match[1], Field: match[2], Index: -1, Part: match[4]}
+	if match[3] != "" {
+		parsed.Index, _ = strconv.Atoi(match[3]) // three digits at most
+	}
+	return resolve(parsed)
+}
+
+// asText writes a JSON value into a string.
+func asText(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case []any:
+		parts := make([]string, len(value))
+		for i, item := range value {
+			parts[i] = asText(item)
+		}
+		return strings.Join(parts, ",")
+	case nil:
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
+// DecodeJSON parses one document and keeps numbers as they are written.
+func DecodeJSON(document json.RawMessage) (any, error) {
+	if len(document) == 0 {
+		return map[string]any{}, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(document)))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, fmt.Errorf("cannot read JSON: %w", err)
+	}
+	if decoder.More() {
+		return nil, fmt.Errorf("cannot read JSON: more than one document")
+	}
+	return value, nil
+}
+
+// Contains is true for a text that holds a token.
+func Contains(text string) bool { return strings.Contains(text, "{{") }

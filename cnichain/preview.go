@@ -1,0 +1,78 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+)
+
+// runtimeDeviceID is the key of the CNI runtime configuration for a device (CNI conventions, "deviceID").
+const runtimeDeviceID = "deviceID"
+
+// Keys of the CNI runtime configuration (CNI conventions, "Dynamic Plugin specific fields").
+const (
+	runtimeMAC = "mac"
+	runtimeIPs = "ips"
+)
+
+// CompleteConfig adds to a rendered configuration what names the device, and what the claim wants.
+func CompleteConfig(step *PlanStep, config json.RawMessage) (map[string]json.RawMessage, error) {
+	fields := map[string]json.RawMessage{} // raw, so that numbers stay as they are written
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return nil, fmt.Errorf("cannot read config: %w", err)
+	}
+	if step.DeviceParameter != "" {
+		if err := set(fields, step.DeviceParameter, step.DeviceValue); err != nil {
+			return nil, err
+		}
+	}
+	added := map[string]any{}
+	if step.RuntimeDeviceID != "" {
+		added[runtimeDeviceID] = step.RuntimeDeviceID
+	}
+	if step.MAC != "" {
+		added[runtimeMAC] = step.MAC
+	}
+	if len(step.IPs) > 0 {
+		added[runtimeIPs] = step.IPs
+	}
+	if len(added) == 0 {
+		return fields, nil
+	}
+	runtimeConfig := map[string]json.RawMessage{}
+	if given := fields["runtimeConfig"]; given != nil {
+		if err := json.Unmarshal(given, &runtimeConfig); err != nil {
+			return nil, fmt.Errorf("cannot read runtimeConfig: %w", err)
+		}
+	}
+	for key, value := range added {
+		if err := set(runtimeConfig, key, value); err != nil {
+			return nil, err
+		}
+	}
+	return fields, set(fields, "runtimeConfig", runtimeConfig)
+}
+
+func set(fields map[string]json.RawMessage, key string, value any) (err error) {
+	fields[key], err = json.Marshal(value)
+	return err
+}
+
+// Preview is the configuration of a step of a plan as far as it is known before there is a pod: what names the device is
+// there, tokens of pods and of other steps are still templates.
+func Preview(step *PlanStep) (json.RawMessage, error) {
+	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
+		if t.Root == template.VarDevice {
+			return step.Device.AttributeValue(t.Field)
+		}
+		return "{{ " + t.String() + " }}", nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	fields, err := CompleteConfig(step, config)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
+}

@@ -1,0 +1,37 @@
+package cnichain
+
+import (
+	"fmt"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"slices"
+)
+
+func reservedRoots() []string {
+	return []string{template.VarPod, template.VarClaim, template.VarNode, template.VarDevice}
+}
+
+func dryObject(t template.Token) (any, error) {
+	allowed := map[string][]string{template.VarPod: {"name", "namespace", "uid"}, template.VarClaim: {"name", "namespace", "uid"}, template.VarNode: {"name"}}
+	if !slices.Contains(allowed[t.Root], t.Field) || t.Index >= 0 {
+		return nil, fmt.Errorf("%s has no %s; it has %v", t.Root, t.Field, allowed[t.Root])
+	}
+	return "name", nil
+}
+
+func dryStep(t template.Token) (any, error) {
+	switch t.Field {
+	case template.FieldInterfaceName, template.FieldMAC, template.FieldSandbox, template.FieldPCIAddress:
+		if t.Index < 0 {
+			return "value", nil
+		}
+	case template.FieldInterfaces:
+		if t.Index < 0 {
+			return []any{"net1"}, nil
+		}
+	case template.FieldIPs:
+		if t.Index >= 0 && (t.Part == template.PartAddress || t.Part == template.PartGateway) {
+			return "192.0.2.1", nil
+		}
+	}
+	return nil, fmt.Errorf("a step has no %q; it has interfaceName, mac, sandbox, interfaces, pciAddress, ips[N].address and ips[N].gateway", t.String()[len(t.Root)+1:])
+}
