@@ -104,8 +104,8 @@ func noopPlan(steps int) cnichain.Plan {
 	return plan
 }
 
-// BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk, and
-// tells what each call costs beyond starting and ending the same process.
+// BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk,
+// and tells what each call costs beyond starting and ending the same process.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")

@@ -395,7 +395,8 @@ func TestRealNameTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// taken has an application that makes a veth whose other end's index in the pod is so far from the device's on the host.
+// taken has an application that makes a veth whose other end's index in the pod is so far from the device's on the
+// host.
 func taken(l *realLab, plugin string, kind realKind, distance int) {
 	device := kind.device(l)
 	a := l.pod("a", l.plan("first", kind.steps(plugin), device))

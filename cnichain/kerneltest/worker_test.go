@@ -24,8 +24,8 @@ import (
 // workerVariable holds the orders of a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
-// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left, attach,
-// detach.
+// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left,
+// attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
