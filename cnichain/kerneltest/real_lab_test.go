@@ -437,11 +437,11 @@ func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 // empty expects that the driver has forgotten everything.
 func (l *realLab) empty() {
 	l.Helper()
-	executor := executor.New(executor.Options{})
-	attachments, _, err := l.chains.Load(executor)
+	runner := executor.New(executor.Options{})
+	attachments, _, err := l.chains.Load(runner)
 	l.must(err)
-	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {
-		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, executor.Leftovers())
+	if len(attachments) > 0 || len(runner.Leftovers()) > 0 {
+		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, runner.Leftovers())
 	}
 }
 

@@ -370,12 +370,12 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 // emptyBut is empty, but for one record.
 func (l *realLab) emptyBut(id string) {
 	l.Helper()
-	executor := executor.New(executor.Options{})
-	attachments, _, err := l.chains.Load(executor)
+	runner := executor.New(executor.Options{})
+	attachments, _, err := l.chains.Load(runner)
 	l.must(err)
 	delete(attachments, id)
-	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {
-		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, executor.Leftovers())
+	if len(attachments) > 0 || len(runner.Leftovers()) > 0 {
+		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, runner.Leftovers())
 	}
 }
 

@@ -66,11 +66,11 @@ func (o *orders) run(ctx context.Context) error {
 		return err
 	}
 	exec := executor.PluginExec{Lock: filepath.Join(o.Dir, "cni.lock")}
-	executor := executor.New(executor.Options{
+	runner := executor.New(executor.Options{
 		Exec: killingExec{PluginExec: exec, points: points}, Journal: killingJournal{Chains: chains, points: points},
 		Host: killingHost{points: points}, Dirs: o.CNIDirs,
 	})
-	left, _, err := chains.Load(executor)
+	left, _, err := chains.Load(runner)
 	if err != nil {
 		return err
 	}
@@ -79,18 +79,18 @@ func (o *orders) run(ctx context.Context) error {
 			return err
 		}
 		for _, attachment := range left {
-			if err := executor.Del(ctx, attachment); err != nil {
+			if err := runner.Del(ctx, attachment); err != nil {
 				return err
 			}
 		}
 	}
 	if o.Add {
-		if left[o.Sandbox], err = o.attach(ctx, executor); err != nil {
+		if left[o.Sandbox], err = o.attach(ctx, runner); err != nil {
 			return err
 		}
 	}
 	if o.Del {
-		return executor.Del(ctx, left[o.Sandbox])
+		return runner.Del(ctx, left[o.Sandbox])
 	}
 	return nil
 }
