@@ -20,13 +20,14 @@ import (
 const maxCNIVersion = "1.1.0"
 
 // Compile makes the plan of one claim from a topology and the devices that the claim was given. It is pure and reports
-// every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step) names
-// the DeviceClass that the claim must request.
+// every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step)
+// names the DeviceClass that the claim must request.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
 	}
-	c := &compiler{topology: topology, binding: binding, spec: binding.spec(topology), path: field.NewPath("spec", "steps")}
+	c := &compiler{topology: topology, binding: binding, spec: binding.spec(topology),
+		path: field.NewPath("spec", "steps")}
 	c.problems = append(c.problems, c.spec.CheckDevices()...)
 	devices := c.distribute()
 	c.checkPlugins()
@@ -98,10 +99,11 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		switch {
 		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
-				"device %s can't be given a driver: it is no PCI function that one claim has for itself", device.Name)))
+				"device %s cannot be bound to a driver: it is not an exclusively allocated PCI function", device.Name)))
 		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "":
 			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
-				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, or let the selector take others", device.Name, device.PCIAddress)))
+				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, "+
+					"or let the selector take others", device.Name, device.PCIAddress)))
 		}
 	}
 }
@@ -114,7 +116,8 @@ func (c *compiler) checkPlugins() {
 		c.checkPlugin(ipamPath, IPAMType(rawConfig(step)))
 		if versions := c.versions(step); chooseVersion(versions) == "" && len(c.problems) == 0 {
 			c.add(field.Invalid(ipamPath, IPAMType(rawConfig(step)), fmt.Sprintf(
-				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type, c.binding.Plugins[step.Type].Versions)))
+				"speaks no version of CNI that %s speaks too (%v): install other versions of them", step.Type,
+				c.binding.Plugins[step.Type].Versions)))
 		}
 	}
 }
@@ -130,11 +133,13 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 		if c.binding.DirsHelp != "" {
 			help += ", or " + c.binding.DirsHelp
 		}
-		c.add(field.NotFound(path, fmt.Sprintf("%s (no such CNI plugin on node %s: %s)", cniType, c.binding.Node, help)))
+		c.add(field.NotFound(path, fmt.Sprintf("%s (no such CNI plugin on node %s: %s)", cniType, c.binding.Node,
+			help)))
 		return
 	}
 	if chooseVersion(plugin.Versions) == "" {
-		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions, maxCNIVersion)))
+		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions,
+			maxCNIVersion)))
 	}
 }
 
@@ -201,12 +206,14 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
 	if network == "" {
-		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type), c.binding.Claim)
+		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type),
+			c.binding.Claim)
 	}
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
-		IfName: step.WantedInterfaceName(), Makes: c.binding.Schemas.makesInterface(step.Type), Moves: schema.Output.Devices == devicesMove,
+		IfName: step.WantedInterfaceName(), Makes: c.binding.Schemas.makesInterface(step.Type),
+		Moves:      schema.Output.Devices == devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 	}

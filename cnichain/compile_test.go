@@ -300,8 +300,8 @@ func TestCompileDrivers(t *testing.T) {
 		"vfio":               {steps: vfio, change: func(*Device) {}, bindTo: "vfio-pci"},
 		"vfio already":       {steps: vfio, change: func(d *Device) { d.IfName = "" }, bindTo: "vfio-pci"},
 		"no interface":       {steps: own, change: func(d *Device) { d.IfName = "" }, wrong: "has no interface"},
-		"no hardware":        {steps: vfio, change: func(d *Device) { d.PCIAddress = "" }, wrong: "it is no PCI function that one claim has for itself"},
-		"shared with others": {steps: vfio, change: func(d *Device) { d.Exclusive = false }, wrong: "it is no PCI function that one claim has for itself"},
+		"no hardware":        {steps: vfio, change: func(d *Device) { d.PCIAddress = "" }, wrong: "it is not an exclusively allocated PCI function"},
+		"shared with others": {steps: vfio, change: func(d *Device) { d.Exclusive = false }, wrong: "it is not an exclusively allocated PCI function"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := deviceNamed("up0")

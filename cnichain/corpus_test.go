@@ -26,8 +26,8 @@ func TestGoTakesValidTopologies(t *testing.T) {
 	}
 }
 
-// TestGoRefusesInvalidTopologies: Go refuses everything, with one error that has the field and the words of the corpus, and
-// nodes take exactly what the corpus says that they take.
+// TestGoRefusesInvalidTopologies: Go refuses everything, with one error that has the field and the words of the corpus,
+// and nodes take exactly what the corpus says that they take.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {

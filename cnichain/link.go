@@ -19,13 +19,14 @@ type Link struct {
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
 }
 
-// Same says whether a link is the one that was seen before: an application can make another of the same name, and of the same
-// index once that is free, but not of the same kind on the same parent.
+// Same says whether a link is the one that was seen before: an application can make another of the same name, and of
+// the same index once that is free, but not of the same kind on the same parent.
 func (l *Link) Same(seen *Link) bool {
 	if l.Index != seen.Index {
 		return false
 	}
-	return seen.Kind == "" || l.Kind == seen.Kind && l.Parent == seen.Parent && l.ParentElsewhere == seen.ParentElsewhere
+	return seen.Kind == "" || l.Kind == seen.Kind && l.Parent == seen.Parent &&
+		l.ParentElsewhere == seen.ParentElsewhere
 }
 
 // KindVeth is the kind of a link that is one end of a pair.

@@ -24,7 +24,7 @@ type Claim struct {
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
 // Device is an allocated device as it was when its claim was prepared: what the chain needs to attach it, and what it
-// must look like when it has come home.
+// must look like when it has returned to the host.
 type Device struct {
 	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
 	Pool    string `json:"pool"`
@@ -35,8 +35,8 @@ type Device struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 	// CNIs are the CNI types that the policy allows on the device.
 	CNIs []string `json:"cnis"`
-	// IfName is the host's name of the link, empty for a function that no network driver is bound to; PCIAddress is empty
-	// for virtual links.
+	// IfName is the host's name of the link, empty for a function that no network driver is bound to; PCIAddress is
+	// empty for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
@@ -45,7 +45,7 @@ type Device struct {
 	AllowInUse bool `json:"allowInUse,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
-	// Baseline is what the device must look like when it has come home.
+	// Baseline is what the device must look like when it has returned to the host.
 	Baseline
 	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
 	// {{ device.<attribute> }}.
@@ -89,7 +89,8 @@ type Baseline struct {
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
-// Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual link.
+// Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual
+// link.
 func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
 
 // AttributeValue is what {{ device.<name> }} stands for. The device is nil for a step that has none.
@@ -115,13 +116,13 @@ func (d *Device) HasUniqueMAC() bool {
 // IsHardware always comes back to the host, sooner or later; a virtual link may be destroyed.
 func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 
-// VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when the
-// function moves and when its pod is gone.
+// VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when
+// the function moves and when its pod is gone.
 type VFConfig struct {
 	// MAC is the administrative address; all zeros when none is set.
 	MAC string `json:"mac"`
-	// VLAN is the 802.1Q id that the PF adds, 0 for none. Which protocol it uses the kernel does not say where it is read
-	// (IFLA_VF_VLAN), so a VLAN of 802.1ad comes back as one of 802.1Q.
+	// VLAN is the 802.1Q id that the PF adds, 0 for none. Which protocol it uses the kernel does not say where it is
+	// read (IFLA_VF_VLAN), so a VLAN of 802.1ad comes back as one of 802.1Q.
 	VLAN     int  `json:"vlan"`
 	QoS      int  `json:"qos"`
 	SpoofChk bool `json:"spoofChk"`
@@ -213,11 +214,11 @@ type PlanStep struct {
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 }
 
-// Clashes says whether two root steps can't work on one device at the same time: one's schema names the other's type. It is
-// false for steps with different devices.
-func (s *PlanStep) Clashes(other *PlanStep) bool {
-	return s.Device != nil && other.Device != nil && s.Device.Identity() == other.Device.Identity() &&
-		(slices.Contains(s.ConflictsWith, other.Type) || slices.Contains(other.ConflictsWith, s.Type))
+// Clashes says whether two root steps can't work on one device at the same time: one's schema names the other's type.
+// It is false for steps with different devices.
+func (s *PlanStep) Clashes(second *PlanStep) bool {
+	return s.Device != nil && second.Device != nil && s.Device.Identity() == second.Device.Identity() &&
+		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
 }
 
 // HasDefaultNetwork is true if the step's network is not one that the topology names, which may be other runtimes' too.

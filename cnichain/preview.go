@@ -58,8 +58,8 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 	return err
 }
 
-// Preview is the configuration of a step of a plan as far as it is known before there is a pod: what names the device is
-// there, tokens of pods and of other steps are still templates.
+// Preview is the configuration of a step of a plan as far as it is known before there is a pod: what names the device
+// is there, tokens of pods and of other steps are still templates.
 func Preview(step *PlanStep) (json.RawMessage, error) {
 	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
 		if t.Root == template.VarDevice {

@@ -9,10 +9,11 @@ import (
 )
 
 // Remarks says of a valid topology what its author should know all the same: what the schemas of its plugins warn of,
-// and which plugins have no schema, so that nobody has looked at their configuration. Each is said once.
+// and which plugins have no schema, so that their configuration is not checked. Each is said once.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	ipams := schemas.ipams()
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(schemas.byType)), func(cniType string) bool { return slices.Contains(ipams, cniType) })
+	plugins := slices.DeleteFunc(slices.Sorted(maps.Keys(schemas.byType)),
+		func(cniType string) bool { return slices.Contains(ipams, cniType) })
 	var remarks []string
 	add := func(cniType string, alike []string) {
 		if remark := schemas.remark(cniType, alike); remark != "" && !slices.Contains(remarks, remark) {
@@ -21,7 +22,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	}
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
-		add(step.Type, others)
+		add(step.Type, plugins)
 		add(IPAMType(rawConfig(step)), ipams)
 	}
 	return remarks

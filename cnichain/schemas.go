@@ -20,8 +20,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of CNIPluginSchema fields. The empty string is the first of each: objects that the API server has not seen have no
-// defaults.
+// Values of CNIPluginSchema fields. The empty string is the first of each: objects that the API server has not seen
+// have no defaults.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -62,7 +62,8 @@ func readDefaultSchemas() Schemas {
 		return parseSchemas(byType, data)
 	})
 	if err != nil {
-		panic(fmt.Sprintf("the built-in CNI plugin schemas are broken: %v", err)) // a programming error, covered by a test
+		// a programming error, covered by a test
+		panic(fmt.Sprintf("the built-in CNI plugin schemas are broken: %v", err))
 	}
 	return Schemas{byType: byType}
 }

@@ -119,8 +119,8 @@ func parseStructs(t *testing.T, dir string) structs {
 	return found
 }
 
-// fields adds the JSON names of a struct's fields with their types, "" for those of other packages. Fields without a tag are
-// not meant to be configured.
+// fields adds the JSON names of a struct's fields with their types, "" for those of other packages. Fields without a
+// tag are not meant to be configured.
 func (s structs) fields(t *testing.T, name string, into map[string]v1alpha1.ParameterType) {
 	t.Helper()
 	if s[name] == nil {
@@ -187,7 +187,8 @@ func TestSchemasHaveFewPatterns(t *testing.T) {
 	}
 }
 
-// Two steps of a plugin that keeps one queue for each interface would fail at ADD: they are refused when the topology is written.
+// Two steps of a plugin that keeps one queue for each interface would fail at ADD: they are refused when the topology
+// is written.
 func TestOneBandwidthForEachInterface(t *testing.T) {
 	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"
 	for name, test := range map[string]struct {

@@ -11,7 +11,8 @@ func reservedRoots() []string {
 }
 
 func dryObject(t template.Token) (any, error) {
-	allowed := map[string][]string{template.VarPod: {"name", "namespace", "uid"}, template.VarClaim: {"name", "namespace", "uid"}, template.VarNode: {"name"}}
+	allowed := map[string][]string{template.VarPod: {"name", "namespace", "uid"},
+		template.VarClaim: {"name", "namespace", "uid"}, template.VarNode: {"name"}}
 	if !slices.Contains(allowed[t.Root], t.Field) || t.Index >= 0 {
 		return nil, fmt.Errorf("%s has no %s; it has %v", t.Root, t.Field, allowed[t.Root])
 	}
@@ -33,5 +34,6 @@ func dryStep(t template.Token) (any, error) {
 			return "192.0.2.1", nil
 		}
 	}
-	return nil, fmt.Errorf("a step has no %q; it has interfaceName, mac, sandbox, interfaces, pciAddress, ips[N].address and ips[N].gateway", t.String()[len(t.Root)+1:])
+	return nil, fmt.Errorf("a step has no %q; it has interfaceName, mac, sandbox, interfaces, pciAddress, "+
+		"ips[N].address and ips[N].gateway", t.String()[len(t.Root)+1:])
 }

@@ -33,15 +33,15 @@ const DriverVFIO = "vfio-pci"
 // maxSteps is the most steps that a topology may have.
 const maxSteps = 32
 
-// Validate reports every problem of a topology that can be seen without devices, plugins and CEL. It is for those who write
-// topologies; of what is stored already nodes ask less, see [ValidateStored].
+// Validate reports every problem of a topology that can be seen without devices, plugins and CEL. It is for those who
+// write topologies; of what is stored already nodes ask less, see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
 // ValidateStored reports the problems for which a node refuses a topology: names, order, references, templates, and
-// configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than this.
-// What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
+// configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than
+// this. What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
@@ -77,9 +77,11 @@ func (v *validator) step(path *field.Path, i int) {
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
 	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
-		v.add(field.Invalid(path.Child("network"), step.Network, "must match "+networkPattern+", so that IPAM plugins can make a folder of it"))
+		v.add(field.Invalid(path.Child("network"), step.Network,
+			"must match "+networkPattern+", so that IPAM plugins can make a folder of it"))
 	}
-	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" && !slices.Contains(allowed, step.PrevResult) {
+	if allowed := []v1alpha1.PrevResult{v1alpha1.PrevResultNone, v1alpha1.PrevResultParents}; step.PrevResult != "" &&
+		!slices.Contains(allowed, step.PrevResult) {
 		v.add(field.NotSupported(path.Child("prevResult"), step.PrevResult, allowed))
 	}
 	v.claimParameters(path.Child("claimParameters"), step)
@@ -118,9 +120,10 @@ func CheckBinaryName(cniType string) error {
 
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
-		if at, before := v.seen[parent]; before {
-			if v.steps[at].Driver != "" {
-				v.add(field.Invalid(path.Index(i), parent, "nothing can depend on a step with a driver: it makes no interface"))
+		if index, before := v.seen[parent]; before {
+			if v.steps[index].Driver != "" {
+				v.add(field.Invalid(path.Index(i), parent, "nothing can depend on a step with a driver: it makes no "+
+					"interface"))
 			}
 			if slices.Index(step.DependOn, parent) != i {
 				v.add(field.Duplicate(path.Index(i), parent))
@@ -128,39 +131,43 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 			continue
 		}
 		if parent == step.Name {
-			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("step %q depends on itself: remove its name from its dependOn", step.Name)))
+			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("step %q depends on itself: remove its name from "+
+				"its dependOn", step.Name)))
 			continue
 		}
-		if cycle := v.way(parent, step.Name, nil); cycle != nil {
-			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("steps %s → %s depend on each other: remove one from dependOn",
+		if cycle := v.findPath(parent, step.Name, nil); cycle != nil {
+			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("steps %s → %s depend on each other: remove one "+
+				"from dependOn",
 				step.Name, strings.Join(cycle, " → "))))
 			continue
 		}
 		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
 			v.add(field.Invalid(path.Index(i), parent,
-				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name, parent)))
+				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name,
+					parent)))
 			continue
 		}
 		v.add(field.NotFound(path.Index(i), parent))
 	}
 }
 
-// way returns the steps by which one depends on another, with both; nil if it doesn't. It goes to none of those in passed.
-func (v *validator) way(from, to string, passed map[string]bool) []string {
-	if from == to {
-		return []string{to}
+// findPath returns the steps by which one depends on another, with both; nil if it doesn't. It goes to none of those in
+// passed.
+func (v *validator) findPath(start, end string, passed map[string]bool) []string {
+	if start == end {
+		return []string{end}
 	}
 	if passed == nil {
 		passed = map[string]bool{}
 	}
-	passed[from] = true
+	passed[start] = true
 	for i := range v.steps {
 		for _, parent := range v.steps[i].DependOn {
-			if v.steps[i].Name != from || passed[parent] {
+			if v.steps[i].Name != start || passed[parent] {
 				continue
 			}
-			if rest := v.way(parent, to, passed); rest != nil {
-				return append([]string{from}, rest...)
+			if rest := v.findPath(parent, end, passed); rest != nil {
+				return append([]string{start}, rest...)
 			}
 		}
 	}
@@ -171,18 +178,22 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
 		if step.Selector != nil {
-			v.add(field.Forbidden(path.Child("selector"), "a step with dependOn takes no device of its own: remove selector, or dependOn"))
+			v.add(field.Forbidden(path.Child("selector"), "a step with dependOn takes no device of its own: remove "+
+				"selector, or dependOn"))
 		}
 		if !v.schemas.makesInterface(step.Type) && len(step.DependOn) > 1 && step.WantedInterfaceName() == "" {
-			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s makes no interface and the step has several parents: say which interface it works on", step.Type)))
+			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s makes no interface and the step has several "+
+				"parents: say which interface it works on", step.Type)))
 		}
 		return
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: say what devices it takes"))
+		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: say what "+
+			"devices it takes"))
 	}
 	if known && schema.Input.PrevResult == prevResultRequired {
-		v.add(field.Required(path.Child("dependOn"), fmt.Sprintf("%s works on an interface that another step made: name that step", step.Type)))
+		v.add(field.Required(path.Child("dependOn"), fmt.Sprintf("%s works on an interface that another step made: "+
+			"name that step", step.Type)))
 	}
 	if step.PrevResult == v1alpha1.PrevResultParents {
 		v.add(field.Forbidden(path.Child("prevResult"), "a root step has no parents whose results it could be given"))
@@ -198,37 +209,41 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 		v.add(field.NotSupported(path.Child("driver"), step.Driver, []string{DriverVFIO}))
 	}
 	if len(step.DependOn) > 0 || step.IfName != "" {
-		v.add(field.Forbidden(path.Child("driver"), "driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"))
+		v.add(field.Forbidden(path.Child("driver"), "driver is for root steps, and leaves the pod no interface that "+
+			"ifName could name: remove one of them"))
 	}
 }
 
-// claimParameters refuses to let claims set what the step's plugins would ignore, or take without bounds: claims are written by users
-// of namespaces, so nodes refuse it, too.
+// claimParameters refuses to let claims set what the step's plugins would ignore, or take without bounds: claims are
+// written by users of namespaces, so nodes refuse it, too.
 func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
-		at := path.Index(i)
+		itemPath := path.Index(i)
 		switch {
 		case !slices.Contains(v1alpha1.ClaimParameterNames(), parameter):
-			v.add(field.NotSupported(at, parameter, v1alpha1.ClaimParameterNames()))
+			v.add(field.NotSupported(itemPath, parameter, v1alpha1.ClaimParameterNames()))
 		case slices.Index(step.ClaimParameters, parameter) != i:
-			v.add(field.Duplicate(at, parameter))
+			v.add(field.Duplicate(itemPath, parameter))
 		case step.Driver != "" && parameter != v1alpha1.ClaimMAC:
-			v.add(field.Invalid(at, parameter, "a step with a driver makes no interface: remove it"))
+			v.add(field.Invalid(itemPath, parameter, "a step with a driver makes no interface: remove it"))
 		case parameter == v1alpha1.ClaimMAC:
-			v.capability(at, parameter, step.Type, v1alpha1.CapabilityMAC)
+			v.capability(itemPath, parameter, step.Type, v1alpha1.CapabilityMAC)
 		case parameter == v1alpha1.ClaimIPs && IPAMType(rawConfig(step)) == "":
-			v.add(field.Invalid(at, parameter, "the step gives no addresses: name an IPAM plugin in config.ipam.type"))
+			v.add(field.Invalid(itemPath, parameter, "the step gives no addresses: name an IPAM plugin in "+
+				"config.ipam.type"))
 		case parameter == v1alpha1.ClaimIPs:
-			v.capability(at, parameter, IPAMType(rawConfig(step)), v1alpha1.CapabilityIPs)
+			v.capability(itemPath, parameter, IPAMType(rawConfig(step)), v1alpha1.CapabilityIPs)
 		case !v.schemas.makesInterface(step.Type):
-			v.add(field.Invalid(at, parameter, step.Type+" makes no interface: allow it in the step that does"))
+			v.add(field.Invalid(itemPath, parameter, step.Type+" makes no interface: allow it in the step that does"))
 		}
 	}
 }
 
-func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string, capability v1alpha1.Capability) {
+func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
+	capability v1alpha1.Capability) {
 	if schema, known := v.schemas.Lookup(cniType); known && !slices.Contains(schema.Capabilities, capability) {
-		v.add(field.Invalid(path, parameter, fmt.Sprintf("%s has no capability %s that claims may use (in its schema): remove it", cniType, capability)))
+		v.add(field.Invalid(path, parameter, fmt.Sprintf("%s has no capability %s that claims may use (in its "+
+			"schema): remove it", cniType, capability)))
 	}
 }
 
@@ -252,7 +267,8 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := v.schemas.Lookup(step.Type)
 	for _, parameter := range schema.DeviceParameters {
 		if _, set := config[parameter.Parameter]; set && len(step.DependOn) == 0 {
-			v.add(field.Forbidden(path.Child(parameter.Parameter), "names the allocated device and is set by the driver: remove it"))
+			v.add(field.Forbidden(path.Child(parameter.Parameter), "names the allocated device and is set by the "+
+				"driver: remove it"))
 		}
 	}
 	if ipam := IPAMType(raw); ipam != "" {
@@ -273,7 +289,8 @@ func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 		v.add(field.Invalid(path, string(raw), "must be a JSON object"))
 	}
 	if _, set := given[runtimeDeviceID]; set {
-		v.add(field.Forbidden(path.Child(runtimeDeviceID), "names the allocated device and is set by the driver: remove it"))
+		v.add(field.Forbidden(path.Child(runtimeDeviceID), "names the allocated device and is set by the driver: "+
+			"remove it"))
 	}
 }
 
@@ -302,7 +319,8 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 			return dryObject(t)
 		case template.VarDevice:
 			if len(step.DependOn) > 0 {
-				return nil, fmt.Errorf("only root steps have a device; a later step can name one by its step, for example {{ %s.pciAddress }}", step.DependOn[0])
+				return nil, fmt.Errorf("only root steps have a device; a later step can name one by its step, for "+
+					"example {{ %s.pciAddress }}", step.DependOn[0])
 			}
 			return "device", nil
 		}

@@ -12,11 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckContracts reports where a topology breaks the contracts of its plugins: their parameters, the number of interfaces that
-// they work on, what they can't share an interface with. Steps of plugins without a schema are not checked, and neither is
-// what [ValidateStored] refuses.
+// CheckContracts reports where a topology breaks the contracts of its plugins: their parameters, the number of
+// interfaces that they work on, what they can't share an interface with. Steps of plugins without a schema are not
+// checked, and neither is what [ValidateStored] refuses.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
-	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{}, made: map[string][]string{}}
+	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{},
+		made: map[string][]string{}}
 	var worked []work
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
@@ -62,8 +63,8 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 	return interfaces
 }
 
-// output returns what a step hands on: its own interface if it makes one, else those that it worked on. A root step that makes
-// none is refused itself, and those after it are not refused for that.
+// output returns what a step hands on: its own interface if it makes one, else those that it worked on. A root step
+// that makes none is refused itself, and those after it are not refused for that.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
 		return []string{step.Name}
@@ -75,11 +76,13 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.Output.Interfaces == interfacesNone {
-		c.add(field.Invalid(path.Child("type"), step.Type, "is an IPAM plugin, which other plugins call: name it in config.ipam.type of the step that makes the interface"))
+		c.add(field.Invalid(path.Child("type"), step.Type, "is an IPAM plugin, which other plugins call: name it in "+
+			"config.ipam.type of the step that makes the interface"))
 	}
 	if schema.Output.Devices == devicesMove && len(step.DependOn) > 0 {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
-			"%s takes a device of the node, which only root steps are given: remove dependOn and say with selector.cel which device", step.Type)))
+			"%s takes a device of the node, which only root steps are given: remove dependOn and say with "+
+				"selector.cel which device", step.Type)))
 	}
 }
 
@@ -99,7 +102,8 @@ func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []st
 	}
 	if wanted.Min != nil && len(interfaces) < int(*wanted.Min) {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
-			"%s works on %s or more, %s: add the steps that make the others", step.Type, countInterfaces(*wanted.Min), have)))
+			"%s works on %s or more, %s: add the steps that make the others", step.Type, countInterfaces(*wanted.Min),
+			have)))
 	}
 	if wanted.Max != nil && len(interfaces) > int(*wanted.Max) {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
@@ -114,25 +118,25 @@ func countInterfaces(n int32) string {
 	return fmt.Sprintf("%d interfaces", n)
 }
 
-// conflicts looks for an earlier step that works on the same single interface with a plugin that this one can't stand. Of a
-// step with several interfaces nobody but its plugin knows which it takes.
+// conflicts looks for an earlier step that works on the same single interface with a plugin that this one can't stand.
+// Of a step with several interfaces only its plugin knows which it takes.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return
 	}
-	for _, other := range before {
-		if slices.Equal(other.interfaces, here.interfaces) && c.conflict(here.step.Type, other.step.Type) {
+	for _, earlier := range before {
+		if slices.Equal(earlier.interfaces, here.interfaces) && c.conflict(here.step.Type, earlier.step.Type) {
 			c.add(field.Invalid(path.Child("type"), here.step.Type, fmt.Sprintf(
 				"can't work on the interface of step %q, on which step %q runs %s: give one of them another interface",
-				here.interfaces[0], other.step.Name, other.step.Type)))
+				here.interfaces[0], earlier.step.Name, earlier.step.Type)))
 		}
 	}
 }
 
-func (c *contracts) conflict(one, other string) bool {
-	schema, _ := c.schemas.Lookup(one)
-	reverse, _ := c.schemas.Lookup(other)
-	return slices.Contains(schema.ConflictsWith, other) || slices.Contains(reverse.ConflictsWith, one)
+func (c *contracts) conflict(first, second string) bool {
+	schema, _ := c.schemas.Lookup(first)
+	reverse, _ := c.schemas.Lookup(second)
+	return slices.Contains(schema.ConflictsWith, second) || slices.Contains(reverse.ConflictsWith, first)
 }
 
 // config checks a step's configuration against the schemas of its plugin and of the IPAM plugin.
@@ -170,7 +174,8 @@ func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *paramet
 		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))
 	case schema.Config != nil:
 		checker.given = nil
-		checker.object(path, ipam, withCommon(schema.Config, map[string]v1alpha1.Parameter{"type": {Type: v1alpha1.TypeString}}), cniType)
+		checker.object(path, ipam, withCommon(schema.Config,
+			map[string]v1alpha1.Parameter{"type": {Type: v1alpha1.TypeString}}), cniType)
 	}
 }
 
@@ -185,7 +190,8 @@ func (s Schemas) ipams() []string {
 func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
 	_, _ = c.templates.Render(config, "config", func(t template.Token) (any, error) {
 		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && t.Field == template.FieldPCIAddress {
-			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step", t.Root)))
+			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step",
+				t.Root)))
 		}
 		return "", nil
 	})
@@ -202,15 +208,16 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// commonParameters are those that every plugin may be given: by the CNI specification and conventions, and the shorthands by
-// which topologies name the interface of a derived step.
+// commonParameters are those that every plugin may be given: by the CNI specification and conventions, and the
+// shorthands by which topologies name the interface of a derived step.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
 	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}
 	return map[string]v1alpha1.Parameter{
 		"name": text, "dev": text,
 		"args": {Type: v1alpha1.TypeObject}, "runtimeConfig": {Type: v1alpha1.TypeObject},
-		"capabilities": {Type: v1alpha1.TypeObject, AdditionalProperties: &v1alpha1.Parameter{Type: v1alpha1.TypeBoolean}},
+		"capabilities": {Type: v1alpha1.TypeObject,
+			AdditionalProperties: &v1alpha1.Parameter{Type: v1alpha1.TypeBoolean}},
 		"dns": {Type: v1alpha1.TypeObject, Properties: map[string]v1alpha1.Parameter{
 			"domain": text, "nameservers": texts, "search": texts, "options": texts,
 		}},

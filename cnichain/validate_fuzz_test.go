@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 )
 
-// FuzzValidate: whatever somebody writes, it is judged without a panic, and who writes is never told less than a node would say.
+// FuzzValidate: whatever somebody writes, it is judged without a panic, and who writes is never told less than a node
+// would say.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(string(c.Spec))

@@ -24,36 +24,36 @@ type parameters struct {
 }
 
 // object checks an object whose fields are known; of says whose parameters they are.
-func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, of string) {
+func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, owner string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]
 		parameter, known := accepted.Properties[name]
 		switch {
 		case known:
-			p.value(path.Child(name), value, &parameter, of)
+			p.value(path.Child(name), value, &parameter, owner)
 		case accepted.AdditionalProperties != nil:
-			p.value(path.Key(name), value, accepted.AdditionalProperties, of)
+			p.value(path.Key(name), value, accepted.AdditionalProperties, owner)
 		case len(accepted.Properties) > 0:
-			p.add(field.Invalid(path.Child(name), field.OmitValueType{}, unknownParameter(of, name, accepted)))
+			p.add(field.Invalid(path.Child(name), field.OmitValueType{}, unknownParameter(owner, name, accepted)))
 		}
 	}
 	for _, name := range accepted.Required {
 		if object[name] == nil && !slices.Contains(p.given, name) {
-			p.add(field.Required(path.Child(name), fmt.Sprintf("%s does not work without it", of)))
+			p.add(field.Required(path.Child(name), fmt.Sprintf("%s does not work without it", owner)))
 		}
 	}
 }
 
-func unknownParameter(of, name string, accepted *v1alpha1.Parameter) string {
+func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	known := slices.Sorted(maps.Keys(accepted.Properties))
 	if near := Nearest(name, known); near != "" {
-		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", of, near)
+		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", owner, near)
 	}
-	return fmt.Sprintf("%s has no parameter of that name; it has %s", of, strings.Join(known, ", "))
+	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }
 
 // value checks one value. null is as if it was not there, as plugins read it.
-func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, of string) {
+func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, owner string) {
 	if value == nil || parameter.Type == "" {
 		return
 	}
@@ -65,12 +65,12 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	case map[string]any:
 		if p.is(path, value, v1alpha1.TypeObject, parameter) {
 			nested := parameters{templates: p.templates, add: p.add} // what the driver sets is at the top
-			nested.object(path, value, parameter, of)
+			nested.object(path, value, parameter, owner)
 		}
 	case []any:
 		if p.is(path, value, v1alpha1.TypeArray, parameter) && parameter.Items != nil {
 			for i, item := range value {
-				p.value(path.Index(i), item, parameter.Items, of)
+				p.value(path.Index(i), item, parameter.Items, owner)
 			}
 		}
 	case string:
@@ -89,7 +89,8 @@ func (p *parameters) is(path *field.Path, value any, given v1alpha1.ParameterTyp
 	if parameter.Type == given {
 		return true
 	}
-	p.add(field.Invalid(path, shown(value), fmt.Sprintf("is %s, must be %s", describeType(given), wantedType(parameter))))
+	p.add(field.Invalid(path, shown(value), fmt.Sprintf("is %s, must be %s", describeType(given),
+		wantedType(parameter))))
 	return false
 }
 
@@ -123,7 +124,8 @@ func wantedType(parameter *v1alpha1.Parameter) string {
 		return fmt.Sprintf("one of the strings %q, in quotes", parameter.Enum)
 	case parameter.Type == v1alpha1.TypeString:
 		return "a string, in quotes"
-	case parameter.Type == v1alpha1.TypeInteger || parameter.Type == v1alpha1.TypeNumber || parameter.Type == v1alpha1.TypeBoolean:
+	case parameter.Type == v1alpha1.TypeInteger || parameter.Type == v1alpha1.TypeNumber ||
+		parameter.Type == v1alpha1.TypeBoolean:
 		return describeType(parameter.Type) + ", without quotes"
 	}
 	return describeType(parameter.Type)
@@ -167,15 +169,16 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 	}
 }
 
-// template checks the type of what a template yields. What it yields within its type is known for a pod only. An attribute
-// of a device has one of the types of attributes, which one is the device's.
+// template checks the type of what a template yields. What it yields within its type is known for a pod only. An
+// attribute of a device has one of the types of attributes, which one is the device's.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
 	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
 		switch {
 		case t.Root == template.VarDevice:
 			return json.Number("0"), nil
-		case t.Field == template.FieldInterfaces && t.Root != template.VarPod && t.Root != template.VarClaim && t.Root != template.VarNode:
+		case t.Field == template.FieldInterfaces && t.Root != template.VarPod && t.Root != template.VarClaim &&
+			t.Root != template.VarNode:
 			return []any{"net1"}, nil
 		}
 		return "name", nil
@@ -185,21 +188,24 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 	}
 	switch rendered.(type) {
 	case json.Number:
-		yields = []v1alpha1.ParameterType{v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber, v1alpha1.TypeBoolean}
+		yields = []v1alpha1.ParameterType{v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber,
+			v1alpha1.TypeBoolean}
 	case []any:
 		yields = []v1alpha1.ParameterType{v1alpha1.TypeArray}
 		if parameter.Items != nil && parameter.Items.Type != "" && parameter.Items.Type != v1alpha1.TypeString {
-			p.add(field.Invalid(path, text, "yields a list of strings, must be a list of which each item is "+describeType(parameter.Items.Type)))
+			p.add(field.Invalid(path, text,
+				"yields a list of strings, must be a list of which each item is "+describeType(parameter.Items.Type)))
 			return
 		}
 	}
 	if !slices.Contains(yields, parameter.Type) {
-		p.add(field.Invalid(path, text, fmt.Sprintf("yields %s, must be %s", describeType(yields[0]), describeType(parameter.Type))))
+		p.add(field.Invalid(path, text, fmt.Sprintf("yields %s, must be %s", describeType(yields[0]),
+			describeType(parameter.Type))))
 	}
 }
 
-// Nearest returns the known word that somebody probably meant: one that differs in case only, else in up to two characters,
-// but in fewer than half of them; "" if there is none.
+// Nearest returns the known word that somebody probably meant: one that differs in case only, else in up to two
+// characters, but in fewer than half of them; "" if there is none.
 func Nearest(word string, known []string) string {
 	best, least := "", min(2, (len(word)-1)/2)+1
 	for _, candidate := range known {

@@ -29,8 +29,8 @@ var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 // hostPathForm is that of the definition.
 var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // nobody can change what it matches
 
-// ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those who read
-// contracts from files, and looks into nested parameters, which the definition can't.
+// ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those
+// who read contracts from files, and looks into nested parameters, which the definition can't.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -38,25 +38,29 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		s.add(field.Invalid(path.Child("cniType"), spec.CNIType, err.Error()))
 	}
 	for i, parameter := range spec.DeviceParameters {
-		at := path.Child("deviceParameters").Index(i)
+		parameterPath := path.Child("deviceParameters").Index(i)
 		if parameter.Parameter == "" {
-			s.add(field.Required(at.Child("parameter"), "say the key in the plugin's configuration"))
+			s.add(field.Required(parameterPath.Child("parameter"), "say the key in the plugin's configuration"))
 		}
-		s.oneOf(at.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress)
+		s.oneOf(parameterPath.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress)
 	}
 	input, output := path.Child("input"), path.Child("output")
-	s.oneOf(input.Child("prevResult"), cmp.Or(spec.Input.PrevResult, prevResultNone), prevResultNone, prevResultOptional, prevResultRequired)
+	s.oneOf(input.Child("prevResult"), cmp.Or(spec.Input.PrevResult, prevResultNone), prevResultNone,
+		prevResultOptional, prevResultRequired)
 	s.count(input.Child("interfaces"), spec.Input.Interfaces)
 	s.oneOf(output.Child("interfaces"), cmp.Or(spec.Output.Interfaces, interfacesAppends),
 		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone)
 	s.oneOf(output.Child("devices"), cmp.Or(spec.Output.Devices, devicesStay), devicesStay, devicesMove)
-	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, DelNetnsEmpty), DelNetnsEmpty, DelNetnsStalePath, DelNetnsSkip)
+	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, DelNetnsEmpty), DelNetnsEmpty,
+		DelNetnsStalePath, DelNetnsSkip)
 	for i, capability := range spec.Capabilities {
-		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC), string(v1alpha1.CapabilityIPs))
+		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC),
+			string(v1alpha1.CapabilityIPs))
 	}
 	for i, hostPath := range spec.HostPaths {
 		if !hostPathForm.MatchString(hostPath) {
-			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an empty part, such as /etc/cni/net.d"))
+			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an "+
+				"empty part, such as /etc/cni/net.d"))
 		}
 	}
 	s.remark(path.Child("remark"), spec.Remark)
@@ -70,7 +74,8 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 const (
 	// maxPatterns is how many patterns a schema may have.
 	maxPatterns = 300
-	// maxPatternCost is the greatest cost of a pattern, which is about the number of instructions that it is compiled to.
+	// maxPatternCost is the greatest cost of a pattern, which is about the number of instructions that it is compiled
+	// to.
 	maxPatternCost = 2000
 )
 
@@ -103,7 +108,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string, depth int) {
+func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
+	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		parameter := properties[name]
 		s.parameter(path.Child("properties").Key(name), &parameter, depth+1)
@@ -132,24 +138,30 @@ func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, dept
 
 // constraints refuses words that would be ignored with the type that the parameter has.
 func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
-	known := []v1alpha1.ParameterType{"", v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber, v1alpha1.TypeBoolean, v1alpha1.TypeArray, v1alpha1.TypeObject}
+	known := []v1alpha1.ParameterType{"", v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber,
+		v1alpha1.TypeBoolean, v1alpha1.TypeArray, v1alpha1.TypeObject}
 	if !slices.Contains(known, p.Type) {
 		s.add(field.NotSupported(path.Child("type"), p.Type, known[1:]))
 	}
 	if (len(p.Enum) > 0 || p.Pattern != "") && p.Type != v1alpha1.TypeString {
-		s.add(field.Invalid(path.Child("type"), p.Type, "enum and pattern are for strings: set type to string, or remove them"))
+		s.add(field.Invalid(path.Child("type"), p.Type, "enum and pattern are for strings: set type to string, or "+
+			"remove them"))
 	}
 	if (p.Minimum != nil || p.Maximum != nil) && p.Type != v1alpha1.TypeInteger && p.Type != v1alpha1.TypeNumber {
-		s.add(field.Invalid(path.Child("type"), p.Type, "minimum and maximum are for numbers: set type to integer or number, or remove them"))
+		s.add(field.Invalid(path.Child("type"), p.Type, "minimum and maximum are for numbers: set type to integer or "+
+			"number, or remove them"))
 	}
 	if p.Minimum != nil && p.Maximum != nil && *p.Minimum > *p.Maximum {
-		s.add(field.Invalid(path.Child("minimum"), *p.Minimum, "minimum is greater than maximum: no value would be allowed"))
+		s.add(field.Invalid(path.Child("minimum"), *p.Minimum, "minimum is greater than maximum: no value would be "+
+			"allowed"))
 	}
 	if p.Items != nil && p.Type != v1alpha1.TypeArray {
 		s.add(field.Invalid(path.Child("type"), p.Type, "items is for arrays: set type to array, or remove it"))
 	}
-	if (len(p.Properties) > 0 || len(p.Required) > 0 || p.AdditionalProperties != nil) && p.Type != v1alpha1.TypeObject {
-		s.add(field.Invalid(path.Child("type"), p.Type, "properties, additionalProperties and required are for objects: set type to object, or remove them"))
+	if (len(p.Properties) > 0 || len(p.Required) > 0 || p.AdditionalProperties != nil) &&
+		p.Type != v1alpha1.TypeObject {
+		s.add(field.Invalid(path.Child("type"), p.Type, "properties, additionalProperties and required are for "+
+			"objects: set type to object, or remove them"))
 	}
 	s.pattern(path.Child("pattern"), p.Pattern)
 }
@@ -171,11 +183,13 @@ func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 		return
 	}
 	if cost := patternCost(parsed); cost > maxPatternCost {
-		s.add(field.Invalid(path, pattern, fmt.Sprintf("costs %d, at most %d is allowed: repeat less with {}", cost, maxPatternCost)))
+		s.add(field.Invalid(path, pattern, fmt.Sprintf("costs %d, at most %d is allowed: repeat less with {}", cost,
+			maxPatternCost)))
 	}
 }
 
-// patternCost estimates to how many instructions a pattern is compiled. The parser bounds repetitions within repetitions.
+// patternCost estimates to how many instructions a pattern is compiled. The parser bounds repetitions within
+// repetitions.
 func patternCost(parsed *syntax.Regexp) int {
 	cost := 1 + len(parsed.Rune)
 	for _, sub := range parsed.Sub {

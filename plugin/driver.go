@@ -228,7 +228,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
 	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
-	executor := executor.New(executor.Options{
+	runner := executor.New(executor.Options{
 		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)}, Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
 		OnLeftover: func(leftover executor.Leftover) {
@@ -240,15 +240,15 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	realClock := clock.RealClock{}
 	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
 	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
-	d.sandboxes = newSandboxes(work, executor, d.claims, claimGate, realClock)
+	d.sandboxes = newSandboxes(work, runner, d.claims, claimGate, realClock)
 	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
 	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, bootID, d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
 	d.sandboxes.metrics = d.metrics
-	d.metrics.watch(d.claims, d.sandboxes, executor)
-	d.health = newDeviceHealth(d.claims, d.unhealthy(executor), realClock)
+	d.metrics.watch(d.claims, d.sandboxes, runner)
+	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
 	d.sandboxes.late, d.sandboxes.describe = d.health.attached, d.describe
-	if err := d.buildPublisher(ctx, recorder, executor, realClock); err != nil {
+	if err := d.buildPublisher(ctx, recorder, runner, realClock); err != nil {
 		return err
 	}
 	d.nri = &nriPlugin{
@@ -257,7 +257,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		metrics:    d.metrics, strangers: newStrangers(),
 	}
 	d.dra = &draPlugin{
-		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: executor, gate: claimGate,
+		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner, gate: claimGate,
 		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
 	}
 	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail), d.cluster.onPodGone(d.claims.wake))

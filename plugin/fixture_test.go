@@ -148,13 +148,13 @@ func (f *fixture) startAlone(bootID string) {
 	f.must(err)
 	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
-	executor := executor.New(executor.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
-	left, _, err := f.chains.Load(executor)
+	runner := executor.New(executor.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
+	left, _, err := f.chains.Load(runner)
 	f.must(err)
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
 	f.must(os.MkdirAll(claimGate.dir, 0o755))
 	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock, "n")
-	f.boxes = newSandboxes(work, executor, f.claims, claimGate, f.clock)
+	f.boxes = newSandboxes(work, runner, f.claims, claimGate, f.clock)
 	f.boxes.changed, f.boxes.failed, f.boxes.lost = func(string) {}, f.attachFailed, f.interfacesLost
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
@@ -171,7 +171,7 @@ func (f *fixture) startAlone(bootID string) {
 	cluster := testCluster()
 	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, strangers: newStrangers(), failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
-		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: executor, gate: claimGate,
+		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner, gate: claimGate,
 		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 	}
 	f.must(f.boxes.recover(left))

@@ -13,7 +13,8 @@ import (
 // CheckPod refuses a pod that cannot be given interfaces.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
-		return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the claim",
+		return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the "+
+			"claim",
 			pod.Name)
 	}
 	return nil

@@ -102,7 +102,8 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 		found = parameters
 	}
 	if found.Step == "" {
-		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the device: "+
+		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the "+
+			"device: "+
 			"use a class that the controller made for a topology", request)
 	}
 	return found, nil

@@ -105,7 +105,8 @@ func (s *Spec) CheckDevices() field.ErrorList {
 		delete(count, step.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(count)) {
-		problems = append(problems, field.NotFound(stepsPath(), fmt.Sprintf("%s (the topology changed after scheduling: "+
+		problems = append(problems, field.NotFound(stepsPath(), fmt.Sprintf("%s (the topology changed after "+
+			"scheduling: "+
 			"it has no root step of that name any more; delete the pod and its claim)", name)))
 	}
 	return problems
@@ -164,7 +165,8 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	name := cmp.Or(asked.Step, root)
 	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
 	if i < 0 || !p.dependsOn(name, root) {
-		p.add(field.Invalid(stepsPath(), name, fmt.Sprintf("claim %s has parameters for it beside a request for step %q: "+
+		p.add(field.Invalid(stepsPath(), name, fmt.Sprintf("claim %s has parameters for it beside a request for step "+
+			"%q: "+
 			"name that step, or one that depends on it", p.Claim, root)))
 		return
 	}

@@ -191,11 +191,13 @@ func (n *Node) NamespaceID(path string) (string, error) {
 func (n *Node) Links(pin string) ([]cnichain.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	links, there := n.pods[pin]
-	if !there {
+	links, found := n.pods[pin]
+	if !found {
 		return nil, fmt.Errorf("cannot open network namespace %s: %w", pin, os.ErrNotExist)
 	}
-	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int { return strings.Compare(a.Name, b.Name) }), nil
+	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int {
+		return strings.Compare(a.Name, b.Name)
+	}), nil
 }
 
 // Restore looks for the device on the host.

@@ -107,8 +107,8 @@ func (j *Journal) commit(change func()) error {
 func (j *Journal) Load(sandboxID string) (*executor.Attachment, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	data, there := j.records[sandboxID]
-	if !there {
+	data, found := j.records[sandboxID]
+	if !found {
 		return nil, nil
 	}
 	attachment := &executor.Attachment{}

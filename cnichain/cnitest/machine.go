@@ -23,8 +23,8 @@ const machineVariable = "CNITEST_MACHINE"
 
 // OnMachine says whether the test runs on a machine of its own: with its own network namespace, mounts, sysfs, and an
 // empty /run and /var/lib. Called outside, it runs the test again there as a process and returns false: the caller
-// returns then. Whatever the test leaves or kills vanishes with the process. Only for tests that are not subtests. Skips
-// without root.
+// returns then. Whatever the test leaves or kills vanishes with the process. Only for tests that are not subtests.
+// Skips without root.
 func OnMachine(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(machineVariable) == t.Name() {
@@ -39,7 +39,8 @@ func OnMachine(t *testing.T) bool {
 		arguments = append(arguments, "-test.timeout="+time.Until(deadline).String())
 	}
 	inside := exec.Command("/proc/self/exe", arguments...)
-	inside.Env = append(os.Environ(), machineVariable+"="+t.Name(), "GORACE=atexit_sleep_ms=0") // the race detector sleeps 1 s at every exit
+	inside.Env = append(os.Environ(), machineVariable+"="+t.Name(),
+		"GORACE=atexit_sleep_ms=0") // the race detector sleeps 1 s at every exit
 	inside.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	var output bytes.Buffer
 	inside.Stdout, inside.Stderr = &output, &output
@@ -76,8 +77,8 @@ func furnish(t *testing.T) {
 	}
 }
 
-// NewPod makes a network namespace with an eth0, as a runtime does for a pod, and returns its path. The other end of eth0
-// is on the host. It is removed at the end of the test, or with RemovePod.
+// NewPod makes a network namespace with an eth0, as a runtime does for a pod, and returns its path. The other end of
+// eth0 is on the host. It is removed at the end of the test, or with RemovePod.
 func NewPod(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join("/run/netns", name)

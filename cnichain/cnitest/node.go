@@ -39,8 +39,10 @@ type Node struct {
 // NewNode makes a node with links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
-		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{}, pinned: map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
-		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{}, bound: map[string]cnichain.Link{}, functions: map[string]cnichain.VFConfig{},
+		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
+		pinned: map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
+		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
+		bound: map[string]cnichain.Link{}, functions: map[string]cnichain.VFConfig{},
 	}
 	for _, name := range links {
 		node.AddHostLink(name)
@@ -54,10 +56,12 @@ func (n *Node) String() string {
 	defer n.mu.Unlock()
 	pods := []string{}
 	for _, pin := range slices.Sorted(maps.Keys(n.pods)) {
-		names := slices.DeleteFunc(slices.Sorted(maps.Keys(n.pods[pin])), func(name string) bool { return name == "eth0" })
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(n.pods[pin])),
+			func(name string) bool { return name == "eth0" })
 		pods = append(pods, fmt.Sprintf("%s%v", filepath.Base(pin), names))
 	}
-	return fmt.Sprintf("host %v pods %v leases %v", slices.Sorted(maps.Keys(n.host)), pods, slices.Sorted(maps.Keys(n.leases)))
+	return fmt.Sprintf("host %v pods %v leases %v", slices.Sorted(maps.Keys(n.host)), pods,
+		slices.Sorted(maps.Keys(n.leases)))
 }
 
 // Calls are the plugin calls so far, as "type COMMAND interface".
@@ -74,7 +78,8 @@ func (n *Node) ForgetCalls() {
 	n.calls = nil
 }
 
-// Fail makes calls fail: "tuning ADD" before anything is done, "tuning ADD after" after the effect. A nil error ends it.
+// Fail makes calls fail: "tuning ADD" before anything is done, "tuning ADD after" after the effect. A nil error ends
+// it.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,8 +93,8 @@ func (n *Node) Lie(call string) {
 	n.lies[call] = true
 }
 
-// Lose makes devices that leave a pod vanish, as hardware does for a while or when it breaks; Find ends it, and they are
-// where AddHostLink puts them.
+// Lose makes devices that leave a pod vanish, as hardware does for a while or when it breaks; Find ends it, and they
+// are where AddHostLink puts them.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -54,7 +54,8 @@ func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []st
 		key, value, _ := strings.Cut(entry, "=")
 		env[key] = value
 	}
-	c := call{plugin: filepath.Base(path), command: env["CNI_COMMAND"], ifName: env["CNI_IFNAME"], netns: env["CNI_NETNS"], container: env["CNI_CONTAINERID"]}
+	c := call{plugin: filepath.Base(path), command: env["CNI_COMMAND"], ifName: env["CNI_IFNAME"],
+		netns: env["CNI_NETNS"], container: env["CNI_CONTAINERID"]}
 	if err := json.Unmarshal(stdin, &c.config); err != nil {
 		return failed(c, err)
 	}
@@ -132,8 +133,8 @@ func (c call) device() string {
 }
 
 func (n *Node) add(c call) error {
-	pod, there := n.pods[c.netns]
-	if !there {
+	pod, found := n.pods[c.netns]
+	if !found {
 		return fmt.Errorf("no namespace %s", c.netns)
 	}
 	if _, taken := pod[c.ifName]; taken {
@@ -144,7 +145,7 @@ func (n *Node) add(c call) error {
 		return nil // a function without a link is left where it is
 	}
 	if c.plugin == "host-device" {
-		if _, there := n.host[c.device()]; !there {
+		if _, found := n.host[c.device()]; !found {
 			return fmt.Errorf("no device %s", c.device())
 		}
 		link.Index = n.host[c.device()].Index
@@ -159,12 +160,12 @@ func (n *Node) add(c call) error {
 
 // del behaves like the real plugins: host-device fails at a second DEL, and keeps its lease without a namespace.
 func (n *Node) del(c call) error {
-	link, there := n.pods[c.netns][c.ifName]
+	link, found := n.pods[c.netns][c.ifName]
 	if c.plugin == "host-device" {
 		if c.netns == "" {
 			return nil
 		}
-		if !there {
+		if !found {
 			return errors.New("link not found")
 		}
 		if !n.lost {

@@ -1,7 +1,7 @@
 // Package deviceclasses makes the DeviceClasses of a NetworkTopology, by which users ask for its devices.
 //
-// The rule of this package: it is pure, and says all that there is in a class. Who writes classes to a cluster, or looks what one would
-// find, asks here.
+// The rule of this package: it is pure, and says all that there is in a class. Who writes classes to a cluster, or
+// looks what one would find, asks here.
 package deviceclasses
 
 import (
@@ -26,8 +26,8 @@ const OwnerKind = "NetworkTopology"
 // devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Of returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes they
-// look for the CNI plugin in the list that nodes with that option publish, else for its boolean.
+// Of returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes
+// they look for the CNI plugin in the list that nodes with that option publish, else for its boolean.
 func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
@@ -58,7 +58,9 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 			}},
 		},
 		Spec: resourceapi.DeviceClassSpec{
-			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)}}},
+			Selectors: []resourceapi.DeviceSelector{{
+				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)},
+			}},
 			Config: []resourceapi.DeviceClassConfiguration{{
 				DeviceConfiguration: resourceapi.DeviceConfiguration{
 					Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -71,10 +73,11 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	}
 }
 
-// expression is true for devices that a step can attach. It is one, not one for each condition: what a selector costs the
-// scheduler is not the expression but the attributes of the device, which it converts anew for each.
+// expression is true for devices that a step can attach. It is one, not one for each condition: what a selector costs
+// the scheduler is not the expression but the attributes of the device, which it converts anew for each.
 func expression(step *v1alpha1.Step, listAttributes bool) string {
-	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain, policyapi.CNIAttribute(step.Type))
+	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
+		policyapi.CNIAttribute(step.Type))
 	if listAttributes {
 		// Not .?supportedCNIs.orValue([]): the API server can't bound the cost of that.
 		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
@@ -87,8 +90,8 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 	return strings.Join(conditions, " && ")
 }
 
-// Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for host-device);
-// with listAttributes as it is. It is "" for other classes.
+// Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for
+// host-device); with listAttributes as it is. It is "" for other classes.
 func Plugin(class *resourceapi.DeviceClass) string {
 	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") + `(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)
 	if len(class.Spec.Selectors) == 0 || class.Spec.Selectors[0].CEL == nil {
@@ -101,7 +104,8 @@ func Plugin(class *resourceapi.DeviceClass) string {
 	return match[1] + match[2]
 }
 
-// closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its own.
+// closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its
+// own.
 func closable(expression string) string {
 	expression = strings.TrimSpace(expression)
 	if strings.Contains(expression, "//") {

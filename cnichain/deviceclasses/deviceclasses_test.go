@@ -90,8 +90,9 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 	}
 }
 
-// TestSelectorsAsTheSchedulerEvaluatesThem runs the selectors of classes through the scheduler's own compiler, on devices of ours and
-// of others, with both forms of what nodes publish of CNI plugins. A class of one form finds no device of the other.
+// TestSelectorsAsTheSchedulerEvaluatesThem runs the selectors of classes through the scheduler's own compiler, on
+// devices of ours and of others, with both forms of what nodes publish of CNI plugins. A class of one form finds no
+// device of the other.
 func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	device := func(driver string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) dracel.Device {
 		return dracel.Device{Driver: driver, Attributes: attributes}

@@ -43,13 +43,13 @@ const (
 	StepAdded StepPhase = "Added"
 	// StepDeleting means that DEL was about to be called, and may or may not have had an effect.
 	StepDeleting StepPhase = "Deleting"
-	// StepDeleted means that nothing of the step is left: DEL succeeded, and the device, if it is exclusive, is home.
-	// From now on the device may be another's, so the step is never looked at again.
+	// StepDeleted means that nothing of the step is left: DEL succeeded, and the device, if it is exclusive, is on the
+	// host. From now on the device may be another's, so the step is never looked at again.
 	StepDeleted StepPhase = "Deleted"
 )
 
-// Attachment is the durable record of what was done for one pod sandbox. Sandboxes, not pods, are the key: a pod may get
-// a second sandbox before the first is gone.
+// Attachment is the durable record of what was done for one pod sandbox. Sandboxes, not pods, are the key: a pod may
+// get a second sandbox before the first is gone.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
@@ -87,7 +87,8 @@ type StepRecord struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	// Merged is the result over those of the step's parents.
 	Merged *types100.Result `json:"merged,omitempty"`
-	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another driver.
+	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another
+	// driver.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
 	Link *cnichain.Link `json:"link,omitempty"`
@@ -126,8 +127,8 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal keeps attachments durably. Save is synchronous: when it returns nil the record survives a crash. The executor
-// calls it before and after every side effect and begins nothing while it fails. Deleting what is not there is no error.
-// Implementations are safe for concurrent use.
+// calls it before and after every side effect and begins nothing while it fails. Deleting what is not there is no
+// error. Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Delete(sandboxID string) error

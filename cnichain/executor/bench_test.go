@@ -51,11 +51,11 @@ func BenchmarkChain(b *testing.B) {
 				store = onDisk(b)
 			}
 			node := cnitest.NewNode("up0", "up1")
-			executor := executor.New(executor.Options{Exec: node, Host: node, Journal: store, Dirs: []string{cnitest.PluginDir}})
+			runner := executor.New(executor.Options{Exec: node, Host: node, Journal: store, Dirs: []string{cnitest.PluginDir}})
 			plan := benchPlan(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				cycle(b, executor, attachment(plan))
+				cycle(b, runner, attachment(plan))
 			}
 		})
 	}
@@ -104,8 +104,8 @@ func noopPlan(steps int) cnichain.Plan {
 	return plan
 }
 
-// BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk, and
-// tells what each call costs beyond starting and ending the same process.
+// BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk,
+// and tells what each call costs beyond starting and ending the same process.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")
@@ -114,7 +114,7 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 	bare := bareExec(b, path)
 	node := cnitest.NewNode()
-	executor := executor.New(executor.Options{
+	runner := executor.New(executor.Options{
 		Exec: executor.PluginExec{Lock: filepath.Join(b.TempDir(), "lock")}, Host: node, Journal: onDisk(b), Dirs: []string{filepath.Dir(path)},
 		Log: executor.NewCallLog(b.TempDir(), func(err error) { b.Error(err) }),
 	})
@@ -127,7 +127,7 @@ func BenchmarkOverhead(b *testing.B) {
 			b.Fatal(err)
 		}
 		node.AddPodLink(pin, "net1")
-		cycle(b, executor, attachment(plan))
+		cycle(b, runner, attachment(plan))
 	}
 	each := b.Elapsed() / time.Duration(b.N*steps*2)
 	b.ReportMetric(float64(bare.Microseconds()), "µs/exec")
@@ -184,7 +184,7 @@ func BenchmarkMemory(b *testing.B) {
 			b.Fatal(err)
 		}
 		node := cnitest.NewNode("up0", "up1")
-		executor := executor.New(executor.Options{Exec: node, Host: node, Journal: chains, Dirs: []string{cnitest.PluginDir}})
+		runner := executor.New(executor.Options{Exec: node, Host: node, Journal: chains, Dirs: []string{cnitest.PluginDir}})
 		plan := benchPlan(b)
 		var before uint64
 		for i := range 10_000 {
@@ -193,14 +193,14 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			made := attachment(plan)
 			made.SandboxID = fmt.Sprintf("sandbox-%d", i)
-			cycle(b, executor, made)
+			cycle(b, runner, made)
 			node.ForgetCalls()
 		}
 		b.ReportMetric(float64(int64(heap()-before)), "B-heap-growth")
 		if info, err := os.Stat(path); err == nil {
 			b.ReportMetric(float64(info.Size()), "B-journal")
 		}
-		runtime.KeepAlive(executor)
+		runtime.KeepAlive(runner)
 		_ = opened.Close()
 	}
 }

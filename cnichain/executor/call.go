@@ -17,11 +17,14 @@ type callPlan struct {
 }
 
 // call makes one CNI call within the step's time limit, and records it.
-func (e *Executor) call(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (CallOutput, error) {
+func (e *Executor) call(
+	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
+) (CallOutput, error) {
 	if record.Step.Device != nil && record.Step.Device.PF != "" {
 		release, err := e.byPF.Acquire(ctx, record.Step.Device.PF)
 		if err != nil {
-			return CallOutput{}, fmt.Errorf("other chains on virtual functions of %s take too long: %w", record.Step.Device.PF, err)
+			return CallOutput{}, fmt.Errorf("other chains on virtual functions of %s take too long: %w",
+				record.Step.Device.PF, err)
 		}
 		defer release()
 	}
@@ -33,9 +36,11 @@ func (e *Executor) call(ctx context.Context, attachment *Attachment, record *Ste
 	hidden := secretsOf(plan.stdin)
 	err = hidden.error(err)
 	e.Log.Record(Call{
-		Time: start, Duration: e.Clock.Since(start), Claim: record.Claim, SandboxID: attachment.SandboxID, Pod: attachment.Pod.String(),
-		Step: record.Step.Name, Instance: record.Step.Instance, Command: plan.command, Plugin: plan.path, CNIVersion: record.Step.CNIVersion,
-		Env: environ, Stdin: plan.stdin, Output: hidden.output(output), Err: err,
+		Time: start, Duration: e.Clock.Since(start), Claim: record.Claim, SandboxID: attachment.SandboxID,
+		Pod:  attachment.Pod.String(),
+		Step: record.Step.Name, Instance: record.Step.Instance, Command: plan.command, Plugin: plan.path,
+		CNIVersion: record.Step.CNIVersion,
+		Env:        environ, Stdin: plan.stdin, Output: hidden.output(output), Err: err,
 	})
 	if err == nil && output.Truncated && plan.command == commandAdd { // nothing else is read
 		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)
@@ -69,6 +74,6 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	)
 }
 
-// perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after the
-// other anyway.
+// perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after
+// the other anyway.
 const perPF = 2

@@ -132,7 +132,9 @@ func (l *CallLog) write(claim cnichain.Claim, sandboxID string, line []byte) err
 		err = closeErr
 	}
 	if err == nil && isNew {
-		err = removeSandboxes(l.Dir(claim), func(_ *loggedSandbox, younger int) bool { return younger >= maxLoggedSandboxes })
+		err = removeSandboxes(l.Dir(claim), func(_ *loggedSandbox, younger int) bool {
+			return younger >= maxLoggedSandboxes
+		})
 	}
 	return err
 }
@@ -195,7 +197,9 @@ func (l *CallLog) sweepKept(before time.Time) error {
 		return err
 	}
 	for _, folder := range folders {
-		err := removeSandboxes(folder, func(box *loggedSandbox, younger int) bool { return younger > 0 && box.last.Before(before) })
+		err := removeSandboxes(folder, func(box *loggedSandbox, younger int) bool {
+			return younger > 0 && box.last.Before(before)
+		})
 		if err != nil {
 			return err
 		}

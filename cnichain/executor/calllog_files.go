@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxLoggedSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has another
-	// with each attempt.
+	// maxLoggedSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has
+	// another with each attempt.
 	maxLoggedSandboxes = 16
 	// maxFileName is what file systems take.
 	maxFileName = 255
@@ -90,7 +90,7 @@ func firstCall(path string) (call LoggedCall) {
 	defer func() { _ = file.Close() }() // only read
 	line, err := bufio.NewReader(file).ReadBytes('\n')
 	if err == nil {
-		_ = json.Unmarshal(line, &call) // what a crash has cut off is of nobody
+		_ = json.Unmarshal(line, &call) // a crash may have cut the line off
 	}
 	return call
 }

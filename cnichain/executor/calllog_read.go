@@ -77,8 +77,9 @@ func wholeName(folder, name string) string {
 	return name
 }
 
-// ReadCalls returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name, one after the
-// other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error beside the rest.
+// ReadCalls returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name,
+// one after the other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error
+// beside the rest.
 func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
 	// The names of neither have "_" or anything that has a meaning in patterns.
 	files, err := filepath.Glob(filepath.Join(dir, logPrefix(namespace, name)+"*", "*"+logSuffix+"*"))

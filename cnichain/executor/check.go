@@ -23,11 +23,11 @@ const (
 	commandGC     = "GC"
 )
 
-// Check says whether an attachment that is ready is still as it was made: every interface is in the pod under its name, and
-// every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). A plugin whose
-// interface a later step works on is not asked: it compares with what it made, as sbr moves routes and tuning sets the
-// address. Check changes nothing, tries everything and joins the errors. It is for people who look for a fault: an
-// application may change its interfaces, so a failed check is no reason to undo anything.
+// Check says whether an attachment that is ready is still as it was made: every interface is in the pod under its name,
+// and every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). A plugin
+// whose interface a later step works on is not asked: it compares with what it made, as sbr moves routes and tuning
+// sets the address. Check changes nothing, tries everything and joins the errors. It is for people who look for a
+// fault: an application may change its interfaces, so a failed check is no reason to undo anything.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -47,11 +47,11 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 	if record.Step.BindsDriver() {
 		return nil // it has no interface, and what the application does with the device is not to be seen
 	}
-	where, link, err := e.locate(attachment, record)
+	state, link, err := e.locate(attachment, record)
 	if err != nil {
 		return err
 	}
-	switch where {
+	switch state {
 	case netnsGone:
 		return fmt.Errorf("the network namespace of pod %s is gone", attachment.Pod)
 	case linkRenamed:
@@ -80,22 +80,23 @@ const (
 	codeLimitedConnectivity = 51
 )
 
-// Status asks the plugins of a plan that know STATUS (CNI 1.1.0) whether they could serve ADD now. Only an answer that says
-// that they can't (codes 50 and 51) is an error: many plugins don't implement what their version promises. Steps whose
-// configuration depends on the pod are not asked. It costs a process for each step, so it is not part of starting a pod:
-// ADD fails with the same words.
+// Status asks the plugins of a plan that know STATUS (CNI 1.1.0) whether they could serve ADD now. Only an answer that
+// says that they can't (codes 50 and 51) is an error: many plugins don't implement what their version promises. Steps
+// whose configuration depends on the pod are not asked. It costs a process for each step, so it is not part of starting
+// a pod: ADD fails with the same words.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
-	nobody := NewAttachment("", Pod{}, []cnichain.Plan{*plan})
-	for i := range nobody.Steps {
-		record := &nobody.Steps[i]
+	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
 		if !speaks(record.Step.CNIVersion, "1.1.0") || strings.Contains(string(record.Step.Config), "{{") {
 			continue
 		}
 		record.Step.PrevResult = false
-		input, err := stdin(nobody, record, record.Step.Config)
+		input, err := stdin(attachment, record, record.Step.Config)
 		if err == nil {
-			_, err = e.call(ctx, nobody, record, callPlan{command: commandStatus, path: e.binary(&record.Step), stdin: input})
+			_, err = e.call(ctx, attachment, record, callPlan{command: commandStatus, path: e.binary(&record.Step),
+				stdin: input})
 		}
 		var answer *types.Error
 		if errors.As(err, &answer) && (answer.Code == codeNotAvailable || answer.Code == codeLimitedConnectivity) {
@@ -105,10 +106,10 @@ func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// GC tells the plugins that know GC (CNI 1.1.0) which attachments there are, so that they can free what belongs to none:
-// leases of pods of which the journal was lost. The attachments must be all that there are on the node, or running pods
-// lose their addresses; the driver itself never calls it, since it can't know that. Networks that a topology names itself
-// may be other runtimes' too and are left alone.
+// GC tells the plugins that know GC (CNI 1.1.0) which attachments there are, so that they can free what belongs to
+// none: leases of pods of which the journal was lost. The attachments must be all that there are on the node, or
+// running pods lose their addresses; the driver itself never calls it, since it can't know that. Networks that a
+// topology names itself may be other runtimes' too and are left alone.
 func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 	type network struct {
 		attachment *Attachment
@@ -120,14 +121,16 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		for i := range attachment.Steps {
 			record := &attachment.Steps[i]
 			key := record.Step.Network + "/" + record.Step.Type
-			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil || !record.Step.HasDefaultNetwork(record.Topology, record.Claim) {
+			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil ||
+				!record.Step.HasDefaultNetwork(record.Topology, record.Claim) {
 				continue
 			}
 			if networks[key] == nil {
 				networks[key] = &network{attachment: attachment, record: record, valid: []types.GCAttachment{}}
 			}
 			if record.Phase != StepPlanned && record.Phase != StepDeleted {
-				networks[key].valid = append(networks[key].valid, types.GCAttachment{ContainerID: attachment.SandboxID, IfName: record.IfName})
+				networks[key].valid = append(networks[key].valid, types.GCAttachment{ContainerID: attachment.SandboxID,
+					IfName: record.IfName})
 			}
 		}
 	}
@@ -136,7 +139,8 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		n := networks[key]
 		input, err := gcStdin(n.record, n.valid)
 		if err == nil {
-			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: e.binary(&n.record.Step), stdin: input})
+			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: e.binary(&n.record.Step),
+				stdin: input})
 		}
 		if err != nil {
 			problems = append(problems, stepError(n.record, commandGC, err))

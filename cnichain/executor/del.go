@@ -12,9 +12,10 @@ import (
 )
 
 // Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
-// reverse order, each with the stdin of its ADD, and every exclusive device proven home. It may be called in any phase, any
-// number of times, and goes on where it stopped. It tries everything and joins the errors. When nothing is left the
-// namespace is unpinned and the record deleted; until then the record stays, and the caller tries again later.
+// reverse order, each with the stdin of its ADD, and every exclusive device proven to be on the host. It may be called
+// in any phase, any number of times, and goes on where it stopped. It tries everything and joins the errors. When
+// nothing is left the namespace is unpinned and the record deleted; until then the record stays, and the caller tries
+// again later.
 //
 // It does not fail for ever: a step that fails too often or too long becomes a [Leftover], and counts as done.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
@@ -43,7 +44,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 			continue
 		}
 		if ctx.Err() != nil {
-			problems = append(problems, fmt.Errorf("no time is left to undo %s: %w", record.Title(), context.Cause(ctx)))
+			problems = append(problems, fmt.Errorf("no time is left to undo %s: %w", record.Title(),
+				context.Cause(ctx)))
 			break
 		}
 		if err := e.delStep(ctx, attachment, record); err != nil {
@@ -60,7 +62,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 // pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as
 // gone, and what is in it as destroyed.
 func (e *Executor) pinAgain(attachment *Attachment) error {
-	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) || !e.Host.Exists(attachment.NetNS) {
+	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) ||
+		!e.Host.Exists(attachment.NetNS) {
 		return nil
 	}
 	if boot, err := e.Host.Boot(); err != nil || boot != attachment.BootID {

@@ -1,14 +1,14 @@
 // Package executor runs plans against a pod's network namespace as a transaction: a chain is either fully attached and
 // verified, or fully rolled back.
 //
-// The rule of this package: it is the only code that runs CNI plugins, and it writes to the journal before and after every
-// side effect, so that a crash at any instruction can be undone from what the journal says. It knows no plugin: a plan has
-// what a plugin's schema says.
+// The rule of this package: it is the only code that runs CNI plugins, and it writes to the journal before and after
+// every side effect, so that a crash at any instruction can be undone from what the journal says. It knows no plugin: a
+// plan has what a plugin's schema says.
 //
 // # What the executor promises
 //
-//   - Add returns nil when every step's interface was seen in the pod, or its device has the driver that the step wants.
-//     Otherwise it rolls back the completed steps.
+//   - Add returns nil when every step's interface was seen in the pod, or its device has the driver that the step
+//     wants. Otherwise it rolls back the completed steps.
 //   - Del may be called at any time, any number of times, by any process that has the journal. It does not trust what a
 //     plugin says: it finds interfaces by index, and proves that an exclusive device is on the host as
 //     [host.Devices] saw it.
@@ -19,8 +19,8 @@
 //
 // # How to use it
 //
-// Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] has one) into a new executor, wait for
-// plugins of an earlier process with [PluginExec.AwaitEarlier], and give everything that is not ready to Del. Then, for each
-// claim: [Executor.Probe] and [cnichain.Compile]; for each pod: [NewAttachment], Add, and in the end Del. Calls for one
-// pod must not overlap; calls for different pods may. It works without Kubernetes: see cmd/netdra.
+// Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] has one) into a new executor, wait
+// for plugins of an earlier process with [PluginExec.AwaitEarlier], and give everything that is not ready to Del. Then,
+// for each claim: [Executor.Probe] and [cnichain.Compile]; for each pod: [NewAttachment], Add, and in the end Del.
+// Calls for one pod must not overlap; calls for different pods may. It works without Kubernetes: see cmd/netdra.
 package executor

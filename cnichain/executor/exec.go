@@ -67,8 +67,8 @@ type CallOutput struct {
 // output, and when its context ends it ends the plugin's whole process group and does not wait for grandchildren that
 // hold the output open. The zero value is ready; it is safe for concurrent use.
 type PluginExec struct {
-	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see AwaitEarlier.
-	// Processes that a plugin leaves behind keep it open, too. Empty: none.
+	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see
+	// AwaitEarlier. Processes that a plugin leaves behind keep it open, too. Empty: none.
 	Lock string
 }
 
@@ -110,7 +110,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		// Grandchildren that ignored SIGTERM.
 		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	}
-	output := CallOutput{Stdout: stdout.kept.Bytes(), Stderr: stderr.kept.Bytes(), ExitCode: -1, Truncated: stdout.truncated || stderr.truncated}
+	output := CallOutput{Stdout: stdout.kept.Bytes(), Stderr: stderr.kept.Bytes(), ExitCode: -1,
+		Truncated: stdout.truncated || stderr.truncated}
 	if cmd.ProcessState != nil {
 		output.ExitCode = cmd.ProcessState.ExitCode()
 	}
@@ -124,27 +125,29 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
 	}
 	return output, &ExecError{
-		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)), Err: pluginError(output, err),
+		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)),
+		Err: pluginError(output, err),
 	}
 }
 
 // lock takes the lock; nil without one.
-func (e PluginExec) lock(how int) (*os.File, error) {
+func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
 	}
-	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600) // also on a disk that has become read-only
+	// also on a disk that has become read-only
+	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); err != nil {
+	if err := syscall.Flock(int(file.Fd()), mode|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot lock CNI calls: %s: %w", e.Lock, err), file.Close())
 	}
 	return file, nil
 }
 
-// AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in the
-// middle: an ADD that ends after its DEL leaves what nobody knows. It must be called before anything is undone.
+// AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in
+// the middle: an ADD that ends after its DEL leaves what no record has. It must be called before anything is undone.
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -163,7 +166,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)", limit, e.Lock)
+			return fmt.Errorf("a CNI plugin that an earlier process has started still runs after %s (it holds %s)",
+				limit, e.Lock)
 		case <-ticker.C:
 		}
 	}

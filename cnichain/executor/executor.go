@@ -45,7 +45,7 @@ type Options struct {
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
 	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always
-	// can. Later nobody asks again what the node does with it.
+	// can. The executor does not ask again later.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
@@ -117,13 +117,14 @@ func (e *UndoError) Error() string {
 func (e *UndoError) Unwrap() []error { return []error{e.Cause, e.Undo} }
 
 func stepError(record *StepRecord, command string, err error) error {
-	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type, Command: command, Err: err}
+	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type,
+		Command: command, Err: err}
 }
 
 // Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
-// name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError, and the
-// attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does not stop
-// when ctx ends.
+// name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError,
+// and the attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does
+// not stop when ctx ends.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -136,7 +137,8 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
 	if undoErr := e.delAll(undo, attachment, nil); undoErr != nil {
 		return &UndoError{Cause: err, Undo: undoErr}
@@ -242,7 +244,7 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 	return err
 }
 
-// renewBaseline takes a new baseline of a device that nobody has if the one of its plan is of an earlier boot: what
+// renewBaseline takes a new baseline of a device that no pod has if the one of its plan is of an earlier boot: what
 // the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
 // new one.
 func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
@@ -267,7 +269,8 @@ func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error 
 	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
 	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
 		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); "+
-			"delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind, vlanSuffix(planned))
+			"delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind,
+			vlanSuffix(planned))
 	}
 	record.Step.Device = &now
 	return nil
@@ -280,8 +283,8 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// checkUnrenamed refuses a device whose interface has another name than in the plan: plugins are told the name, which may be
-// another card's by now. Devices that are no hardware are their names.
+// checkUnrenamed refuses a device whose interface has another name than in the plan: plugins are told the name, which
+// may be another card's by now. Devices that are no hardware are their names.
 func (e *Executor) checkUnrenamed(device *cnichain.Device) error {
 	if device.PCIAddress == "" || device.IfName == "" {
 		return nil
@@ -291,14 +294,15 @@ func (e *Executor) checkUnrenamed(device *cnichain.Device) error {
 		return err
 	}
 	if now.IfName != device.IfName {
-		return fmt.Errorf("the interface of device %s (%s) is called %s now and was %s when the claim was prepared: delete the pod and its claim", device.Name, device.PCIAddress, now.IfName, device.IfName)
+		return fmt.Errorf("the interface of device %s (%s) is called %s now and was %s when the claim was prepared: "+
+			"delete the pod and its claim", device.Name, device.PCIAddress, now.IfName, device.IfName)
 	}
 	return nil
 }
 
-// nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free. DEL
-// would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the step's
-// own if it is the device, or stands on it or on the interface of a parent step.
+// nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free.
+// DEL would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the
+// step's own if it is the device, or stands on it or on the interface of a parent step.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -325,8 +329,8 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	return true
 }
 
-// standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces say
-// nothing, and the other end of a veth is no parent.
+// standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces
+// say nothing, and the other end of a veth is no parent.
 func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != cnichain.KindVeth
 }
@@ -367,7 +371,8 @@ func (e *Executor) checkFree(attachment *Attachment, name string) error {
 		return err
 	}
 	if link := findLink(links, name); link != nil {
-		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step", attachment.Pod, name, link.Index)
+		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step", attachment.Pod,
+			name, link.Index)
 	}
 	return nil
 }

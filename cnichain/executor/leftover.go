@@ -12,8 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Leftover is a step that could not be undone after many attempts: nothing waits for it any more, so that its pod can go.
-// If it holds an exclusive device, that device is quarantined: it is not given to anybody until [Executor.Retry] succeeds.
+// Leftover is a step that could not be undone after many attempts: nothing waits for it any more, so that its pod can
+// go. If it holds an exclusive device, that device is quarantined: it is not given to anybody until [Executor.Retry]
+// succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
 	Key string `json:"key"`
@@ -24,7 +25,7 @@ type Leftover struct {
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
 	// OnHost is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
-	// elsewhere is left, and nobody is kept from the device.
+	// elsewhere is left, and the device can be given to other claims.
 	OnHost bool `json:"home,omitempty"`
 }
 
@@ -43,7 +44,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
-	// away counts, by identity, how often a device of no attachment was not home.
+	// away counts, by identity, how often a device of no attachment was not on the host.
 	away map[string]int
 }
 
@@ -83,7 +84,8 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
-			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; delete the pod: %s", leftover.Reason)
+			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; "+
+				"delete the pod: %s", leftover.Reason)
 		}
 	}
 	return nil
@@ -111,8 +113,8 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a few
-// steps that hang, so the time of each step alone would add up. Only this process' time counts.
+// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a
+// few steps that hang, so the time of each step alone would add up. Only this process' time counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
@@ -124,7 +126,8 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 	only := *attachment
 	only.Phase, only.Steps = PhaseDetaching, []StepRecord{alone}
 	leftover := Leftover{
-		Key:        fmt.Sprintf("%s/%s/%s/%d", attachment.SandboxID, record.Claim.UID, record.Step.Name, record.Step.Instance),
+		Key: fmt.Sprintf("%s/%s/%s/%d", attachment.SandboxID, record.Claim.UID, record.Step.Name,
+			record.Step.Instance),
 		Attachment: only, Since: *record.FailingSince, Reason: reason.Error(), Attempts: record.Failures,
 		OnHost: e.owners.hasNewerOwner(record) || e.restoreDevice(attachment, record) == nil,
 	}
@@ -138,10 +141,11 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 	return nil
 }
 
-// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host as they were,
-// whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not there does not
-// exist any more, as no attachment has it. The error says which are not home; the caller tries again. A device that is not
-// home after GiveUpAttempts is quarantined, as by Del, and no error any more.
+// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host as
+// they were, whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not
+// there does not exist any more, as no attachment has it. The error names the devices that have not returned; the
+// caller tries again. A device that has not returned after GiveUpAttempts is quarantined, as by Del, and no error any
+// more.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -172,10 +176,12 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	if record.Failures < e.GiveUpAttempts {
 		return err
 	}
-	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false // there is nothing to be called
-	record.Epoch = e.owners.newest()                                                                        // whoever has it now is no later owner
-	nobody := &Attachment{SandboxID: "claim-" + record.Claim.UID}
-	if err := e.recordLeftover(nobody, record, err); err != nil {
+	// there is nothing to be called
+	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
+	// whoever has it now is no later owner
+	record.Epoch = e.owners.newest()
+	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
+	if err := e.recordLeftover(attachment, record, err); err != nil {
 		return err
 	}
 	e.leftovers.returned(device.Identity()) // the next claim begins to count anew

@@ -50,7 +50,8 @@ func assignFixed(attachment *Attachment, owner map[string]string) error {
 		}
 		if record.Step.Makes {
 			if holder := owner[name]; holder != "" {
-				return fmt.Errorf("cannot name the interface of %s %q: the name belongs to %s; change ifName in one of them", record.Title(), name, holder)
+				return fmt.Errorf("cannot name the interface of %s %q: the name belongs to %s; change ifName in one "+
+					"of them", record.Title(), name, holder)
 			}
 			owner[name] = record.Title()
 		}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// owners says which attachment may touch which exclusive device. Owners of a device are numbered (epochs), and the number
-// is in the journal with the step: when a crash has kept it from the journal that an old owner was done, its DEL comes
-// again, and must not touch what has a newer owner.
+// owners says which attachment may touch which exclusive device. Owners of a device are numbered (epochs), and the
+// number is in the journal with the step: when a crash has kept it from the journal that an old owner was done, its DEL
+// comes again, and must not touch what has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64
@@ -48,7 +48,7 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if holder, held := o.devices[identity]; held {
-		return fmt.Errorf("device %s (%s) is still attached to pod %s (sandbox %s): it is free when that one's DEL is done",
+		return fmt.Errorf("device %s (%s) is still attached to pod %s (sandbox %s): wait until its DEL completes",
 			record.Step.Device.Name, identity, holder.pod, holder.sandboxID)
 	}
 	o.last++
@@ -57,8 +57,8 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	return nil
 }
 
-// hold makes the step the owner of its device again, until done is called: nobody gets the device while it is undone once more. A
-// device that has an owner keeps that.
+// hold makes the step the owner of its device again, until done is called: no other step gets the device while it is
+// undone once more. A device that has an owner keeps that.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -54,10 +54,12 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mostEntries of each kind are taken from a plugin: they go into the journal, the claim's status and later plugins' input.
+// mostEntries of each kind are taken from a plugin: they go into the journal, the claim's status and later plugins'
+// input.
 const mostEntries = 1024
 
-// checkLists refuses what the types of the CNI library can't hold: they take null for an entry, and end in a nil pointer.
+// checkLists refuses what the types of the CNI library can't hold: they take null for an entry, and end in a nil
+// pointer.
 func checkLists(document json.RawMessage) error {
 	type lists struct {
 		Interfaces, IPs, Routes []any
@@ -76,7 +78,8 @@ func checkLists(document json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		list, _ := named[name].([]any)
 		if len(list) > mostEntries {
-			return fmt.Errorf("printed a CNI result with %d entries in %s: more than %d are not taken", len(list), name, mostEntries)
+			return fmt.Errorf("printed a CNI result with %d entries in %s: more than %d are not taken", len(list), name,
+				mostEntries)
 		}
 		if i := slices.Index(list, nil); i >= 0 {
 			return fmt.Errorf("printed a CNI result whose %s[%d] is null", name, i)
@@ -168,7 +171,8 @@ func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, erro
 	return json.Marshal(converted)
 }
 
-// shorten bounds a text, and replaces what is not UTF-8, which is refused wherever errors go: plugins print what they like.
+// shorten bounds a text, and replaces what is not UTF-8, which is refused wherever errors go: plugins print what they
+// like.
 func shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

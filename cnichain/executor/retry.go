@@ -54,8 +54,10 @@ type QuarantineError struct{ Leftover Leftover }
 // Error says since when, why and what helps.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
-	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be brought home in %d attempts; put that right and it is offered again: %s",
-		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Step().Claim, e.Leftover.Attempts, e.Leftover.Reason)
+	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
+		"host in %d attempts; remove the cause, and the driver offers it again: %s",
+		held.Name, held.Identity(), e.Leftover.Since.UTC().Format("2006-01-02 15:04:05"), e.Leftover.Step().Claim,
+		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
 // Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.
@@ -83,10 +85,11 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 	return nil
 }
 
-// endQuarantine gives out a device again that has come home although its plugin's DEL still fails.
+// endQuarantine gives out a device again that has returned although its plugin's DEL still fails.
 func (e *Executor) endQuarantine(leftover Leftover) error {
 	record := leftover.Step()
-	if home := e.owners.hasNewerOwner(record) || e.restoreDevice(&leftover.Attachment, record) == nil; leftover.OnHost || !home {
+	returned := e.owners.hasNewerOwner(record) || e.restoreDevice(&leftover.Attachment, record) == nil
+	if leftover.OnHost || !returned {
 		return nil
 	}
 	leftover.OnHost = true

@@ -33,7 +33,7 @@ func secretsOf(stdin []byte) secrets {
 	return slices.Compact(found)
 }
 
-// secretKeys matches the keys whose values nobody but root should see: neither in errors nor in the call log.
+// secretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
 func secretKeys() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
 }

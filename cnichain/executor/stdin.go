@@ -13,7 +13,8 @@ func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range map[string]string{"cniVersion": record.Step.CNIVersion, "name": record.Step.Network, "type": record.Step.Type} {
+	step := &record.Step
+	for key, value := range map[string]string{"cniVersion": step.CNIVersion, "name": step.Network, "type": step.Type} {
 		if fields[key], err = json.Marshal(value); err != nil {
 			return nil, err
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// templateValues resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its instance.
+// templateValues resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its
+// instance.
 func templateValues(attachment *Attachment, record *StepRecord, node string) template.Lookup {
 	return func(t template.Token) (any, error) {
 		switch t.Root {
@@ -21,9 +22,10 @@ func templateValues(attachment *Attachment, record *StepRecord, node string) tem
 			return record.Step.Device.AttributeValue(t.Field)
 		}
 		for i := range attachment.Steps {
-			other := &attachment.Steps[i]
-			if other.Claim == record.Claim && other.Topology == record.Topology && other.Step.Instance == record.Step.Instance && other.Step.Name == t.Root {
-				return stepValue(t, other)
+			candidate := &attachment.Steps[i]
+			if candidate.Claim == record.Claim && candidate.Topology == record.Topology &&
+				candidate.Step.Instance == record.Step.Instance && candidate.Step.Name == t.Root {
+				return stepValue(t, candidate)
 			}
 		}
 		return nil, fmt.Errorf("there is no step %q", t.Root)

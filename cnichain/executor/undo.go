@@ -13,9 +13,9 @@ import (
 // repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
 const repairAfter = 3
 
-// undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not, addresses,
-// and the exclusive device proven home. What is not the step's own is never touched. A DEL that fails is a failure also if
-// nothing is to be seen any more: plugins keep things where the driver can't look.
+// undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not,
+// addresses, and the exclusive device proven to be on the host. What is not the step's own is never touched. A DEL that
+// fails is a failure also if nothing is to be seen any more: plugins keep things where the driver can't look.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
@@ -49,8 +49,8 @@ const (
 	linkAbsent
 )
 
-// locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it to
-// another. The link is nil where it is gone.
+// locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it
+// to another. The link is nil where it is gone.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
 	if !e.Host.Exists(attachment.Pin) {
 		return netnsGone, nil, nil
@@ -107,11 +107,11 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if record.Step.BindsDriver() {
 		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that it could look for
 	}
-	where, link, err := e.locate(attachment, record)
+	state, link, err := e.locate(attachment, record)
 	if err != nil {
 		return err
 	}
-	switch where {
+	switch state {
 	case netnsGone, linkForeign:
 		return e.delWithoutNetns(ctx, attachment, record)
 	case linkAbsent:
@@ -138,8 +138,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if failure == nil {
 		return nil
 	}
-	where, _, err = e.locate(attachment, record)
-	if err != nil || where != linkAbsent {
+	state, _, err = e.locate(attachment, record)
+	if err != nil || state != linkAbsent {
 		return failure
 	}
 	if e.delMayFail(record) {
@@ -148,14 +148,15 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if _, exclusive := ownedDevice(record); !exclusive {
 		return failure
 	}
-	if home, err := e.Host.OnHost(*record.Step.Device); err != nil || !home {
+	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
 	// An earlier DEL has taken the device out and was killed before it had done the rest.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
-// resetInPod makes a device fit for coming home: the plugin's DEL can't know what the application has done to it.
+// resetInPod makes a device fit for its return to the host: the plugin's DEL can't know what the application has done
+// to it.
 func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	device, away, err := e.away(record, link)
 	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
@@ -175,8 +176,8 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 		return nil, false, nil
 	}
 	device = record.Step.Device
-	home, err := e.Host.OnHost(*device)
-	return device, !home || link != nil && record.Step.Moves && isMoved(link, device), err
+	onHost, err := e.Host.OnHost(*device)
+	return device, !onHost || link != nil && record.Step.Moves && isMoved(link, device), err
 }
 
 // delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
@@ -207,7 +208,9 @@ func (e *Executor) delMayFail(record *StepRecord) bool {
 }
 
 // delInPlaceholder calls DEL on an interface that is made for it.
-func (e *Executor) delInPlaceholder(ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan) (err error) {
+func (e *Executor) delInPlaceholder(
+	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
+) (err error) {
 	result, err := parseResult(record.Result, record.Step.CNIVersion)
 	if err != nil {
 		return err
@@ -244,13 +247,14 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// removeFromPod removes the step's own interface from the pod if it is still there: a device is sent home, anything else deleted.
+// removeFromPod removes the step's own interface from the pod if it is still there: a device is moved
+// to the host, anything else deleted.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
 	if !record.Step.Makes || record.Step.BindsDriver() {
 		return false, nil
 	}
-	where, link, err := e.locate(attachment, record)
-	if err != nil || where == netnsGone {
+	state, link, err := e.locate(attachment, record)
+	if err != nil || state == netnsGone {
 		return false, err
 	}
 	device, away, err := e.away(record, link)
@@ -269,8 +273,8 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 	return true, e.Host.Remove(attachment.Pin, link.Index)
 }
 
-// findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the pod
-// since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
+// findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the
+// pod since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
 	if record.Link != nil {
 		return nil, nil
@@ -299,8 +303,8 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	return err
 }
 
-// restore proves that a device is on the host as it was. Hardware that the machine does not have any more is nobody's: what comes
-// at its address comes as new.
+// restore proves that a device is on the host as it was. Hardware that the machine does not have any more needs no
+// restoring: what appears at its address is new.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -308,20 +312,20 @@ func (e *Executor) restore(device *cnichain.Device) error {
 	return e.Host.Restore(*device)
 }
 
-// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in is
-// gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back, though
-// some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
+// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in
+// is gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back,
+// though some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
 		return false
 	}
-	where, link, err := e.locate(attachment, record)
+	state, link, err := e.locate(attachment, record)
 	if err != nil {
 		return false
 	}
-	if where == netnsGone || link != nil {
-		return where == netnsGone || !couldBe(link, device)
+	if state == netnsGone || link != nil {
+		return state == netnsGone || !couldBe(link, device)
 	}
 	if device.MAC == "" && record.Link == nil {
 		return false // nothing tells where it is while the namespace lives

@@ -454,8 +454,8 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
-// An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to bring home,
-// and no DEL can help.
+// An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to
+// bring home, and no DEL can help.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
 		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
@@ -479,8 +479,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A driver and its plugin are killed when DEL has sent the device home and not done the rest. The next DEL finds nothing in the pod;
-// it is told that there is no namespace, and does the rest.
+// A driver and its plugin are killed when DEL has sent the device home and not done the rest. The next DEL finds
+// nothing in the pod; it is told that there is no namespace, and does the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -511,7 +511,8 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// A clock that jumps while the driver restarts, or a driver that was away, does not make of the second failure the last.
+// A clock that jumps while the driver restarts, or a driver that was away, does not make of the second failure the
+// last.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)
 	w.must(w.add(w.linkThenTune()))

@@ -50,8 +50,8 @@ func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	}
 }
 
-// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim wants one:
-// there is no interface to look at.
+// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim
+// wants one: there is no interface to look at.
 func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	if step.MAC == "" {
 		return "", nil
@@ -63,25 +63,29 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 		return "", err
 	}
 	if now.VF == nil {
-		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
+		return "", fmt.Errorf("device %s has no physical function that could say whether it has the MAC address %s, "+
+			"which the claim wants: remove mac from claimParameters of the step", device.Name, step.MAC)
 	}
 	return now.VF.MAC, nil
 }
 
-// verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address than it was promised
-// must not run.
+// verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address
+// than it was promised must not run.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
-		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
+		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+
+			"the capability mac; remove it from claimParameters of the step", step.Type, mac, step.MAC)
 	}
 	for _, wanted := range step.IPs {
 		prefix, err := netip.ParsePrefix(wanted)
 		if err != nil {
 			return err
 		}
-		given := slices.ContainsFunc(result.IPs, func(ip *types100.IPConfig) bool { return ip.Address.IP.Equal(prefix.Addr().AsSlice()) })
+		given := slices.ContainsFunc(result.IPs,
+			func(ip *types100.IPConfig) bool { return ip.Address.IP.Equal(prefix.Addr().AsSlice()) })
 		if !given {
-			return fmt.Errorf("%s did not give the interface the address %s that the claim wants: its IPAM plugin does not know the capability ips; remove it from claimParameters of the step", step.Type, wanted)
+			return fmt.Errorf("%s did not give the interface the address %s that the claim wants: its IPAM plugin "+
+				"does not know the capability ips; remove it from claimParameters of the step", step.Type, wanted)
 		}
 	}
 	return nil

@@ -16,33 +16,35 @@ import (
 // busPCI is where the kernel is told about drivers of PCI functions.
 const busPCI = "/sys/bus/pci"
 
-// driverBinding is a PCI function's kernel driver, "" for none, and the only one that may take it, "" for whichever fits.
+// driverBinding is a PCI function's kernel driver, "" for none, and the only one that may take it, "" for whichever
+// fits.
 type driverBinding struct{ driver, override string }
 
 // busWrite is a file below busPCI and what is written to it.
 type busWrite struct{ file, value string }
 
-// rebind lists what to write so that a function goes from one binding to another. No other driver can take it in between: the
-// override comes first. A crash may leave any part of it done; what that leads to is a binding, from which rebind leads on.
-func rebind(address string, is, want driverBinding) []busWrite {
+// rebind lists what to write so that a function goes from one binding to another. No other driver can take it in
+// between: the override comes first. A crash may leave any part of it done; what that leads to is a binding, from which
+// rebind leads on.
+func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {
 		return busWrite{filepath.Join(function, "driver_override"), driver + "\n"}
 	}
 	var writes []busWrite
-	if is.driver != want.driver {
-		if want.driver != "" && is.override != want.driver {
+	if current.driver != want.driver {
+		if want.driver != "" && current.override != want.driver {
 			writes = append(writes, override(want.driver))
-			is.override = want.driver
+			current.override = want.driver
 		}
-		if is.driver != "" {
+		if current.driver != "" {
 			writes = append(writes, busWrite{filepath.Join(function, "driver", "unbind"), address})
 		}
 		if want.driver != "" {
 			writes = append(writes, busWrite{"drivers_probe", address})
 		}
 	}
-	if is.override != want.override {
+	if current.override != want.override {
 		writes = append(writes, override(want.override))
 	}
 	return writes
@@ -66,11 +68,13 @@ func overrideOf(address string) string {
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
-			return fmt.Errorf("cannot bind device %s (PCI %s) to the driver %q: %w", device.Name, device.PCIAddress, want.driver, err)
+			return fmt.Errorf("cannot bind device %s (PCI %s) to the driver %q: %w", device.Name, device.PCIAddress,
+				want.driver, err)
 		}
 	}
-	if is := readBinding(device.PCIAddress); is != want {
-		return fmt.Errorf("device %s (PCI %s) has the driver %q and not %q, although that was asked to take it: see the kernel's log (dmesg) for the reason", device.Name, device.PCIAddress, is.driver, want.driver)
+	if bound := readBinding(device.PCIAddress); bound != want {
+		return fmt.Errorf("device %s (PCI %s) has the driver %q and not %q, although that was asked to take it: see "+
+			"the kernel's log (dmesg) for the reason", device.Name, device.PCIAddress, bound.driver, want.driver)
 	}
 	return nil
 }
@@ -88,10 +92,12 @@ func writeBus(write busWrite) error {
 // BindDriver gives a device to the driver that its step wants.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
-		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)", device.BindTo, device.Name, device.BindTo)
+		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
+			device.BindTo, device.Name, device.BindTo)
 	}
 	if vfs := strings.TrimSpace(readFunction(device.PCIAddress, "sriov_numvfs")); vfs != "" && vfs != "0" {
-		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would go with its driver: set sriov_numvfs to 0, or take a virtual function", device.Name, device.PCIAddress, vfs)
+		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would go with its driver: set "+
+			"sriov_numvfs to 0, or take a virtual function", device.Name, device.PCIAddress, vfs)
 	}
 	group, err := readGroup(device.PCIAddress)
 	if err == nil {
@@ -122,17 +128,20 @@ func noIOMMUAllowed() bool {
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
 }
 
-// restoreBinding takes the device back from the driver that its step wanted, unless an application still has it open: the kernel would
-// wait until it is closed, and nothing could end the one who asks meanwhile, who keeps the journal (vfio_unregister_group_dev).
+// restoreBinding takes the device back from the driver that its step wanted, unless an application still has it open:
+// the kernel would wait until it is closed, and nothing could end the one who asks meanwhile, who keeps the journal
+// (vfio_unregister_group_dev).
 func restoreBinding(device *cnichain.Device) error {
-	if is := driverOf(device); is == device.BindTo && is != device.Driver && isOpen(readFunction(device.PCIAddress, "enable")) {
-		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be taken back when that has ended", device.Name, device.PCIAddress)
+	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
+		isOpen(readFunction(device.PCIAddress, "enable")) {
+		return fmt.Errorf("device %s (PCI %s) is still open in an application: it can be taken back when that has "+
+			"ended", device.Name, device.PCIAddress)
 	}
 	return changeBinding(device, driverBinding{driver: device.Driver, override: device.DriverOverride})
 }
 
-// isOpen says whether anybody uses a function that is bound to a driver for applications: those enable it when it is opened, and disable
-// it when it is closed. The file counts who has enabled it.
+// isOpen says whether anybody uses a function that is bound to a driver for applications: those enable it when it is
+// opened, and disable it when it is closed. The file counts who has enabled it.
 func isOpen(enable string) bool {
 	enable = strings.TrimSpace(enable)
 	return enable != "" && enable != "0"
@@ -164,7 +173,8 @@ func readGroup(address string) (iommuGroup, error) {
 	path := filepath.Join(sysPCI, address, "iommu_group")
 	target, err := os.Readlink(path)
 	if err != nil {
-		return iommuGroup{}, fmt.Errorf("PCI %s has no IOMMU group: switch the IOMMU on in the firmware and in the kernel's command line (intel_iommu=on)", address)
+		return iommuGroup{}, fmt.Errorf("PCI %s has no IOMMU group: switch the IOMMU on in the firmware and in the "+
+			"kernel's command line (intel_iommu=on)", address)
 	}
 	group := iommuGroup{number: filepath.Base(target)}
 	name, err := os.ReadFile(filepath.Join(path, "name"))
@@ -182,14 +192,17 @@ func readGroup(address string) (iommuGroup, error) {
 	return group, nil
 }
 
-// viable refuses groups with another device that has a driver. The host works with it, or it is another application's, and whoever has
-// the group's device node has all of it.
+// viable refuses groups with another device that has a driver. The host works with it, or it is another application's,
+// and whoever has the group's device node has all of it.
 func (g iommuGroup) viable(address string) error {
-	at := slices.IndexFunc(g.members, func(m groupMember) bool { return m.address != address && !m.bridge && m.driver != "" })
-	if at < 0 {
+	index := slices.IndexFunc(g.members, func(m groupMember) bool {
+		return m.address != address && !m.bridge && m.driver != ""
+	})
+	if index < 0 {
 		return nil
 	}
-	return fmt.Errorf("PCI %s is in IOMMU group %s with %s, which has the driver %s: an application can't have the one without the other", address, g.number, g.members[at].address, g.members[at].driver)
+	return fmt.Errorf("PCI %s is in IOMMU group %s with %s, which has the driver %s: an application can't have the "+
+		"one without the other", address, g.number, g.members[index].address, g.members[index].driver)
 }
 
 // nodes are those of the group, and the one that groups are added to.

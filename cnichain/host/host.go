@@ -1,7 +1,7 @@
 // Package host is what the executor needs of a machine, and its implementation on Linux.
 //
-// The rule of this package: it moves, names and restores what it is told to, and decides nothing. What it changes it reads
-// again: an operation that returns nil is proven, not assumed. It knows no plugin and no pod.
+// The rule of this package: it moves, names and restores what it is told to, and decides nothing. What it changes it
+// reads again: an operation that returns nil is proven, not assumed. It knows no plugin and no pod.
 package host
 
 import (
@@ -74,7 +74,7 @@ type Functions interface {
 	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended
 	// by whoever had it before. Restore does it, too.
 	FreeAddress(cnichain.Device) error
-	// Gone is true if the machine does not have the hardware any more: it was removed, or its physical function has made
-	// its virtual ones anew. It is false for virtual links.
+	// Gone is true if the machine does not have the hardware any more: it was removed, or its physical function has
+	// made its virtual ones anew. It is false for virtual links.
 	Gone(cnichain.Device) bool
 }

@@ -52,7 +52,8 @@ func (h Linux) Pin(path, pin string) error {
 	}
 	_ = file.Close()
 	if err := unix.Mount(path, pin, "none", unix.MS_BIND, ""); err != nil {
-		return errors.Join(fmt.Errorf("cannot pin network namespace %s at %s (the driver needs CAP_SYS_ADMIN and a shared mount there): %w", path, pin, err), os.Remove(pin))
+		return errors.Join(fmt.Errorf("cannot pin network namespace %s at %s (the driver needs CAP_SYS_ADMIN and a "+
+			"shared mount there): %w", path, pin, err), os.Remove(pin))
 	}
 	return nil
 }
@@ -89,7 +90,8 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 		for _, link := range found {
 			attrs := link.Attrs()
 			seen := cnichain.Link{
-				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
+				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index,
+				MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
 				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
 			}
 			if vlan, ok := link.(*netlink.Vlan); ok {

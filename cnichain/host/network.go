@@ -16,7 +16,8 @@ import (
 const maxNetworkEntries = 1000
 
 // keptAddressFlags are those of an address that somebody may set.
-const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR
+const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
+	unix.IFA_F_MANAGETEMPADDR
 
 // readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local
 // and temporary addresses, and what routers advertise.
@@ -48,19 +49,22 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 		}
 		for i := range neighbours {
 			if n := &neighbours[i]; n.State&netlink.NUD_PERMANENT != 0 && n.IP != nil {
-				config.Neighbours = append(config.Neighbours, cnichain.NodeNeighbor{IP: n.IP.String(), MAC: n.HardwareAddr.String()})
+				config.Neighbours = append(config.Neighbours, cnichain.NodeNeighbor{IP: n.IP.String(),
+					MAC: n.HardwareAddr.String()})
 			}
 		}
 	}
 	if n := len(config.Addresses) + len(config.Routes) + len(config.Neighbours); n > maxNetworkEntries {
-		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more than the %d "+
-			"that can be restored; remove allowInUse from its DeviceExposurePolicy", link.Attrs().Name, n, maxNetworkEntries)
+		return nil, fmt.Errorf("cannot record what the node has on %s: %d addresses, routes and neighbours are more "+
+			"than the %d that can be restored; remove allowInUse from its DeviceExposurePolicy", link.Attrs().Name, n,
+			maxNetworkEntries)
 	}
 	return &config, nil
 }
 
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
-	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope, Flags: a.Flags & keptAddressFlags}
+	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
+		Flags: a.Flags & keptAddressFlags}
 	if a.Flags&unix.IFA_F_PERMANENT == 0 {
 		address.ValidLifetime, address.PreferredLifetime = a.ValidLft, a.PreferedLft
 	}
@@ -83,7 +87,8 @@ func isNodeRoute(r *netlink.Route) bool {
 
 func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	route := cnichain.NodeRoute{
-		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol), Tos: r.Tos,
+		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol),
+		Tos:    r.Tos,
 		OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0, MTU: r.MTU, AdvMSS: r.AdvMSS,
 	}
 	if r.Dst != nil {
@@ -104,35 +109,36 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if device.Network == nil {
 		return nil
 	}
-	is, err := readNetwork(handle, link)
+	found, err := readNetwork(handle, link)
 	if err != nil {
 		return err
 	}
 	var problems []error
 	for _, address := range device.Network.Addresses {
-		if !slices.ContainsFunc(is.Addresses, func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
+		if !slices.ContainsFunc(found.Addresses,
+			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
 			problems = append(problems, addAddress(handle, link, &address))
 		}
 	}
-	if is, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
+	if found, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
 		return errors.Join(append(problems, err)...)
 	}
 	for _, withGateway := range []bool{false, true} {
 		for _, route := range device.Network.Routes {
-			if (route.Gateway != "") == withGateway && !slices.Contains(is.Routes, route) {
+			if (route.Gateway != "") == withGateway && !slices.Contains(found.Routes, route) {
 				problems = append(problems, addRoute(handle, link, &route))
 			}
 		}
 	}
 	for _, neighbour := range device.Network.Neighbours {
-		if !slices.Contains(is.Neighbours, neighbour) {
+		if !slices.Contains(found.Neighbours, neighbour) {
 			problems = append(problems, addNeighbour(handle, link, &neighbour))
 		}
 	}
-	if is, err = readNetwork(handle, link); err != nil {
+	if found, err = readNetwork(handle, link); err != nil {
 		return errors.Join(append(problems, err)...)
 	}
-	return errors.Join(append(problems, checkComplete(device, is))...)
+	return errors.Join(append(problems, checkComplete(device, found))...)
 }
 
 // checkComplete is an error if the link lacks anything of what the node had configured on it.
@@ -140,7 +146,8 @@ func checkComplete(device *cnichain.Device, found *cnichain.NetworkConfig) error
 	c := device.Network
 	var lost []string
 	for _, address := range c.Addresses {
-		if !slices.ContainsFunc(found.Addresses, func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
+		if !slices.ContainsFunc(found.Addresses,
+			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
 			lost = append(lost, "address "+address.Address)
 		}
 	}
@@ -183,8 +190,9 @@ func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddre
 func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
-		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU, AdvMSS: r.AdvMSS,
-		Gw: net.ParseIP(r.Gateway), Src: net.ParseIP(r.Source),
+		Scope: netlink.Scope(r.Scope), Protocol: netlink.RouteProtocol(r.Protocol), Tos: r.Tos, MTU: r.MTU,
+		AdvMSS: r.AdvMSS,
+		Gw:     net.ParseIP(r.Gateway), Src: net.ParseIP(r.Source),
 	}
 	if r.OnLink {
 		route.SetFlag(netlink.FLAG_ONLINK)

@@ -14,19 +14,19 @@ const (
 	shortestMoment    = 8  // digits
 )
 
-// PinName names the pin of one attempt to attach a sandbox, which began at a time. The next attempt has another: what a plugin
-// keeps by the path of a namespace, as sriov does of functions (pkg/utils/pci_allocator.go), and was not told to let go of, is
-// then of a namespace that is gone.
-func PinName(sandboxID string, at time.Time) string {
-	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(at.UnixNano(), 36)
+// PinName names the pin of one attempt to attach a sandbox, which began at a time. The next attempt has another: what a
+// plugin keeps by the path of a namespace, as sriov does of functions (pkg/utils/pci_allocator.go), and was not told to
+// let go of, is then of a namespace that is gone.
+func PinName(sandboxID string, begun time.Time) string {
+	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
 }
 
 // PlaceholderPath is where the placeholder of a pinned namespace is: one for a sandbox, since its steps are undone one
 // after the other. A crash may leave it; the next placeholder replaces it, and it goes with the pin.
 func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 
-// IsPinName says whether a file's name is one that PinName has made, or that of a stand-in. Others may have namespaces whose
-// names begin like ours.
+// IsPinName says whether a file's name is one that PinName has made, or that of a placeholder. Others may have
+// namespaces whose names begin like ours.
 func IsPinName(name string) bool {
 	name, ours := strings.CutPrefix(strings.TrimSuffix(name, placeholderSuffix), pinPrefix)
 	dot := strings.LastIndex(name, ".")

@@ -19,7 +19,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 		err = NewNamespace(path)
 	}
 	if err == nil {
-		err = inNamespace(path, func(handle *netlink.Handle) error { return addPlaceholderLink(handle, name, addresses) })
+		err = inNamespace(path,
+			func(handle *netlink.Handle) error { return addPlaceholderLink(handle, name, addresses) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot make an interface %s at %s for DEL: %w", name, path, err), h.Unpin(path))
@@ -27,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that may keep another namespace, since it ends after it. The main thread does not
-// end, so it is not used.
+// onOwnThread runs a function on a thread that may keep another namespace, since it ends after it. The main thread does
+// not end, so it is not used.
 func onOwnThread(do func() error) error {
 	ended := make(chan error)
 	go func() {
@@ -70,7 +71,8 @@ func enterNewNamespace(path string) error {
 
 // addPlaceholderLink makes one end of a pair, since every kernel that has pods has pairs.
 func addPlaceholderLink(handle *netlink.Handle, name string, addresses []net.IPNet) error {
-	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "other-end"}); err != nil {
+	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name},
+		PeerName: "other-end"}); err != nil {
 		return err
 	}
 	link, err := handle.LinkByName(name)

@@ -59,8 +59,8 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are here
-// only if somebody asked for them: the kernel does not show those that a master or a socket needs.
+// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are
+// here only if somebody asked for them: the kernel does not show those that a master or a socket needs.
 const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
 
 func readBaseline(device *cnichain.Device, link netlink.Link) {
@@ -112,7 +112,8 @@ func driverOf(device *cnichain.Device) string {
 	return filepath.Base(target)
 }
 
-// Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks again.
+// Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks
+// again.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -132,7 +133,8 @@ func (h Linux) Restore(device cnichain.Device) error {
 		}
 	}
 	if driver := driverOf(&device); device.PCIAddress != "" && device.Driver != "" && driver != device.Driver {
-		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name, device.PCIAddress, device.Driver, driver)
+		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name,
+			device.PCIAddress, device.Driver, driver)
 	}
 	if device.IfName != "" {
 		link, err := findDevice(handle, &device)
@@ -172,7 +174,8 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
 		return err
 	}
-	return errors.Join(whileTrusted(handle, device, func() error { return restoreLink(handle, device) }), restoreVF(handle, device))
+	return errors.Join(whileTrusted(handle, device, func() error { return restoreLink(handle, device) }),
+		restoreVF(handle, device))
 }
 
 // restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in
@@ -269,7 +272,8 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, 
 	if link := findVirtual(links, device); link != nil {
 		return link, nil
 	}
-	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName, device.Index, device.MAC, os.ErrNotExist)
+	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName,
+		device.Index, device.MAC, os.ErrNotExist)
 }
 
 // findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
@@ -311,13 +315,13 @@ func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 
 // matches counts what of name, index and address is the device's.
 func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
-	same := 0
-	for _, is := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
-		if is {
-			same++
+	count := 0
+	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
+		if equal {
+			count++
 		}
 	}
-	return same
+	return count
 }
 
 func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
@@ -344,12 +348,14 @@ func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, err
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("device %s (PCI %s) has no link on the host: %w", device.Name, device.PCIAddress, os.ErrNotExist)
+		return nil, fmt.Errorf("device %s (PCI %s) has no link on the host: %w", device.Name, device.PCIAddress,
+			os.ErrNotExist)
 	}
 	return best, nil
 }
 
-// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device between.
+// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device
+// between.
 func linksOfFunction(address string) (names []string, err error) {
 	for _, between := range []string{"", "virtio*"} {
 		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
@@ -413,27 +419,27 @@ func setProperties(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 		problems = append(problems, handle.LinkSetTxQLen(link, device.TxQLen))
 	}
 	for _, flag := range []struct {
-		bit     uint32
-		on, off func(netlink.Link) error
+		bit             uint32
+		enable, disable func(netlink.Link) error
 	}{
 		{unix.IFF_PROMISC, handle.SetPromiscOn, handle.SetPromiscOff},
 		{unix.IFF_ALLMULTI, handle.LinkSetAllmulticastOn, handle.LinkSetAllmulticastOff},
 		{unix.IFF_MULTICAST, handle.LinkSetMulticastOn, handle.LinkSetMulticastOff},
 		{unix.IFF_NOARP, handle.LinkSetARPOff, handle.LinkSetARPOn},
 	} {
-		switch is, was := attrs.RawFlags&flag.bit, device.Flags&flag.bit; {
-		case is == was:
-		case was != 0:
-			problems = append(problems, flag.on(link))
+		switch current, baseline := attrs.RawFlags&flag.bit, device.Flags&flag.bit; {
+		case current == baseline:
+		case baseline != 0:
+			problems = append(problems, flag.enable(link))
 		default:
-			problems = append(problems, flag.off(link))
+			problems = append(problems, flag.disable(link))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// detachXDP detaches programs however they are attached. The kernel says yes also where nothing was, so whether it helped is
-// seen afterwards.
+// detachXDP detaches programs however they are attached. The kernel says yes also where nothing was, so whether it
+// helped is seen afterwards.
 func detachXDP(link netlink.Link) {
 	for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
 		_ = netlink.LinkSetXdpFdWithFlags(link, -1, mode)
@@ -481,8 +487,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside gives a link that can't have its name, since another link has it, a name that nobody wants: the other may be on its way
-// home, too, and want the name that this one has now. So do functions that get their drivers back at once.
+// stepAside gives a link that can't have its name, since another link has it, a name that no other link wants: the
+// other may be on its way to the host, too, and want the name that this one has now. So do functions that get their
+// drivers back at once.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil
@@ -501,7 +508,8 @@ func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Devi
 	return nil
 }
 
-// rename sets the link down first, as older kernels want it. One of its own alternative names must go to become its name.
+// rename sets the link down first, as older kernels want it. One of its own alternative names must go to become its
+// name.
 func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	if slices.Contains(link.Attrs().AltNames, name) {
 		if err := handle.LinkDelAltName(link, name); err != nil {
@@ -520,9 +528,9 @@ func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 // differences lists what is not as the baseline says.
 func differences(attrs *netlink.LinkAttrs, device *cnichain.Device) []string {
 	var wrong []string
-	differs := func(what string, is, was any) {
-		if is != was {
-			wrong = append(wrong, fmt.Sprintf("%s is %v, was %v", what, is, was))
+	differs := func(property string, current, baseline any) {
+		if current != baseline {
+			wrong = append(wrong, fmt.Sprintf("%s is %v, was %v", property, current, baseline))
 		}
 	}
 	differs("name", attrs.Name, device.IfName)
@@ -534,14 +542,14 @@ func differences(attrs *netlink.LinkAttrs, device *cnichain.Device) []string {
 	}
 	differs("up", attrs.Flags&net.FlagUp != 0, device.Up)
 	if device.Kind != "" {
-		if is := slices.Sorted(slices.Values(attrs.AltNames)); !slices.Equal(is, device.AltNames) {
-			differs("alternative names", strings.Join(is, " "), strings.Join(device.AltNames, " "))
+		if names := slices.Sorted(slices.Values(attrs.AltNames)); !slices.Equal(names, device.AltNames) {
+			differs("alternative names", strings.Join(names, " "), strings.Join(device.AltNames, " "))
 		}
 		differs("alias", attrs.Alias, device.Alias)
 		differs("flags", attrs.RawFlags&ownFlags, device.Flags)
 		differs("group", attrs.Group, device.Group)
 		differs("queue length", attrs.TxQLen, device.TxQLen)
-		if hasXDP(attrs) && !device.XDP { // one that is gone can't be put back, and is nobody's loss
+		if hasXDP(attrs) && !device.XDP { // one that is gone can't be put back
 			wrong = append(wrong, "it has an XDP program")
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// What may be renamed, set down and moved is proven to be the device: names, indexes and addresses of others are not enough.
+// What may be renamed, set down and moved is proven to be the device: names, indexes and addresses of others are not
+// enough.
 func TestDeviceOnHostIsProven(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
 	attrs := func(name string, index int, mac net.HardwareAddr, parent int) netlink.LinkAttrs {

@@ -13,7 +13,8 @@ import (
 
 // What is done to devices that are in a pod.
 
-// ResetInPod leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a say.
+// ResetInPod leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a
+// say.
 func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(seen.Index)
@@ -31,7 +32,7 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 		return resetInPod(handle, link, &seen, &device)
 	})
 	if err != nil {
-		return fmt.Errorf("cannot prepare device %s in %s to come home: %w", device.Name, path, err)
+		return fmt.Errorf("cannot reset device %s in %s for its return to the host: %w", device.Name, path, err)
 	}
 	return nil
 }
@@ -58,30 +59,32 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 	return nil
 }
 
-// MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either side.
+// MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either
+// side.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
-	home, err := netns.Get() // of this thread, which is in the host's like every other
+	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
 	if err != nil {
-		return fmt.Errorf("cannot bring device %s home: %w", device.Name, err)
+		return fmt.Errorf("cannot return device %s to the host: %w", device.Name, err)
 	}
-	defer func() { _ = home.Close() }()
+	defer func() { _ = hostNetns.Close() }()
 	err = inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(index)
 		if err != nil {
 			return err
 		}
-		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil { // names may be taken at home
+		// the host may have links of these names
+		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
-		return handle.LinkSetNsFd(link, int(home))
+		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
-		return fmt.Errorf("cannot bring device %s home from %s: %w", device.Name, path, err)
+		return fmt.Errorf("cannot return device %s to the host from %s: %w", device.Name, path, err)
 	}
 	return nil
 }
 
-// transitName is what a device is called on its way home, derived from what is unique on a node.
+// transitName is what a device is called on its way to the host, derived from what is unique on a node.
 func transitName(device *cnichain.Device) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(device.Identity()))

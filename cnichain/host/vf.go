@@ -27,7 +27,8 @@ func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig
 }
 
 func vfNotReported(device *cnichain.Device, pf netlink.Link) error {
-	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name, pf.Attrs().Name)
+	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name,
+		pf.Attrs().Name)
 }
 
 func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
@@ -38,8 +39,8 @@ func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	}
 }
 
-// findVF finds the PF's link that configures the virtual function, whose index is that of the PF's virtfn<N>. A PF may have
-// representors beside it. The configuration is nil where the PF does not say.
+// findVF finds the PF's link that configures the virtual function, whose index is that of the PF's virtfn<N>. A PF may
+// have representors beside it. The configuration is nil where the PF does not say.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -48,7 +49,8 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 	}
 	names, err := linksOfFunction(device.PF)
 	if err != nil || len(names) == 0 {
-		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errors.Join(err, errNoPF))
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF,
+			errors.Join(err, errNoPF))
 	}
 	var pf netlink.Link
 	for _, name := range names {
@@ -76,7 +78,8 @@ func vfIndex(pfDir, address string) (int, error) {
 			return strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "virtfn"))
 		}
 	}
-	return 0, fmt.Errorf("PCI %s is no virtual function of %s any more: %w", address, filepath.Base(pfDir), os.ErrNotExist)
+	return 0, fmt.Errorf("PCI %s is no virtual function of %s any more: %w", address, filepath.Base(pfDir),
+		os.ErrNotExist)
 }
 
 // restoreVF changes what is not as it was, and looks again.
@@ -90,7 +93,8 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	}
 	for _, change := range vfChanges(vfConfig(info), *device.VF) {
 		if err := change.apply(handle, pf, info.ID, device); err != nil {
-			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.what, pf.Attrs().Name, err)
+			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.setting,
+				pf.Attrs().Name, err)
 		}
 	}
 	_, info, err = findVF(handle, device)
@@ -101,15 +105,17 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 		return vfNotReported(device, pf)
 	}
 	left := vfChanges(vfConfig(info), *device.VF)
-	if len(left) == 0 || len(left) == 1 && left[0].what == vfAddress && isZeroMAC(device.VF.MAC) && info.Mac.String() == device.MAC {
+	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
+		info.Mac.String() == device.MAC {
 		return nil // drivers that don't unset the address keep the function's own, which is the same to whoever is next
 	}
-	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name, left[0].what)
+	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
+		left[0].setting)
 }
 
-// restoreOwnAddress lets a function take its address back by itself if that is all that its physical function knows: drivers that
-// tell the one for the other (igb) would keep an address that is set through the physical function as an administrator's,
-// and refuse every other to later owners. What it can't do is done, and reported, later.
+// restoreOwnAddress lets a function take its address back by itself if that is all that its physical function knows:
+// drivers that tell the one for the other (igb) would keep an address that is set through the physical function as an
+// administrator's, and refuse every other to later owners. What it can't do is done, and reported, later.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
@@ -125,7 +131,7 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
 		return nil
 	}
-	own, err := net.ParseMAC(device.MAC)
+	address, err := net.ParseMAC(device.MAC)
 	if err != nil {
 		return nil //nolint:nilerr // links without an address have none to be set
 	}
@@ -133,7 +139,7 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if err != nil {
 		return err
 	}
-	err = takeOtherAddress(handle, link, own)
+	err = takeOtherAddress(handle, link, address)
 	if !isRefusal(err) {
 		return err
 	}
@@ -144,10 +150,10 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if info == nil {
 		return vfNotReported(device, pf)
 	}
-	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(own))); err != nil {
+	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(address))); err != nil {
 		return restoreVF(handle, device) // the driver takes no zeros, and nothing else ends it
 	}
-	if err := takeOtherAddress(handle, link, own); err != nil && !isRefusal(err) {
+	if err := takeOtherAddress(handle, link, address); err != nil && !isRefusal(err) {
 		return err
 	}
 	// Another driver may not show the function's own address there: then it was the administrator's, and is again.
@@ -155,16 +161,16 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 }
 
 // takeOtherAddress gives a link another address and then its own again. A refusal of the other leaves it as it is.
-func takeOtherAddress(handle *netlink.Handle, link netlink.Link, own net.HardwareAddr) error {
+func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.HardwareAddr) error {
 	name := link.Attrs().Name
-	if err := handle.LinkSetHardwareAddr(link, otherAddress(own)); err != nil {
+	if err := handle.LinkSetHardwareAddr(link, otherAddress(address)); err != nil {
 		if isRefusal(err) {
 			return err
 		}
 		return nil // it can't take addresses in this state, or not at all
 	}
-	if err := handle.LinkSetHardwareAddr(link, own); err != nil {
-		return fmt.Errorf("cannot give %s its address %s back: %w", name, own, errors.Join(err, errAddressLost))
+	if err := handle.LinkSetHardwareAddr(link, address); err != nil {
+		return fmt.Errorf("cannot give %s its address %s back: %w", name, address, errors.Join(err, errAddressLost))
 	}
 	return nil
 }
@@ -178,20 +184,20 @@ func isRefusal(err error) bool {
 		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
 }
 
-// otherAddress derives a locally administered address that nobody else has.
-func otherAddress(own net.HardwareAddr) net.HardwareAddr {
+// otherAddress derives a locally administered address that no other device has.
+func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 	hash := fnv.New32a()
-	_, _ = hash.Write(own)
+	_, _ = hash.Write(address)
 	sum := hash.Sum32()
-	other := net.HardwareAddr{0x02, 'd', byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
-	if bytes.Equal(other, own) {
-		other[5]++
+	derived := net.HardwareAddr{0x02, 'd', byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
+	if bytes.Equal(derived, address) {
+		derived[5]++
 	}
-	return other
+	return derived
 }
 
-// whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some drivers
-// (igb) let only a trusted function take one, be it the same.
+// whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some
+// drivers (igb) let only a trusted function take one, be it the same.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {
@@ -208,40 +214,48 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 
 // vfChange is one setting to be set.
 type vfChange struct {
-	what  string
-	apply func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error
+	setting string
+	apply   vfSetter
 }
+
+type vfSetter func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error
 
 const vfAddress = "address"
 
 // vfChanges lists the settings in which a function is not as wanted. Trust is set before what needs it.
-func vfChanges(is, want cnichain.VFConfig) []vfChange {
+func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	var changes []vfChange
-	change := func(differs bool, what string, apply func(*netlink.Handle, netlink.Link, int, *cnichain.Device) error) {
+	change := func(differs bool, setting string, apply vfSetter) {
 		if differs {
-			changes = append(changes, vfChange{what: what, apply: apply})
+			changes = append(changes, vfChange{setting: setting, apply: apply})
 		}
 	}
-	change(is.Trust != want.Trust, "trust", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-		return h.LinkSetVfTrust(pf, vf, want.Trust)
-	})
-	change(is.SpoofChk != want.SpoofChk, "spoof check", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-		return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
-	})
-	change(is.VLAN != want.VLAN || is.QoS != want.QoS, "VLAN", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-		return h.LinkSetVfVlanQos(pf, vf, want.VLAN, want.QoS)
-	})
-	change(is.MinTxRate != want.MinTxRate || is.MaxTxRate != want.MaxTxRate, "rates", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-		return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
-	})
-	change(is.LinkState != want.LinkState, "link state", func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-		return h.LinkSetVfState(pf, vf, want.LinkState)
-	})
-	change(is.MAC != want.MAC, vfAddress, setVFAddress)
+	change(current.Trust != want.Trust, "trust",
+		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+			return h.LinkSetVfTrust(pf, vf, want.Trust)
+		})
+	change(current.SpoofChk != want.SpoofChk, "spoof check",
+		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+			return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
+		})
+	change(current.VLAN != want.VLAN || current.QoS != want.QoS, "VLAN",
+		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+			return h.LinkSetVfVlanQos(pf, vf, want.VLAN, want.QoS)
+		})
+	change(current.MinTxRate != want.MinTxRate || current.MaxTxRate != want.MaxTxRate, "rates",
+		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+			return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
+		})
+	change(current.LinkState != want.LinkState, "link state",
+		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+			return h.LinkSetVfState(pf, vf, want.LinkState)
+		})
+	change(current.MAC != want.MAC, vfAddress, setVFAddress)
 	return changes
 }
 
-// setVFAddress sets the administrative address. Where none was set and the driver takes no zeros, the function's own is set.
+// setVFAddress sets the administrative address. Where none was set and the driver takes no zeros, the function's own is
+// set.
 func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.VF.MAC)
 	if err != nil {
@@ -251,11 +265,11 @@ func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnich
 	if err == nil || !isZeroMAC(device.VF.MAC) {
 		return err
 	}
-	own, parseErr := net.ParseMAC(device.MAC)
+	address, parseErr := net.ParseMAC(device.MAC)
 	if parseErr != nil {
 		return err
 	}
-	return handle.LinkSetVfHardwareAddr(pf, vf, own)
+	return handle.LinkSetVfHardwareAddr(pf, vf, address)
 }
 
 func isZeroMAC(mac string) bool { return mac == "" || mac == "00:00:00:00:00:00" }

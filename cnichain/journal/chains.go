@@ -45,7 +45,8 @@ func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachmen
 	}
 	for key, leftover := range leftovers {
 		if len(leftover.Attachment.Steps) != 1 {
-			damagedLeftovers = append(damagedLeftovers, Damaged{Bucket: "leftovers", Key: key, Err: fmt.Errorf("has %d steps, want 1", len(leftover.Attachment.Steps))})
+			damagedLeftovers = append(damagedLeftovers, Damaged{Bucket: "leftovers", Key: key,
+				Err: fmt.Errorf("has %d steps, want 1", len(leftover.Attachment.Steps))})
 			delete(leftovers, key)
 		}
 	}

@@ -19,10 +19,12 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field is added that
-// undoing needs: an older driver would write the record back without it. Records of older schemas are read.
+// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field
+// is added that undoing needs: an older driver would write the record back without it. Records of older schemas are
+// read.
 //
-//	2: baselines have the boot in which they were taken, VLANs, and what the node has configured; attachments their namespace's ID.
+//	2: baselines have the boot in which they were taken, VLANs, and what the node has configured;
+//	   attachments their namespace's ID.
 const schema = 2
 
 // DB is an open journal. It is safe for concurrent use; another process can't open it at the same time.
@@ -39,9 +41,9 @@ type Opened struct {
 	Reason error
 }
 
-// Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver must
-// come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a full or
-// read-only disk, no file descriptors) is an error, and the journal stays where it is.
+// Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver
+// must come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a
+// full or read-only disk, no file descriptors) is an error, and the journal stays where it is.
 func Open(path string, now time.Time) (Opened, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
@@ -51,7 +53,8 @@ func Open(path string, now time.Time) (Opened, error) {
 	case err == nil:
 		return Opened{DB: &DB{bolt: bolt}}, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return Opened{}, fmt.Errorf("cannot open journal %s: another driver holds it; only one may run on a node: %w", path, err)
+		return Opened{}, fmt.Errorf("cannot open journal %s: another driver holds it; only one may run on a node: %w",
+			path, err)
 	case !errors.Is(err, errDamaged):
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
 	}
@@ -111,12 +114,15 @@ func open(path string) (bolt *bbolt.DB, err error) {
 			bolt = nil
 		}
 	}()
-	// bbolt takes an empty file for a new one, and has no name for the error of one that is shorter than its first pages.
-	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() && info.Size() < int64(2*os.Getpagesize()) {
+	// bbolt takes an empty file for a new one, and has no name for the error of one that is shorter than its first
+	// pages.
+	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() &&
+		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
 	}
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
-	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
+		errors.Is(err, bolterrors.ErrVersionMismatch) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if err != nil {

@@ -124,7 +124,8 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 }
 
-// Records of an older driver are read; it must not read those of this one, since it would write them back without what it doesn't know.
+// Records of an older driver are read; it must not read those of this one, since it would write them back without what
+// it doesn't know.
 func TestJournalOfAnOlderSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, bucket := openAt(t, path)

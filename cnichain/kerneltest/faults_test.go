@@ -220,7 +220,8 @@ func processesOf(t *testing.T, path string) (found []string) {
 	return found
 }
 
-// Another makes a link of the name after it was seen to be free, and the plugin fails on it: the link is not ours to delete.
+// Another makes a link of the name after it was seen to be free, and the plugin fails on it: the link is not ours to
+// delete.
 func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -23,8 +23,9 @@ type testHost struct {
 	dirs []string // where plugins and the driver keep files
 }
 
-// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of the
-// pods, packet filters, files. One line for each, as "where what link details"; sorted, and without what changes by itself.
+// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of
+// the pods, packet filters, files. One line for each, as "where what link details"; sorted, and without what changes by
+// itself.
 func (h *testHost) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)

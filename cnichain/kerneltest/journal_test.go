@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// What can't be read says nothing of what is attached, so nothing is touched; and the driver comes up, but for a journal
-// that a newer one has written.
+// What can't be read says nothing of what is attached, so nothing is touched; and the driver comes up, but for a
+// journal that a newer one has written.
 func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The main thread must stay in the host's namespace: a goroutine that enters a pod and never unlocks its thread would take
-// it along, and a main thread can't end, so that the pod's namespace would live as long as the process.
+// The main thread must stay in the host's namespace: a goroutine that enters a pod and never unlocks its thread would
+// take it along, and a main thread can't end, so that the pod's namespace would live as long as the process.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
 // TestMain makes this binary three programs: the tests, the CNI plugin that they script, and the driver that they kill.

@@ -22,7 +22,8 @@ func cidr(text string) *net.IPNet {
 	return network
 }
 
-// inUse gives a link of the host what a node may have on it, and returns it as a claim's device whose policy allows that.
+// inUse gives a link of the host what a node may have on it, and returns it as a claim's device whose policy allows
+// that.
 func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.Helper()
 	l.uplink(name)
@@ -78,8 +79,8 @@ func (l *realLab) neighbours(name string) []string {
 	return lines
 }
 
-// A link with addresses, routes, rules and neighbours of the node is busy. If its policy allows that it is taken, it has all of them
-// again after the pod, however the pod ended.
+// A link with addresses, routes, rules and neighbours of the node is busy. If its policy allows that it is taken, it
+// has all of them again after the pod, however the pod ended.
 func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -45,7 +45,8 @@ func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	l.expect(before)
 }
 
-// A pod may have two claims of one topology; plugins that make no interface know what they have made by network and container.
+// A pod may have two claims of one topology; plugins that make no interface know what they have made by network and
+// container.
 func TestTwoClaimsOfOneTopology(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -49,7 +49,8 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 	}
 }
 
-// tampering is what an application may do to a device that was moved into its pod, or what meanwhile happens on the host.
+// tampering is what an application may do to a device that was moved into its pod, or what meanwhile happens on the
+// host.
 type tampering struct {
 	happens func(*realPod)
 	// repair puts right what an administrator must; until then DEL fails and says all of complaint.

@@ -64,8 +64,8 @@ func TestRealDiamond(t *testing.T) {
 }
 
 // prime attaches and detaches a first pod. The first makes what plugins share between pods and never remove: tables and
-// base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, bridge's gateway address.
-// Nothing there may be about the pod.
+// base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, bridge's gateway
+// address. Nothing there may be about the pod.
 func (l *realLab) prime(plan cnichain.Plan) {
 	l.Helper()
 	p := l.pod("prime", plan)

@@ -43,8 +43,8 @@ func (k realKind) steps(plugin string) string {
 `
 }
 
-// hazard is what happens to an attached pod before its DEL. After it the host must be as before, and so must the pod, but
-// for links that are not the driver's.
+// hazard is what happens to an attached pod before its DEL. After it the host must be as before, and so must the pod,
+// but for links that are not the driver's.
 type hazard struct {
 	name    string
 	happens func(*realPod) (foreign []string)

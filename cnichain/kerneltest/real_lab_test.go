@@ -42,8 +42,8 @@ type realLab struct {
 	chains   *journal.Chains
 	executor *executor.Executor
 	pods     []*realPod
-	// index is the last that a link of the host was given. These are far from those that links get by themselves: indexes
-	// are of a namespace, and tests that want one of the host to be one of a pod's too say so.
+	// index is the last that a link of the host was given. These are far from those that links get by themselves:
+	// indexes are of a namespace, and tests that want one of the host to be one of a pod's too say so.
 	index int
 	// bootID is the boot that new executors take this one for; empty: the kernel's.
 	bootID string
@@ -261,8 +261,8 @@ func (p *realPod) record() *executor.Attachment {
 // end is what the runtime does when the pod ends: it lets go of the namespace.
 func (p *realPod) end() { cnitest.RemovePod(p.path) }
 
-// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background. The next executor of the lab
-// works in another boot.
+// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background. The next executor of
+// the lab works in another boot.
 func (p *realPod) reboot() {
 	p.Helper()
 	p.bootID = "of the next boot"
@@ -437,11 +437,11 @@ func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 // empty expects that the driver has forgotten everything.
 func (l *realLab) empty() {
 	l.Helper()
-	executor := executor.New(executor.Options{})
-	attachments, _, err := l.chains.Load(executor)
+	runner := executor.New(executor.Options{})
+	attachments, _, err := l.chains.Load(runner)
 	l.must(err)
-	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {
-		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, executor.Leftovers())
+	if len(attachments) > 0 || len(runner.Leftovers()) > 0 {
+		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, runner.Leftovers())
 	}
 }
 

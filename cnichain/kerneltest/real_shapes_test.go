@@ -370,12 +370,12 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 // emptyBut is empty, but for one record.
 func (l *realLab) emptyBut(id string) {
 	l.Helper()
-	executor := executor.New(executor.Options{})
-	attachments, _, err := l.chains.Load(executor)
+	runner := executor.New(executor.Options{})
+	attachments, _, err := l.chains.Load(runner)
 	l.must(err)
 	delete(attachments, id)
-	if len(attachments) > 0 || len(executor.Leftovers()) > 0 {
-		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, executor.Leftovers())
+	if len(attachments) > 0 || len(runner.Leftovers()) > 0 {
+		l.Errorf("the journal still has attachments %v and leftovers %v", attachments, runner.Leftovers())
 	}
 }
 
@@ -395,7 +395,8 @@ func TestRealNameTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// taken has an application that makes a veth whose other end's index in the pod is so far from the device's on the host.
+// taken has an application that makes a veth whose other end's index in the pod is so far from the device's on the
+// host.
 func taken(l *realLab, plugin string, kind realKind, distance int) {
 	device := kind.device(l)
 	a := l.pod("a", l.plan("first", kind.steps(plugin), device))

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of the
-// pods, packet filters, files. One line for each, as "where what link details"; sorted, and without link indexes. Aliases
-// are left out: TestRealHostDeviceAlias is about them.
+// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of
+// the pods, packet filters, files. One line for each, as "where what link details"; sorted, and without link indexes.
+// Aliases are left out: TestRealHostDeviceAlias is about them.
 func (l *realLab) state() []string {
 	l.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)

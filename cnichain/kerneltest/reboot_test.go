@@ -20,7 +20,8 @@ import (
 // sharedMAC is what VLANs of one card have in common, whatever they are called.
 func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
 
-// rebooted is the driver after a reboot: it undoes what the journal has, releases the claim, and tries again what it could not undo.
+// rebooted is the driver after a reboot: it undoes what the journal has, releases the claim, and tries again what it
+// could not undo.
 func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.Helper()
 	for _, attachment := range p.restart(nil) {
@@ -41,8 +42,8 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.empty()
 }
 
-// VLANs of one card have its address. After a boot another of them may have the index of the one that a pod had, and the pod's
-// may not be there yet.
+// VLANs of one card have its address. After a boot another of them may have the index of the one that a pod had, and
+// the pod's may not be there yet.
 func TestRebootMixesVLANsUp(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -93,8 +94,8 @@ func (l *realLab) aliases() []string {
 	return lines
 }
 
-// What an administrator changes with a reboot stays: the settings of the earlier boot do not come back, neither when the earlier
-// attachment is undone nor after the next pod of the same claim.
+// What an administrator changes with a reboot stays: the settings of the earlier boot do not come back, neither when
+// the earlier attachment is undone nor after the next pod of the same claim.
 func TestRebootEndsABaseline(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -171,8 +172,8 @@ func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	l.expect(before)
 }
 
-// Links of several kinds with one address come back from a reboot in another order: with each other's names, and with each
-// other's indexes. Whatever the driver does then, none of them is touched.
+// Links of several kinds with one address come back from a reboot in another order: with each other's names, and with
+// each other's indexes. Whatever the driver does then, none of them is touched.
 func TestRebootPermutesLinks(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -249,8 +250,8 @@ func TestRebootPermutesLinks(t *testing.T) {
 	}
 }
 
-// Links such as tun and wireguard have no address. One that somebody has made again on the host, under the name of the one that a pod
-// has, is not the device: that must neither be deleted in the pod nor be taken for returned.
+// Links such as tun and wireguard have no address. One that somebody has made again on the host, under the name of the
+// one that a pod has, is not the device: that must neither be deleted in the pod nor be taken for returned.
 func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -360,7 +361,8 @@ func TestRecordWithoutBoot(t *testing.T) {
 	}
 }
 
-// The kernel puts a macvlan on a macvlan beside it, on the same parent: it is deleted in the end, and not moved to the host.
+// The kernel puts a macvlan on a macvlan beside it, on the same parent: it is deleted in the end, and not moved to the
+// host.
 func TestLinkBesideTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// virtualFunction finds the function that the tests may play with: KERNELTEST_VF is its PCI address. Nobody may use it, and
-// the tests run in the namespace that it is in, not on a machine of their own.
+// virtualFunction finds the function that the tests may play with: KERNELTEST_VF is its PCI address. Nobody may use it,
+// and the tests run in the namespace that it is in, not on a machine of their own.
 func virtualFunction(t *testing.T) cnichain.Device {
 	t.Helper()
 	address := os.Getenv("KERNELTEST_VF")
@@ -136,8 +136,8 @@ func TestVFIsRestored(t *testing.T) {
 	v.home()
 }
 
-// The same through a chain, while the pod lives: the application has renamed the link and left another under its name, and
-// the plugin finds nothing by that name.
+// The same through a chain, while the pod lives: the application has renamed the link and left another under its name,
+// and the plugin finds nothing by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
 	for _, mover := range movers() {
 		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })

@@ -24,8 +24,8 @@ import (
 // workerVariable holds the orders of a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
-// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left, attach,
-// detach.
+// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left,
+// attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
@@ -66,11 +66,11 @@ func (o *orders) run(ctx context.Context) error {
 		return err
 	}
 	exec := executor.PluginExec{Lock: filepath.Join(o.Dir, "cni.lock")}
-	executor := executor.New(executor.Options{
+	runner := executor.New(executor.Options{
 		Exec: killingExec{PluginExec: exec, points: points}, Journal: killingJournal{Chains: chains, points: points},
 		Host: killingHost{points: points}, Dirs: o.CNIDirs,
 	})
-	left, _, err := chains.Load(executor)
+	left, _, err := chains.Load(runner)
 	if err != nil {
 		return err
 	}
@@ -79,18 +79,18 @@ func (o *orders) run(ctx context.Context) error {
 			return err
 		}
 		for _, attachment := range left {
-			if err := executor.Del(ctx, attachment); err != nil {
+			if err := runner.Del(ctx, attachment); err != nil {
 				return err
 			}
 		}
 	}
 	if o.Add {
-		if left[o.Sandbox], err = o.attach(ctx, executor); err != nil {
+		if left[o.Sandbox], err = o.attach(ctx, runner); err != nil {
 			return err
 		}
 	}
 	if o.Del {
-		return executor.Del(ctx, left[o.Sandbox])
+		return runner.Del(ctx, left[o.Sandbox])
 	}
 	return nil
 }

@@ -44,10 +44,10 @@ func DecodeParameters(raw []byte) (Parameters, error) {
 	return parameters, nil
 }
 
-func decode(raw []byte, into any) error {
+func decode(raw []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
+	if err := decoder.Decode(target); err != nil {
 		return fmt.Errorf("cannot read parameters of a %s device: %w", DriverName, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {

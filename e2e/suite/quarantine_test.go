@@ -61,7 +61,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
 	e.apply(tolerating)
 	e.create(pod("second", "tolerating"))
-	e.event("second", "device qu0", "is in quarantine since", "could not be brought home")
+	e.event("second", "device qu0", "is in quarantine since", "could not be returned to the host")
 	if output, err := e.netdra("release", "--all"); err == nil {
 		t.Errorf("released although the name is taken:\n%s", output)
 	}

@@ -153,13 +153,13 @@ func allocate(
 		devices.Results = append(devices.Results, resourceapi.DeviceRequestAllocationResult{
 			Request: request.Name, Driver: v1alpha1.DriverName, Pool: "node/first", Device: "first",
 		})
-		at := slices.IndexFunc(classes, func(class resourceapi.DeviceClass) bool {
+		index := slices.IndexFunc(classes, func(class resourceapi.DeviceClass) bool {
 			return class.Name == request.Exactly.DeviceClassName
 		})
-		if at < 0 {
+		if index < 0 {
 			t.Fatalf("there is no DeviceClass %s", request.Exactly.DeviceClassName)
 		}
-		for _, config := range classes[at].Spec.Config {
+		for _, config := range classes[index].Spec.Config {
 			devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
 				Source: resourceapi.AllocationConfigSourceClass, Requests: []string{request.Name},
 				DeviceConfiguration: config.DeviceConfiguration,

@@ -164,7 +164,8 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {
-		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, pod.uid, claim.name, claim.namespace, claim.uid or node.name")
+		return nil, fmt.Errorf("not a template: want <step>.<field>, device.<attribute>, pod.name, pod.namespace, " +
+			"pod.uid, claim.name, claim.namespace, claim.uid or node.name")
 	}
 	parsed := Token{Root: match[1], Field: match[2], Index: -1, Part: match[4]}
 	if match[3] != "" {
