@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 func claimsCommand(to console) *cobra.Command {
@@ -127,7 +127,7 @@ func tabulateClaims(to console, form string, claims []inventory.Claim) error {
 }
 
 // interfaceTexts are interfaces with their addresses, or the files by which an application uses a device.
-func interfaceTexts(links []driver.Interface) []string {
+func interfaceTexts(links []nodestate.Interface) []string {
 	var texts []string
 	for i := range links {
 		link := &links[i]

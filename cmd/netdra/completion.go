@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // completeFrom offers names that the driver knows. Without the driver, or without the right to ask it, nothing is offered.
-func completeFrom(socket *string, names func(*driver.Answers) []string) cobra.CompletionFunc {
+func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 		defer cancel()
@@ -23,7 +23,7 @@ func completeFrom(socket *string, names func(*driver.Answers) []string) cobra.Co
 }
 
 // deviceNames are those of devices that are published.
-func deviceNames(all *driver.Answers) []string {
+func deviceNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, device := range inventory.Devices(all) {
 		names = append(names, device.Name)
@@ -32,7 +32,7 @@ func deviceNames(all *driver.Answers) []string {
 }
 
 // claimNames are those of claims that are prepared.
-func claimNames(all *driver.Answers) []string {
+func claimNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, claim := range inventory.Claims(all) {
 		names = append(names, claim.Namespace+"/"+claim.Name)
@@ -41,7 +41,7 @@ func claimNames(all *driver.Answers) []string {
 }
 
 // leftoverKeys are those of what could not be undone.
-func leftoverKeys(all *driver.Answers) []string {
+func leftoverKeys(all *nodestate.Answers) []string {
 	var keys []string
 	for i := range all.Leftovers {
 		keys = append(keys, all.Leftovers[i].Key)

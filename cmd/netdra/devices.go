@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 func devicesCommand(to console) *cobra.Command {
@@ -54,8 +54,8 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 }
 
 // askAll asks the driver who has what.
-func askAll(ctx context.Context, socket string) (*driver.Answers, error) {
-	all := &driver.Answers{}
+func askAll(ctx context.Context, socket string) (*nodestate.Answers, error) {
+	all := &nodestate.Answers{}
 	client := newDriverClient(socket)
 	for _, one := range []struct {
 		path string

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -76,10 +76,10 @@ type seen struct {
 	policies []policyapi.DeviceExposurePolicy
 	decision policy.Decision
 	result   draslices.Result
-	claims   []driver.Claim     // that the driver has prepared
+	claims   []nodestate.Claim  // that the driver has prepared
 	devices  []inventory.Device // that it publishes
 	live     bool               // the driver was asked
-	state    *driver.State      // of the driver; nil if it was not asked
+	state    *nodestate.State   // of the driver; nil if it was not asked
 }
 
 // look takes policies from files, or everything that it can from the driver of this node.
@@ -105,11 +105,11 @@ func (f *preview) look(ctx context.Context, on machine, to console, socket strin
 // were when their claims were prepared.
 func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, error) {
 	client := newDriverClient(socket)
-	var believes driver.Beliefs
+	var believes nodestate.PolicyInputs
 	var published []draslices.Entry
-	var claims []driver.Claim
-	var sandboxes []driver.Sandbox
-	var state driver.State
+	var claims []nodestate.Claim
+	var sandboxes []nodestate.Sandbox
+	var state nodestate.State
 	for path, into := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims, "/sandboxes": &sandboxes, "/state": &state} {
 		if err := client.read(ctx, path, into); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (f *preview) live(ctx context.Context, on machine, socket string) (*seen, e
 	}
 	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.node, Labels: f.labels})
 	result, err := draslices.Build(f.node, decision, f.features)
-	devices := inventory.Devices(&driver.Answers{Published: published, Claims: claims, Sandboxes: sandboxes})
+	devices := inventory.Devices(&nodestate.Answers{Published: published, Claims: claims, Sandboxes: sandboxes})
 	return &seen{
 		facts: facts, features: f.features, policies: believes.Policies, decision: decision, result: result, claims: claims, devices: devices,
 		live: true, state: &state,

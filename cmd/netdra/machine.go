@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // plugins runs CNI plugins, and waits for those of an earlier process. [cnichain.PluginExec] is the real one.
@@ -88,7 +88,7 @@ func readFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, er
 func nodeAddresses(ctx context.Context) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, addressesLimit)
 	defer cancel()
-	var state driver.State
+	var state nodestate.State
 	if err := newDriverClient(cmp.Or(os.Getenv(socketVariable), defaultSocket)).read(ctx, "/state", &state); err != nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/change"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -158,7 +158,7 @@ func (f *policiesTest) before(ctx context.Context, on machine, to console) (*see
 
 // findPlugins asks the driver which CNI plugins it sees, unless they were given: devices are offered for those only.
 func (f *policiesTest) findPlugins(ctx context.Context) error {
-	var state driver.State
+	var state nodestate.State
 	if err := newDriverClient(f.socket).read(ctx, "/state", &state); err != nil || len(f.plugins) > 0 {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -157,7 +157,7 @@ func (f *reportFlags) fromFiles(ctx context.Context, on machine, stdin io.Reader
 func (f *reportFlags) fromDriver(ctx context.Context, on machine) (nodepage.Node, error) {
 	client := newDriverClient(f.socket)
 	node := nodepage.Node{Asked: true, Source: "as the driver of the node knows it"}
-	var believes driver.Beliefs
+	var believes nodestate.PolicyInputs
 	var published []draslices.Entry
 	for _, question := range []struct {
 		path string
@@ -213,7 +213,7 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 }
 
 // readLogs reads the log of each claim. What can't be read is told, and missing.
-func readLogs(dir string, claims []driver.Claim) (calls map[string][]cnichain.LoggedCall, unread []string) {
+func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]cnichain.LoggedCall, unread []string) {
 	calls = map[string][]cnichain.LoggedCall{}
 	for i := range claims {
 		claim := claims[i].Claim

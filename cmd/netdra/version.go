@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // versions are those that a report of a fault is about.
@@ -20,7 +20,7 @@ type versions struct {
 	Kernel  string `json:"kernel,omitempty"`
 }
 
-func versionsOf(state *driver.State) versions {
+func versionsOf(state *nodestate.State) versions {
 	v := versions{Netdra: version.Get()}
 	if state != nil {
 		v.Driver, v.Kubelet, v.Runtime, v.Kernel = state.Version, state.Versions.Kubelet, state.Versions.Runtime, state.Versions.Kernel
@@ -67,8 +67,8 @@ runtime and kernel. Name them when you report a fault.`,
 }
 
 // askState is nil if the driver does not answer.
-func askState(ctx context.Context, socket string) *driver.State {
-	state := &driver.State{}
+func askState(ctx context.Context, socket string) *nodestate.State {
+	state := &nodestate.State{}
 	if err := newDriverClient(socket).read(ctx, "/state", state); err != nil {
 		return nil
 	}

@@ -3,18 +3,12 @@ package doctor
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
-)
-
-const (
-	// metadataPrefix is that of the CDI specs by which containers are told of their devices.
-	metadataPrefix = "dra.networking_metadata_"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 func leftChecks() []check {
@@ -27,29 +21,23 @@ func leftChecks() []check {
 	}
 }
 
-// claimOfFile is the UID of the claim that a CDI spec of the driver, or of its metadata, is for; empty if it is another's.
-func claimOfFile(file string) string {
-	match := regexp.MustCompile(`^dra\.networking(?:-|_metadata_)([0-9a-f-]{36})(?:_.*)?\.json$`).FindStringSubmatch(filepath.Base(file))
-	if match == nil {
-		return ""
-	}
-	return match[1]
-}
-
-func ofAny(file string, claims []driver.Claim) bool {
-	return slices.ContainsFunc(claims, func(c driver.Claim) bool { return c.Claim.UID == claimOfFile(file) })
+// isOfAny reports whether a CDI spec belongs to one of the claims.
+func isOfAny(file string, claims []nodestate.Claim) bool {
+	_, uid := nodeapi.ParseSpecName(file)
+	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
 // pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
-func pinned(path string, sandboxes []driver.Sandbox) bool {
-	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
+func pinned(path string, sandboxes []nodestate.Sandbox) bool {
+	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
 }
 
 func checkCDIFiles(in *Input) []Finding {
 	var found []Finding
 	for _, file := range in.CDIFiles {
-		isMetadata := strings.HasPrefix(filepath.Base(file), metadataPrefix)
-		if ofAny(file, in.Driver.Claims) || isMetadata && len(in.SetAside) > 0 {
+		kind, _ := nodeapi.ParseSpecName(file)
+		isMetadata := kind == nodeapi.MetadataSpec
+		if isOfAny(file, in.Driver.Claims) || isMetadata && len(in.SetAside) > 0 {
 			continue // after a lost journal the driver does not know all claims, and keeps what their containers are told
 		}
 		finding := Finding{
@@ -81,7 +69,7 @@ func checkPins(in *Input) []Finding {
 func checkClaims(in *Input) []Finding {
 	var found []Finding
 	for i := range in.Driver.Claims {
-		if claim := &in.Driver.Claims[i]; claim.Forsaken {
+		if claim := &in.Driver.Claims[i]; claim.Orphaned {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it", claim.Claim), Where: "claim UID " + claim.Claim.UID,
 				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
@@ -97,14 +85,13 @@ func checkLinks(in *Input) []Finding {
 		return nil // it is one of these, of which is told elsewhere
 	}
 	for i := range in.Driver.Sandboxes {
-		if in.Driver.Sandboxes[i].State != "ready" {
+		if in.Driver.Sandboxes[i].State != nodestate.SandboxReady {
 			return nil // it may be that one's
 		}
 	}
-	transit := regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 	var found []Finding
 	for _, link := range in.Links {
-		if transit.MatchString(link.Name) {
+		if nodeapi.IsTransitLink(link.Name) {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back", link.Name), Where: "interface " + link.Name,
 				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all tries again",
@@ -117,7 +104,7 @@ func checkLinks(in *Input) []Finding {
 func checkAttaching(in *Input) []Finding {
 	var found []Finding
 	for i := range in.Driver.Sandboxes {
-		if sandbox := &in.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != "ready" {
+		if sandbox := &in.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached", sandbox.Pod), Where: "sandbox " + sandbox.ID,
 				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",

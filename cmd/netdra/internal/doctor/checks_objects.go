@@ -21,8 +21,8 @@ const accepted = chainapi.ConditionAccepted
 
 func checkPolicies(in *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Beliefs.Policies {
-		policy := &in.Driver.Beliefs.Policies[i]
+	for i := range in.Driver.Inputs.Policies {
+		policy := &in.Driver.Inputs.Policies[i]
 		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions, "its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
 	}
 	return found

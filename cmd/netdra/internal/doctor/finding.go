@@ -107,7 +107,7 @@ func needsCaches(in *Input) string {
 	if missing := needsDriver(in); missing != "" {
 		return missing
 	}
-	if !in.Driver.State.Heard {
+	if !in.Driver.State.Synced {
 		return "the driver has not heard the API server yet"
 	}
 	return ""

@@ -11,8 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // Sources are where things are read.
@@ -34,7 +35,7 @@ type Sources struct {
 // The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is left out,
 // and so nothing that is in use looks left over.
 func Gather(ctx context.Context, from Sources) *Input {
-	in := &Input{Settings: driver.Defaults()}
+	in := &Input{Settings: defaultSettings()}
 	before, err := answers(ctx, from)
 	if err != nil {
 		in.Silence = err.Error()
@@ -64,18 +65,18 @@ func Gather(ctx context.Context, from Sources) *Input {
 }
 
 // answers asks the driver everything.
-func answers(ctx context.Context, from Sources) (*driver.Answers, error) {
-	all := &driver.Answers{}
+func answers(ctx context.Context, from Sources) (*nodestate.Answers, error) {
+	all := &nodestate.Answers{}
 	for _, one := range []struct {
 		path string
 		into any
 	}{
-		{"/state", &all.State},
-		{"/policies", &all.Beliefs},
-		{"/published", &all.Published},
-		{"/claims", &all.Claims},
-		{"/sandboxes", &all.Sandboxes},
-		{"/leftovers", &all.Leftovers},
+		{nodeapi.PathState, &all.State},
+		{nodeapi.PathPolicies, &all.Inputs},
+		{nodeapi.PathPublished, &all.Published},
+		{nodeapi.PathClaims, &all.Claims},
+		{nodeapi.PathSandboxes, &all.Sandboxes},
+		{nodeapi.PathLeftovers, &all.Leftovers},
 	} {
 		if err := from.Ask(ctx, one.path, one.into); err != nil {
 			return nil, err
@@ -85,12 +86,12 @@ func answers(ctx context.Context, from Sources) (*driver.Answers, error) {
 }
 
 // known leaves out the files of what the driver has now.
-func (in *Input) known(now *driver.Answers) {
-	in.CDIFiles = slices.DeleteFunc(in.CDIFiles, func(file string) bool { return ofAny(file, now.Claims) })
+func (in *Input) known(now *nodestate.Answers) {
+	in.CDIFiles = slices.DeleteFunc(in.CDIFiles, func(file string) bool { return isOfAny(file, now.Claims) })
 	in.Pins = slices.DeleteFunc(in.Pins, func(pin string) bool { return pinned(pin, now.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
-	in.Driver.Claims = slices.DeleteFunc(in.Driver.Claims, func(c driver.Claim) bool {
-		return c.Forsaken && !slices.ContainsFunc(now.Claims, func(other driver.Claim) bool { return other.Claim == c.Claim && other.Forsaken })
+	in.Driver.Claims = slices.DeleteFunc(in.Driver.Claims, func(c nodestate.Claim) bool {
+		return c.Orphaned && !slices.ContainsFunc(now.Claims, func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
 	})
 }
 
@@ -175,12 +176,12 @@ func (in *Input) kubelet() *Kubelet {
 // files lists what the driver and others have in its directories.
 func (s *Sources) files(in *Input) {
 	for _, name := range s.names(in.Settings.PluginDir) {
-		if strings.HasPrefix(name, "journal.db.unreadable-") {
+		if nodeapi.IsUnreadableJournal(name) {
 			in.SetAside = append(in.SetAside, filepath.Join(in.Settings.PluginDir, name))
 		}
 	}
 	for _, name := range s.names(in.Settings.CDIDir) {
-		if claimOfFile(name) != "" {
+		if kind, _ := nodeapi.ParseSpecName(name); kind != nodeapi.NoSpec {
 			in.CDIFiles = append(in.CDIFiles, filepath.Join(in.Settings.CDIDir, name))
 		}
 	}

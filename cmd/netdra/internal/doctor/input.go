@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // Input is everything that checks look at. Paths are those of the node.
@@ -18,11 +19,11 @@ type Input struct {
 	// Kubelet is nil if none runs under that name.
 	Kubelet *Kubelet
 	// Driver is nil if it does not answer; then Silence is why, and Ready what its probe says, if that answers.
-	Driver  *driver.Answers
+	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
 	// Settings are the driver's, or those of the DaemonSet as it is shipped.
-	Settings driver.Settings
+	Settings nodestate.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
 	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the host if
@@ -143,4 +144,13 @@ func plainPath(path string) string {
 
 func contains(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(other string) bool { return same(other, path) })
+}
+
+// defaultSettings are those of the DaemonSet as it is shipped.
+func defaultSettings() nodestate.Settings {
+	return nodestate.Settings{
+		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",
+		CNIDirs: []string{"/opt/cni/bin"}, NetNSDir: "/var/run/netns", CDIDir: "/var/run/cdi",
+		LogDir: nodeapi.DefaultLogDir, NRISocket: "/var/run/nri/nri.sock",
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // States of a claim in a pod.
@@ -39,16 +39,16 @@ type Claim struct {
 
 // Pod is a pod sandbox with the claim.
 type Pod struct {
-	Name       string             `json:"name"` // namespace/name
-	Sandbox    string             `json:"sandbox"`
-	State      string             `json:"state"`
-	Since      time.Time          `json:"since"`
-	Interfaces []driver.Interface `json:"interfaces,omitempty"`
-	Error      string             `json:"error,omitempty"`
+	Name       string                `json:"name"` // namespace/name
+	Sandbox    string                `json:"sandbox"`
+	State      string                `json:"state"`
+	Since      time.Time             `json:"since"`
+	Interfaces []nodestate.Interface `json:"interfaces,omitempty"`
+	Error      string                `json:"error,omitempty"`
 }
 
 // Claims are sorted by namespace and name.
-func Claims(from *driver.Answers) []Claim {
+func Claims(from *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(from.Claims))
 	for i := range from.Claims {
 		claims = append(claims, claim(&from.Claims[i], from.Sandboxes))
@@ -59,7 +59,7 @@ func Claims(from *driver.Answers) []Claim {
 	return claims
 }
 
-func claim(record *driver.Claim, sandboxes []driver.Sandbox) Claim {
+func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID, PreparedAt: record.PreparedAt,
 		Topologies: []string{}, Devices: []string{}, State: Prepared,
@@ -70,7 +70,7 @@ func claim(record *driver.Claim, sandboxes []driver.Sandbox) Claim {
 	for _, device := range record.Devices {
 		c.Devices = append(c.Devices, device.Name)
 	}
-	if record.Forsaken {
+	if record.Orphaned {
 		c.State = Forsaken
 	}
 	for _, sandbox := range record.Sandboxes(sandboxes) {
@@ -83,7 +83,7 @@ func claim(record *driver.Claim, sandboxes []driver.Sandbox) Claim {
 	return c
 }
 
-func podOf(sandbox *driver.Sandbox, claimUID string) Pod {
+func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failure}
 	switch {
 	case sandbox.State == "ready":

@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -66,7 +66,7 @@ type Counter struct {
 }
 
 // Devices are in the order of publication, with those in quarantine that are not published at the end.
-func Devices(from *driver.Answers) []Device {
+func Devices(from *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(from.Published))
 	for i := range from.Published {
 		devices = append(devices, device(from, &from.Published[i]))
@@ -90,7 +90,7 @@ func Devices(from *driver.Answers) []Device {
 	return devices
 }
 
-func device(from *driver.Answers, entry *draslices.Entry) Device {
+func device(from *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface), PCIAddress: string(entry.Device.PCIAddress),
 		Use: use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins, Holders: holders(from, entry),
@@ -115,7 +115,7 @@ func device(from *driver.Answers, entry *draslices.Entry) Device {
 }
 
 // lostOf says which pods have lost an interface of an entry.
-func lostOf(from *driver.Answers, entry *draslices.Entry) []string {
+func lostOf(from *nodestate.Answers, entry *draslices.Entry) []string {
 	var texts []string
 	for i := range from.Sandboxes {
 		for _, link := range from.Sandboxes[i].Interfaces {
@@ -134,7 +134,7 @@ func use(exclusive bool) string {
 	return "shared"
 }
 
-func holders(from *driver.Answers, entry *draslices.Entry) []Holder {
+func holders(from *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for i := range from.Claims {
 		claim := &from.Claims[i]
@@ -151,7 +151,7 @@ func holders(from *driver.Answers, entry *draslices.Entry) []Holder {
 	return found
 }
 
-func counters(from *driver.Answers, entry *draslices.Entry) []Counter {
+func counters(from *nodestate.Answers, entry *draslices.Entry) []Counter {
 	var found []Counter
 	for _, capacity := range entry.Persona.Capacity {
 		var used resource.Quantity
@@ -169,7 +169,7 @@ func counters(from *driver.Answers, entry *draslices.Entry) []Counter {
 }
 
 // blockedBy is what is in use and excludes an entry; empty if nothing does.
-func blockedBy(from *driver.Answers, entry *draslices.Entry) string {
+func blockedBy(from *nodestate.Answers, entry *draslices.Entry) string {
 	for i := range from.Published {
 		if other := &from.Published[i]; excludes(other, entry) && len(holders(from, other)) > 0 {
 			return other.Name

@@ -9,9 +9,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -34,11 +34,11 @@ func published() []draslices.Entry {
 }
 
 // claimOf has one device.
-func claimOf(name, device string) driver.Claim {
-	return driver.Claim{
+func claimOf(name, device string) nodestate.Claim {
+	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0), Plans: []cnichain.Plan{{Topology: "t"}},
-		Devices: []driver.Device{{Pool: "n/eth0", Name: device, Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/shares": resource.MustParse("1")}}},
-	}
+		Devices: []nodestate.HeldDevice{{Pool: "n/eth0", Name: device, Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/shares": resource.MustParse("1")}}},
+	}}
 }
 
 // What is in use blocks what it excludes, and nothing else.
@@ -53,17 +53,17 @@ func TestStatesOfDevices(t *testing.T) {
 	harmless := quarantined
 	harmless.Home = true
 	for name, test := range map[string]struct {
-		from driver.Answers
+		from nodestate.Answers
 		want []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
 	}{
-		"nothing is held":  {driver.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
-		"macvlan":          {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
-		"no group":         {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
-		"the whole":        {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0-whole")}}, []string{Blocked, Blocked, Blocked, InUse, Blocked}},
-		"virtual function": {driver.Answers{Published: published(), Claims: []driver.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
-		"taint":            {driver.Answers{Published: tainted, Claims: []driver.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, "gone"}},
-		"quarantine":       {driver.Answers{Published: published(), Leftovers: []cnichain.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
-		"not published":    {driver.Answers{Published: published(), Leftovers: []cnichain.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
+		"nothing is held":  {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
+		"macvlan":          {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
+		"no group":         {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
+		"the whole":        {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-whole")}}, []string{Blocked, Blocked, Blocked, InUse, Blocked}},
+		"virtual function": {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
+		"taint":            {nodestate.Answers{Published: tainted, Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, "gone"}},
+		"quarantine":       {nodestate.Answers{Published: published(), Leftovers: []cnichain.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
+		"not published":    {nodestate.Answers{Published: published(), Leftovers: []cnichain.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -92,9 +92,9 @@ func TestLostInterfaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := test.published[test.device].Name
-			from := &driver.Answers{Published: test.published, Claims: []driver.Claim{claimOf("a", held)}, Sandboxes: []driver.Sandbox{{
+			from := &nodestate.Answers{Published: test.published, Claims: []nodestate.Claim{claimOf("a", held)}, Sandboxes: []nodestate.Sandbox{{
 				Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
-				Interfaces: []driver.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
+				Interfaces: []nodestate.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
 			}}}
 			for i, device := range Devices(from) {
 				said := strings.Contains(device.Why, "interface net1 is not in pod ns/p any more")
@@ -123,9 +123,9 @@ func TestHoldersAndCounters(t *testing.T) {
 	early.PreparedAt = time.Unix(1_600_000_000, 0)
 	unknown := claimOf("c", "eth0-macvlan")
 	unknown.PreparedAt = time.Time{}
-	from := &driver.Answers{
-		Published: published(), Claims: []driver.Claim{early, claimOf("a", "eth0-macvlan"), unknown},
-		Sandboxes: []driver.Sandbox{{Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
+	from := &nodestate.Answers{
+		Published: published(), Claims: []nodestate.Claim{early, claimOf("a", "eth0-macvlan"), unknown},
+		Sandboxes: []nodestate.Sandbox{{Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
 	}
 	device := Devices(from)[1]
 	if want := "ns/a (pod ns/p), ns/b, ns/c"; device.HeldBy() != want {
@@ -140,33 +140,33 @@ func TestHoldersAndCounters(t *testing.T) {
 }
 
 func TestStatesOfClaims(t *testing.T) {
-	sandbox := func(state, failure string) driver.Sandbox {
-		return driver.Sandbox{ID: state + failure, Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []driver.Interface{
+	sandbox := func(state, failure string) nodestate.Sandbox {
+		return nodestate.Sandbox{ID: state + failure, Pod: cnichain.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []nodestate.Interface{
 			{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
 		}}
 	}
 	lost := sandbox("ready", "")
 	lost.Interfaces[0].Missing = "net1"
 	for name, test := range map[string]struct {
-		sandboxes []driver.Sandbox
+		sandboxes []nodestate.Sandbox
 		forsaken  bool
 		want      string
 		pods      []string
 	}{
 		"no sandbox yet":    {nil, false, Prepared, nil},
 		"no pod any more":   {nil, true, Forsaken, nil},
-		"attaching":         {[]driver.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
-		"failed":            {[]driver.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
-		"attached":          {[]driver.Sandbox{sandbox("ready", "old failure")}, false, Attached, []string{Attached}},
-		"detaching":         {[]driver.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
-		"lost":              {[]driver.Sandbox{lost}, false, Lost, []string{Lost}},
-		"lost by one pod":   {[]driver.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
-		"the worst of pods": {[]driver.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"), sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
+		"attaching":         {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
+		"failed":            {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
+		"attached":          {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached, []string{Attached}},
+		"detaching":         {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
+		"lost":              {[]nodestate.Sandbox{lost}, false, Lost, []string{Lost}},
+		"lost by one pod":   {[]nodestate.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
+		"the worst of pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"), sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := claimOf("a", "eth0v0")
-			record.Forsaken = test.forsaken
-			got := Claims(&driver.Answers{Claims: []driver.Claim{record}, Sandboxes: test.sandboxes})[0]
+			record.Orphaned = test.forsaken
+			got := Claims(&nodestate.Answers{Claims: []nodestate.Claim{record}, Sandboxes: test.sandboxes})[0]
 			var pods []string
 			for _, pod := range got.Pods {
 				pods = append(pods, pod.State)

@@ -14,9 +14,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 const (
@@ -50,7 +50,7 @@ func claimsOf(node *Node) []ClaimView {
 	return views
 }
 
-func claimOf(node *Node, claim *driver.Claim) ClaimView {
+func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	view := ClaimView{Name: claim.Claim.String(), State: "prepared"}
 	lost := false
 	for _, held := range claim.Devices {
@@ -78,7 +78,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 		view.State, view.Bad = "interface lost", true
 	case len(view.Runs) == 0:
 		view.State = "prepared, no pod yet"
-		view.Runs = []Run{runOf(claim, &driver.Sandbox{}, nil)}
+		view.Runs = []Run{runOf(claim, &nodestate.Sandbox{}, nil)}
 	case len(view.Runs) > 1:
 		view.State = fmt.Sprintf("%d pods", len(view.Runs))
 	}
@@ -86,7 +86,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 }
 
 // runOf is the claim's chain in one sandbox.
-func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCall) Run {
+func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []cnichain.LoggedCall) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
@@ -123,8 +123,8 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []cnichain.LoggedCal
 }
 
 // lostBy are the interfaces of a claim that were attached and are not in the pod any more.
-func lostBy(box *driver.Sandbox, claimUID string) []driver.Interface {
-	var lost []driver.Interface
+func lostBy(box *nodestate.Sandbox, claimUID string) []nodestate.Interface {
+	var lost []nodestate.Interface
 	for _, link := range box.Interfaces {
 		if link.ClaimUID == claimUID && link.Missing != "" {
 			lost = append(lost, link)
@@ -134,8 +134,8 @@ func lostBy(box *driver.Sandbox, claimUID string) []driver.Interface {
 }
 
 // isLost says whether a step attached a device of which an interface is lost.
-func isLost(step *cnichain.PlanStep, lost []driver.Interface) bool {
-	return step.Device != nil && slices.ContainsFunc(lost, func(link driver.Interface) bool {
+func isLost(step *cnichain.PlanStep, lost []nodestate.Interface) bool {
+	return step.Device != nil && slices.ContainsFunc(lost, func(link nodestate.Interface) bool {
 		return link.Pool == step.Device.Pool && link.Device == step.Device.Name
 	})
 }

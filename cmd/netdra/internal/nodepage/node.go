@@ -3,9 +3,9 @@ package nodepage
 import (
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -26,8 +26,8 @@ type Node struct {
 	// Result is what is published; entries have the taints that the driver has put on them.
 	Result draslices.Result
 	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold secrets.
-	Claims    []driver.Claim
-	Sandboxes []driver.Sandbox
+	Claims    []nodestate.Claim
+	Sandboxes []nodestate.Sandbox
 	Leftovers []cnichain.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
 	Calls map[string][]cnichain.LoggedCall

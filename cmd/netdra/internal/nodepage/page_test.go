@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -161,7 +161,7 @@ func TestLostInterfaces(t *testing.T) {
 	for i := range node.Sandboxes {
 		if slices.Contains(node.Sandboxes[i].Claims, claimNamed(t, &node, "store-bond").Claim.UID) {
 			device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
-			node.Sandboxes[i].Interfaces = []driver.Interface{{
+			node.Sandboxes[i].Interfaces = []nodestate.Interface{{
 				ClaimUID: claimNamed(t, &node, "store-bond").Claim.UID, Pool: device.Pool, Device: device.Name, Interface: "bond0", Missing: "right",
 			}}
 		}
@@ -184,7 +184,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-func claimNamed(t *testing.T, node *Node, name string) *driver.Claim {
+func claimNamed(t *testing.T, node *Node, name string) *nodestate.Claim {
 	t.Helper()
 	for i := range node.Claims {
 		if node.Claims[i].Claim.Name == name {

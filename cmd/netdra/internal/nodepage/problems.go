@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
@@ -71,7 +71,7 @@ func failures(node *Node) []Problem {
 }
 
 // tracing is how to see the calls for the claims of a sandbox; empty for one whose claims are gone.
-func tracing(node *Node, box *driver.Sandbox) string {
+func tracing(node *Node, box *nodestate.Sandbox) string {
 	var commands []string
 	for i := range node.Claims {
 		if claim := &node.Claims[i].Claim; slices.Contains(box.Claims, claim.UID) {

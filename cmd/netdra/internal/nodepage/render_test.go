@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -109,9 +109,9 @@ func thousand(t *testing.T) Node {
 			continue
 		}
 		name, box := fmt.Sprintf("pod-%d-net", i), fmt.Sprintf("5f1c0ffee%07d", i)
-		node.Claims = append(node.Claims, claim("shop", name, []driver.Device{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
+		node.Claims = append(node.Claims, claim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
 			cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}}, cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
-		node.Sandboxes = append(node.Sandboxes, driver.Sandbox{ID: box, Pod: cnichain.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
+		node.Sandboxes = append(node.Sandboxes, nodestate.Sandbox{ID: box, Pod: cnichain.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
 		node.Calls["shop/"+name] = []cnichain.LoggedCall{
 			called(box, "nic", "ADD", "host-device", 13, `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`), called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
 	}
