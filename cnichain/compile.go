@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -24,17 +25,16 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
 	}
-	c := &compiler{topology: topology, binding: binding, path: field.NewPath("spec", "steps")}
-	devices, instances := c.distribute()
+	c := &compiler{topology: topology, binding: binding, spec: binding.spec(topology), path: field.NewPath("spec", "steps")}
+	c.problems = append(c.problems, c.spec.CheckDevices()...)
+	devices := c.distribute()
 	c.checkPlugins()
-	if instances > 1 {
-		c.refuseFixedNames()
-	}
+	c.problems = append(c.problems, c.spec.CheckNames()...)
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
 	plan := &Plan{Topology: topology.Name, Claim: binding.Claim}
-	for instance := range instances {
+	for instance := range c.spec.Instances() {
 		plan.Steps = append(plan.Steps, c.instance(instance, len(plan.Steps), devices)...)
 	}
 	c.dryRun(plan)
@@ -47,49 +47,25 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 type compiler struct {
 	topology *v1alpha1.NetworkTopology
 	binding  Binding
+	spec     claimspec.Spec
 	path     *field.Path
 	problems field.ErrorList
 }
 
 func (c *compiler) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
-// distribute groups the devices by root step and checks that every root step has the same number of them.
-func (c *compiler) distribute() (byStep map[string][]RootDevice, instances int) {
-	byStep = map[string][]RootDevice{}
+// distribute groups the devices by root step, and checks that each can be attached by its step.
+func (c *compiler) distribute() map[string][]RootDevice {
+	byStep := map[string][]RootDevice{}
 	for _, root := range c.binding.Devices {
 		byStep[root.Step] = append(byStep[root.Step], root)
-		instances = max(instances, len(byStep[root.Step]))
 	}
 	for i := range c.topology.Spec.Steps {
-		step := &c.topology.Spec.Steps[i]
-		if len(step.DependOn) > 0 {
-			continue
+		if step := &c.topology.Spec.Steps[i]; len(step.DependOn) == 0 {
+			c.checkAllowed(c.path.Index(i), step, byStep[step.Name])
 		}
-		path := c.path.Index(i)
-		devices := byStep[step.Name]
-		switch problem := RootProblem(c.binding.Claim, c.topology.Name, step.Name, len(devices), instances); {
-		case problem != "" && len(devices) == 0:
-			c.add(field.Required(path, problem))
-		case problem != "":
-			c.add(field.Invalid(path, len(devices), problem))
-		}
-		c.checkAllowed(path, step, devices)
 	}
-	c.refuseUnknown(byStep)
-	return byStep, instances
-}
-
-// RootProblem says what is wrong with the number of devices that a claim has for a root step, where it has at most so many
-// instances of any; "" if nothing is.
-func RootProblem(claim Claim, topology, step string, devices, instances int) string {
-	switch devices {
-	case 0:
-		return fmt.Sprintf("claim %s has no device for root step %q: add a request with deviceClassName %s", claim, step, ClassName(topology, step))
-	case instances:
-		return ""
-	}
-	return fmt.Sprintf("claim %s has %d devices for root step %q but %d for another: ask for the same count from every class of topology %s",
-		claim, devices, step, instances, topology)
+	return byStep
 }
 
 // defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses;
@@ -112,9 +88,6 @@ func sharedNetwork(topology, step string, instance int, makes bool) string {
 	return topology + "." + step
 }
 
-// ClassName is the name of the DeviceClass of a root step.
-func ClassName(topology, step string) string { return topology + "-" + step }
-
 func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []RootDevice) {
 	for i := range devices {
 		device := &devices[i].Device
@@ -128,16 +101,6 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "":
 			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
 				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, or let the selector take others", device.Name, device.PCIAddress)))
-		}
-	}
-}
-
-func (c *compiler) refuseUnknown(byStep map[string][]RootDevice) {
-	for _, name := range sortedKeys(byStep) {
-		known := slices.ContainsFunc(c.topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name && len(s.DependOn) == 0 })
-		if !known {
-			c.add(field.NotFound(c.path, fmt.Sprintf(
-				"%s (the topology changed after scheduling: it has no root step of that name any more; delete the pod and its claim)", name)))
 		}
 	}
 }
@@ -211,15 +174,6 @@ func orZero(v string) string {
 	return v
 }
 
-func (c *compiler) refuseFixedNames() {
-	for i := range c.topology.Spec.Steps {
-		step := &c.topology.Spec.Steps[i]
-		if name := wantedIfName(step); name != "" && !strings.Contains(name, "{{") {
-			c.add(field.Invalid(c.path.Index(i).Child("ifName"), name, "a fixed interface name can't be given to several instances: ask for one device per class, or remove the name"))
-		}
-	}
-}
-
 // instance compiles the steps of one instance; base is the index of its first step in the plan.
 func (c *compiler) instance(instance, base int, devices map[string][]RootDevice) []PlanStep {
 	index := map[string]int{}
@@ -237,12 +191,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 			c.giveDevice(&steps[i], &device)
 		}
 	}
-	wishes := wishes{compiler: c, steps: steps, granted: map[string]bool{}}
-	for _, root := range sortedKeys(devices) {
-		for i := range devices[root][instance].Parameters {
-			wishes.grant(root, &devices[root][instance].Parameters[i])
-		}
-	}
+	c.applyParameters(instance, steps)
 	return steps
 }
 
@@ -256,7 +205,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	return PlanStep{
 		Name: step.Name, Instance: instance, Type: step.Type,
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
-		IfName: wantedIfName(step), Makes: c.binding.Schemas.makesInterface(step.Type), Moves: schema.Output.Devices == devicesMove,
+		IfName: step.WantedInterfaceName(), Makes: c.binding.Schemas.makesInterface(step.Type), Moves: schema.Output.Devices == devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 	}

@@ -279,7 +279,7 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 
 func TestRawExtensionIsOptional(t *testing.T) {
 	step := v1alpha1.Step{Config: &runtime.RawExtension{}}
-	if rawConfig(&step) != nil || ipamType(nil) != "" || configName(nil) != "" {
+	if rawConfig(&step) != nil || ipamType(nil) != "" || step.WantedInterfaceName() != "" {
 		t.Error("an empty configuration is not empty")
 	}
 }

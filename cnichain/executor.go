@@ -13,6 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Exec runs CNI plugins. [PluginExec] is the real one. Implementations are safe for concurrent use.
@@ -340,7 +342,7 @@ func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node 
 	case record.IfName == "" && len(record.Step.DependsOn) > 0: // the parent's was a template
 		record.IfName = attachment.Steps[record.Step.DependsOn[0]].IfName
 	}
-	if err := checkIfName(record.IfName); err != nil {
+	if err := v1alpha1.CheckInterfaceName(record.IfName); err != nil {
 		return err
 	}
 	if record.Step.Makes {
@@ -416,7 +418,7 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 		if err != nil {
 			return err
 		}
-		return obeyed(&record.Step, mac, result)
+		return verifyClaimParams(&record.Step, mac, result)
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
@@ -430,7 +432,7 @@ func (e *Executor) verify(attachment *Attachment, record *StepRecord, result *ty
 		record.Link = link
 	}
 	believeAddresses(attachment, links)
-	return obeyed(&record.Step, link.MAC, result)
+	return verifyClaimParams(&record.Step, link.MAC, result)
 }
 
 // believeAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are

@@ -170,7 +170,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 		if step.Selector != nil {
 			v.add(field.Forbidden(path.Child("selector"), "a step with dependOn takes no device of its own: remove selector, or dependOn"))
 		}
-		if !v.schemas.makesInterface(step.Type) && len(step.DependOn) > 1 && step.IfName == "" && configName(rawConfig(step)) == "" {
+		if !v.schemas.makesInterface(step.Type) && len(step.DependOn) > 1 && step.WantedInterfaceName() == "" {
 			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s makes no interface and the step has several parents: say which interface it works on", step.Type)))
 		}
 		return
@@ -275,7 +275,7 @@ func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 }
 
 func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
-	name := wantedIfName(step)
+	name := step.WantedInterfaceName()
 	if name == "" {
 		return
 	}
@@ -285,7 +285,7 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 		}
 		return
 	}
-	if err := checkIfName(name); err != nil {
+	if err := v1alpha1.CheckInterfaceName(name); err != nil {
 		v.add(field.Invalid(path, name, err.Error()))
 	}
 }
@@ -324,41 +324,4 @@ func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 		pending = append(pending, v.steps[index].DependOn...)
 	}
 	return ancestors
-}
-
-// wantedIfName returns the interface name that a step asks for: its ifName, or the name that a derived step's
-// configuration has for it.
-func wantedIfName(step *v1alpha1.Step) string {
-	if step.IfName != "" || len(step.DependOn) == 0 {
-		return step.IfName
-	}
-	return configName(rawConfig(step))
-}
-
-// configName returns name or dev of a configuration, by which topologies may name the interface of a derived step.
-func configName(config json.RawMessage) string {
-	var parsed struct {
-		Name string `json:"name"`
-		Dev  string `json:"dev"`
-	}
-	if json.Unmarshal(config, &parsed) != nil {
-		return ""
-	}
-	if parsed.Name != "" {
-		return parsed.Name
-	}
-	return parsed.Dev
-}
-
-// checkIfName applies the kernel's rules (dev_valid_name) and CNI's.
-func checkIfName(name string) error {
-	switch {
-	case name == "" || len(name) > 15:
-		return fmt.Errorf("%q is not an interface name: 1 to 15 characters", name)
-	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign, space, or what is no printable ASCII", name)
-	case name == "lo" || name == "eth0":
-		return fmt.Errorf("%q belongs to the pod's own network: use another name", name)
-	}
-	return nil
 }

@@ -71,8 +71,17 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// isPCIAddress says whether s is domain:bus:device.function in lower-case hexadecimal digits. A domain has four digits, or
-// more behind Intel's volume management devices.
+// ParsePCIAddress reads domain:bus:device.function in hexadecimal digits, as people and configurations write it. A domain
+// has four digits, or more behind Intel's volume management devices.
+func ParsePCIAddress(text string) (PCIAddress, error) {
+	address := strings.ToLower(text)
+	if !isPCIAddress(address) {
+		return "", fmt.Errorf("%s is not a PCI address, for example 0000:03:00.2", excerpt(text))
+	}
+	return PCIAddress(address), nil
+}
+
+// isPCIAddress is true for a PCI address as sysfs writes it.
 func isPCIAddress(s string) bool {
 	domain, rest, _ := strings.Cut(s, ":")
 	return len(domain) >= 4 && len(domain) <= 8 && isHex(domain) &&

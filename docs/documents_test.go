@@ -72,7 +72,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 				}
 				for i := range o.Spec.Steps {
 					if step := &o.Spec.Steps[i]; step.Selector != nil {
-						classes[cnichain.ClassName(o.Name, step.Name)] = true
+						classes[chainapi.ClassName(o.Name, step.Name)] = true
 						if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
 							t.Errorf("topology %s, step %s: %v", o.Name, step.Name, err)
 						}

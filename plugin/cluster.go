@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -230,7 +231,7 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	}
 	topology, ok := item.(*chainapi.NetworkTopology)
 	if !found || !ok {
-		return nil, fmt.Errorf("NetworkTopology %s does not exist any more: create it, or delete the claim and the pod", name)
+		return nil, claimspec.UnknownTopology(name)
 	}
 	return topology, nil
 }

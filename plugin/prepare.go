@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
@@ -212,28 +212,26 @@ func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
 // compile makes the record of a claim.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
 	record := ClaimRecord{Claim: claimOf(claim), PreparedAt: d.sandboxes.clock.Now(), Shareable: shareable(claim)}
-	results, err := ourResults(claim)
+	devices, err := claimspec.Devices(claim)
 	if err != nil {
 		return record, err
 	}
-	if err := d.addConsumers(ctx, claim, &record, len(results) > 0); err != nil {
+	if err := d.addConsumers(ctx, claim, &record, len(devices) > 0); err != nil {
 		return record, err
 	}
 	roots := map[string][]cnichain.RootDevice{}
-	var order []string
-	for _, result := range results {
-		held, device, err := d.publisher.resolve(&result.DeviceRequestAllocationResult)
+	for i := range devices {
+		held, device, err := d.publisher.resolve(&devices[i].DeviceRequestAllocationResult)
 		if err != nil {
 			return record, err
 		}
 		record.Devices = append(record.Devices, held)
-		name := result.parameters.NetworkTopologyRef.Name
-		if roots[name] == nil {
-			order = append(order, name)
-		}
-		roots[name] = append(roots[name], cnichain.RootDevice{Step: result.parameters.Step, Device: device, Parameters: result.wanted})
+		name := devices[i].Class.NetworkTopologyRef.Name
+		roots[name] = append(roots[name], cnichain.RootDevice{
+			Step: devices[i].Class.Step, Device: device, Parameters: devices[i].Parameters,
+		})
 	}
-	for _, name := range order {
+	for _, name := range claimspec.Topologies(devices) {
 		plan, err := d.plan(ctx, record.Claim, name, roots[name])
 		if err != nil {
 			return record, err
@@ -291,18 +289,11 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
 	}
-	selector, err := metav1.LabelSelectorAsSelector(topology.Spec.AllowedNamespaces)
-	if err != nil {
-		return fmt.Errorf("NetworkTopology %s: spec.allowedNamespaces: %w", topology.Name, err)
-	}
-	found, err := d.cluster.namespaceLabels(namespace)
+	labels, err := d.cluster.namespaceLabels(namespace)
 	if err != nil {
 		return err
 	}
-	if !selector.Matches(labels.Set(found)) {
-		return fmt.Errorf("NetworkTopology %s may not be used in namespace %s: its allowedNamespaces want %s", topology.Name, namespace, selector)
-	}
-	return nil
+	return claimspec.CheckNamespace(topology, namespace, labels)
 }
 
 // addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
@@ -317,8 +308,10 @@ func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.Resourc
 		}
 		consumer := Consumer{PodUID: string(reference.UID)}
 		if pod != nil {
-			if attaches && pod.Spec.HostNetwork {
-				return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the claim", pod.Name)
+			if attaches {
+				if err := claimspec.CheckPod(pod); err != nil {
+					return err
+				}
 			}
 			consumer.Position = position(pod, claim)
 		}

@@ -9,6 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 )
 
 const (
@@ -145,11 +147,11 @@ func isRecordOf(r *ClaimRecord, claim *resourceapi.ResourceClaim) bool {
 	for _, held := range r.Devices {
 		count[device{held.Request, held.Pool, held.Name, held.ShareID}]++
 	}
-	results, err := ourResults(claim)
+	devices, err := claimspec.Devices(claim)
 	if err != nil {
 		return true // refused as ever, but what is attached stays
 	}
-	for _, result := range results {
+	for _, result := range devices {
 		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--
 	}
 	for _, n := range count {

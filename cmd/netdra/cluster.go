@@ -84,7 +84,7 @@ func (l *live) addPods(ctx context.Context, wanted *wanted, names []string) erro
 		if err != nil {
 			return fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
-		t := trial{title: "pod " + fullName(pod)}
+		t := trial{title: "pod " + fullName(pod), pod: pod}
 		for i := range pod.Spec.ResourceClaims {
 			claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {

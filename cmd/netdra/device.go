@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -118,10 +117,10 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 
 // findFacts finds a device by PCI address, name, or alternative name.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
-	if regexp.MustCompile(`^[0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`).MatchString(link) {
+	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
 			for i := range list {
-				if strings.EqualFold(string(list[i].PCIAddress), link) {
+				if list[i].PCIAddress == address {
 					return &list[i], nil
 				}
 			}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -82,7 +81,7 @@ func drawingOf(topology *v1alpha1.NetworkTopology) drawing {
 		step := &topology.Spec.Steps[i]
 		b := box{step: step.Name, cniType: step.Type}
 		if len(step.DependOn) == 0 {
-			b.class = cnichain.ClassName(topology.Name, step.Name)
+			b.class = v1alpha1.ClassName(topology.Name, step.Name)
 		}
 		for _, parent := range step.DependOn {
 			b.after = append(b.after, index[parent])

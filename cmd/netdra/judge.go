@@ -113,7 +113,7 @@ func classes(topology *v1alpha1.NetworkTopology) []string {
 	roots := rootSteps(topology)
 	names := make([]string, len(roots))
 	for i, root := range roots {
-		names[i] = cnichain.ClassName(topology.Name, root)
+		names[i] = v1alpha1.ClassName(topology.Name, root)
 	}
 	return names
 }

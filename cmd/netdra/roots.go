@@ -8,56 +8,94 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The scheduler gives a claim what it asks for. The driver refuses it all the same where that is not what a topology needs.
+// The scheduler gives a claim what it asks for. The driver still refuses a claim that may not ask for it.
 
-// refusals say why the driver would refuse a claim with these devices, in its words. The root steps of a topology are those
-// with a class.
-func refusals(claim *resourceapi.ResourceClaim, given *resourceapi.AllocationResult, classes []*resourceapi.DeviceClass) []string {
-	counts, order, instances := map[string]map[string]int{}, []string{}, map[string]int{}
-	for i := range given.Devices.Results {
-		of, ok := parametersOf(given, &given.Devices.Results[i])
-		if !ok {
+// addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
+func (t *triedClaims) addDriverChecks(
+	wanted *wanted, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
+) {
+	for i, claim := range trial.claims {
+		problems, certain := wanted.namespaceProblems(claim)
+		if !t.Fits || !certain {
+			t.addRemarks(problems)
+		}
+		t.addRemarks(wanted.topologyRemarks(claim))
+		if !t.Fits {
 			continue
 		}
-		topology := of.NetworkTopologyRef.Name
-		if counts[topology] == nil {
-			counts[topology], order = map[string]int{}, append(order, topology)
+		if certain {
+			t.Refused = append(t.Refused, problems...)
 		}
-		counts[topology][of.Step]++
-		instances[topology] = max(instances[topology], counts[topology][of.Step])
+		allocated := claim.DeepCopy()
+		allocated.Status.Allocation = &results[i]
+		refused, remarks := wanted.refusals(allocated, trial.pod, classes)
+		t.Refused = append(t.Refused, refused...)
+		t.addRemarks(remarks)
 	}
-	var problems []string
-	who := cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name}
-	for _, topology := range order {
-		for _, step := range rootsWithClass(classes, topology) {
-			if problem := cnichain.RootProblem(who, topology, step, counts[topology][step], instances[topology]); problem != "" {
-				problems = append(problems, fmt.Sprintf("NetworkTopology %s: %s", topology, problem))
-			}
-		}
-	}
-	return problems
+	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// parametersOf says which step a device is for, if it is for one.
-func parametersOf(given *resourceapi.AllocationResult, result *resourceapi.DeviceRequestAllocationResult) (v1alpha1.Parameters, bool) {
-	if result.Driver != v1alpha1.DriverName || ptr.Deref(result.AdminAccess, false) {
-		return v1alpha1.Parameters{}, false
+// refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
+// checked.
+func (w *wanted) refusals(
+	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
+) (refused, remarks []string) {
+	devices, err := claimspec.Devices(claim)
+	if err == nil && len(devices) > 0 && pod != nil {
+		err = claimspec.CheckPod(pod)
 	}
-	for _, config := range given.Devices.Config {
-		ours := config.Source == resourceapi.AllocationConfigSourceClass && config.Opaque != nil && config.Opaque.Driver == v1alpha1.DriverName
-		if !ours || len(config.Requests) > 0 && !slices.Contains(config.Requests, result.Request) {
+	if err != nil {
+		return []string{err.Error()}, nil
+	}
+	for _, name := range claimspec.Topologies(devices) {
+		topology, complete := w.topologyOf(name, classes)
+		if topology == nil {
+			refused = append(refused, claimspec.UnknownTopology(name).Error())
 			continue
 		}
-		parameters, err := v1alpha1.DecodeParameters(config.Opaque.Parameters.Raw)
-		return parameters, err == nil
+		spec := claimspec.SpecOf(topology, claim.Namespace+"/"+claim.Name, devices)
+		if complete {
+			for _, problem := range spec.Check() {
+				refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
+			}
+			continue
+		}
+		for _, problem := range spec.CheckDevices() {
+			refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
+		}
+		if slices.ContainsFunc(spec.Roots, func(root claimspec.Root) bool { return len(root.Parameters) > 0 }) {
+			remarks = append(remarks, fmt.Sprintf("cannot check the parameters of claim %s: "+
+				"NetworkTopology %s is in none of the files; give it with -f", spec.Claim, name))
+		}
 	}
-	return v1alpha1.Parameters{}, false
+	return refused, remarks
+}
+
+// topologyOf returns a topology of the files. Without one it returns the root steps that have a class, and the
+// topology is not complete; nil if there is no class either.
+func (w *wanted) topologyOf(
+	name string, classes []*resourceapi.DeviceClass,
+) (topology *v1alpha1.NetworkTopology, complete bool) {
+	for _, topology := range w.topologies {
+		if topology.Name == name {
+			return topology, true
+		}
+	}
+	steps := rootsWithClass(classes, name)
+	if len(steps) == 0 {
+		return nil, false
+	}
+	topology = &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, step := range steps {
+		topology.Spec.Steps = append(topology.Spec.Steps, v1alpha1.Step{Name: step})
+	}
+	return topology, false
 }
 
 // rootsWithClass are the steps of a topology for which there is a class, in the order of the classes.
@@ -72,27 +110,27 @@ func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []strin
 	return steps
 }
 
-// namespaceRemarks say which topologies that a claim names may not be used in its namespace, as far as files say of it.
-func (w *wanted) namespaceRemarks(claim *resourceapi.ResourceClaim) []string {
-	known, said := labels.Set{corev1.LabelMetadataName: claim.Namespace}, false
+// namespaceProblems say which topologies that a claim names may not be used in its namespace. They are certain if the
+// files have the namespace, and with it all of its labels.
+func (w *wanted) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
+	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range w.namespaces {
 		if namespace.Name == claim.Namespace {
-			known, said = labels.Merge(namespace.Labels, known), true
+			known, certain = labels.Merge(namespace.Labels, known), true
 		}
 	}
-	var remarks []string
 	for _, topology := range w.topologies {
-		selector, err := metav1.LabelSelectorAsSelector(topology.Spec.AllowedNamespaces)
-		if err != nil || topology.Spec.AllowedNamespaces == nil || !names(claim, classes(topology)) || selector.Matches(known) {
+		err := claimspec.CheckNamespace(topology, claim.Namespace, known)
+		if err == nil || !names(claim, classes(topology)) {
 			continue
 		}
-		remark := fmt.Sprintf("NetworkTopology %s may not be used in namespace %s: its allowedNamespaces want %s", topology.Name, claim.Namespace, selector)
-		if !said {
-			remark += "; if the namespace has such labels, give it with -f, too"
+		problem := err.Error()
+		if !certain {
+			problem += "; if the namespace has such labels, give it with -f, too"
 		}
-		remarks = append(remarks, remark)
+		problems = append(problems, problem)
 	}
-	return remarks
+	return problems, certain
 }
 
 // topologyRemarks say what to know of the topologies that a claim names, as far as files have them.

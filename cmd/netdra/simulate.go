@@ -101,14 +101,8 @@ func (f *simulateFlags) run(ctx context.Context, on machine, to console) error {
 			return fmt.Errorf("%s: %w", trial.title, err)
 		}
 		result := triedOf(&trial, &verdict)
-		for i, claim := range trial.claims {
-			result.addRemarks(wanted.namespaceRemarks(claim))
-			result.addRemarks(wanted.topologyRemarks(claim))
-			if result.Fits {
-				result.Refused = append(result.Refused, refusals(claim, &verdict.Results[i], cluster.Classes)...)
-			}
-		}
-		if result.Fits = result.Fits && len(result.Refused) == 0; result.Fits {
+		result.addDriverChecks(wanted, &trial, verdict.Results, cluster.Classes)
+		if result.Fits {
 			simulator.Take(trial.claims, verdict.Results)
 		}
 		fits = fits && result.Fits

@@ -44,7 +44,9 @@ type wanted struct {
 
 // trial is what is given devices at once.
 type trial struct {
-	title  string
+	title string
+	// pod is the one that the claims are for; nil for claims without a pod.
+	pod    *corev1.Pod
 	claims []*resourceapi.ResourceClaim
 }
 
@@ -144,7 +146,7 @@ func (w *wanted) arrange() error {
 	named := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
 	for _, pod := range w.pods {
-		t := trial{title: "pod " + fullName(pod)}
+		t := trial{title: "pod " + fullName(pod), pod: pod}
 		for i := range pod.Spec.ResourceClaims {
 			claim, source, err := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {

@@ -42,7 +42,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	return resourceapi.DeviceClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: topology.Name + "-" + step.Name,
+			Name: v1alpha1.ClassName(topology.Name, step.Name),
 			Labels: map[string]string{
 				v1alpha1.LabelTopology:    topology.Name,
 				v1alpha1.LabelStep:        step.Name,

@@ -4,68 +4,48 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Claims that nothing good can come of: the pod is told why, waits, holds nothing, and goes when it is deleted. The classes are an
-// administrator's own; ours can't be wrong in these ways, and the API server refuses much of it for ours before any node sees it.
+// Claims that can never succeed: the pod is told why, waits, holds nothing, and goes when it is deleted. Some classes are
+// an administrator's own; ours can't be wrong in these ways, and the API server refuses much of it for ours before any
+// node sees it.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
-	e.offerMacvlan("ba0", "10.171.0.0/24")
+	e.veth("ba0")
 	e.veth("ba1")
-	e.apply(documents(expose("ba1", "macvlan", true, "ba1"), topology("ba-two", `
-- {name: left, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "ba0"'}}
-- {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "ba1"'}}`)))
+	e.apply(documents(expose("ba", "macvlan", true, "ba0", "ba1"), claimspectest.Topologies("ba0", "ba1"),
+		claimspectest.Classes("ba0", "ba1")))
 	e.offer("ba0", "ba1")
-	e.apply(documents(
-		ownClass("bad-bare", "ba0", ""),
-		ownClass("bad-forged", "ba0", `{networkTopologyRef: {name: ba0}, step: uplink, config: {type: bridge}}`),
-		ownClass("bad-words", "ba0", `{say: please}`),
-		ownClass("bad-topology", "ba0", `{networkTopologyRef: {name: ba-vanished}, step: uplink}`),
-		ownClass("bad-step", "ba0", `{networkTopologyRef: {name: ba0}, step: downlink}`),
-		ownClass("bad-left", "ba0", `{networkTopologyRef: {name: ba-two}, step: left}`),
-		ownClass("bad-right", "ba1", `{networkTopologyRef: {name: ba-two}, step: right}`),
-	))
 	before := e.state()
-	for _, test := range []struct {
-		name, claims string
-		change       func(pod string) string
-		wants        []string
-	}{
-		{"class-without-topology", claimTemplate("bare", "bad-bare"), nil, []string{"does not say which NetworkTopology", "use a class that the controller made"}},
-		{"forged-parameters", claimTemplate("forged", "bad-forged"), nil, []string{"cannot read parameters", `unknown field "config"`}},
-		{"malformed-parameters", claimTemplate("words", "bad-words"), nil, []string{"cannot read parameters", `unknown field "say"`}},
-		{"vanished-topology", claimTemplate("vanished", "bad-topology"), nil, []string{"NetworkTopology ba-vanished does not exist any more"}},
-		{"unknown-step", claimTemplate("step", "bad-step"), nil, []string{"NetworkTopology ba0", "downlink", "the topology changed after scheduling"}},
-		{"topology-split-over-claims", claimTemplate("left", "bad-left") + "---" + claimTemplate("right", "bad-right"), func(pod string) string {
-			return strings.NewReplacer("resourceClaimTemplateName: left}", "resourceClaimTemplateName: left}, {name: second, resourceClaimTemplateName: right}",
-				"claims: [{name: net}]", "claims: [{name: net}, {name: second}]").Replace(pod)
-		}, []string{"has no device for root step", "add a request"}},
-		{"configuration-in-the-claim", strings.Replace(claimTemplate("config", "ba0-uplink"), "devices:", `devices:
-      config: [{opaque: {driver: dra.networking, parameters: {networkTopologyRef: {name: ba0}, step: uplink}}}]`, 1), nil,
-			[]string{`unknown field "networkTopologyRef"`, "a claim may set [mac ips interfaceName] and nothing else"}},
-		{"all-devices", strings.Replace(claimTemplate("all", "ba0-uplink"), "uplink}", "uplink, allocationMode: All}", 1), nil, []string{"allocationMode All", "ask for a count"}},
-		{"host-network", claimTemplate("host", "ba0-uplink"), func(pod string) string {
-			return strings.Replace(pod, "spec:\n", "spec:\n  hostNetwork: true\n", 1)
-		}, []string{"uses the host's network", "remove hostNetwork or the claim"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, bad := range claimspectest.Cases(t) {
+		t.Run(bad.Name, func(t *testing.T) {
 			e := e.part(t)
-			e.create(test.claims)
-			template := strings.TrimSuffix(strings.Fields(test.claims[strings.Index(test.claims, "metadata: {name: ")+len("metadata: {name: "):])[0], "}")
-			bad := pod(test.name, template)
-			if test.change != nil {
-				bad = test.change(bad)
-			}
-			e.create(bad)
-			e.event(test.name, test.wants...)
-			if containers := e.containersOf(test.name); len(containers) > 0 {
+			e.create(bad.Templates())
+			e.create(podOf(bad))
+			e.event(bad.Name, bad.Wants...)
+			if containers := e.containersOf(bad.Name); len(containers) > 0 {
 				t.Errorf("containers run: %v", containers)
 			}
-			e.deleting(test.name)
-			e.gone(test.name)
+			e.deleting(bad.Name)
+			e.gone(bad.Name)
 			e.asItWas(before)
 		})
 	}
+}
+
+// podOf is a pod with the claims of a case.
+func podOf(bad claimspectest.Case) string {
+	var claims, uses []string
+	for i, template := range bad.TemplateNames() {
+		claims = append(claims, fmt.Sprintf("{name: net%d, resourceClaimTemplateName: %s}", i, template))
+		uses = append(uses, fmt.Sprintf("{name: net%d}", i))
+	}
+	return strings.NewReplacer(
+		"spec:\n", fmt.Sprintf("spec:\n  hostNetwork: %t\n  resourceClaims: [%s]\n", bad.HostNetwork, strings.Join(claims, ", ")),
+		"    imagePullPolicy:", fmt.Sprintf("    resources: {claims: [%s]}\n    imagePullPolicy:", strings.Join(uses, ", ")),
+	).Replace(pod(bad.Name, ""))
 }
 
 // A claim for a device that went after the scheduler had chosen it is told so.
@@ -111,20 +91,4 @@ func TestAdminAccess(t *testing.T) {
 	e.deleting("owner")
 	e.gone("owner")
 	e.asItWas(before)
-}
-
-// ownClass is a DeviceClass that the controller did not make, for a link, with or without parameters for the driver.
-func ownClass(name, link, parameters string) string {
-	config := ""
-	if parameters != "" {
-		config = fmt.Sprintf("\n  config: [{opaque: {driver: dra.networking, parameters: %s}}]", parameters)
-	}
-	return fmt.Sprintf(`
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: %s}
-spec:
-  selectors:
-  - cel: {expression: 'device.driver == "dra.networking" && device.attributes["dra.networking"].ifName == "%s"'}%s
-`, name, link, config)
 }

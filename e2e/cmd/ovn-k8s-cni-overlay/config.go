@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 const (
@@ -69,14 +70,13 @@ func (c *config) validate() error {
 	check(c.VLANID == 0, "vlanID %d: this test plugin knows no VLANs", c.VLANID)
 	check(c.ExcludeSubnets == "" || c.Subnets != "", "excludeSubnets needs subnets")
 	check(c.IPAM.Type == "", "ipam %s is not supported: OVN-Kubernetes gives the addresses out of subnets", c.IPAM.Type)
-	check(c.DeviceID == "" || isPCIAddress(c.DeviceID), "deviceID must be a PCI address, not %q", c.DeviceID)
+	if c.DeviceID != "" {
+		_, err := discovery.ParsePCIAddress(c.DeviceID)
+		check(err == nil, "deviceID must be a PCI address, not %q", c.DeviceID)
+	}
 	check(c.DeviceID == "" || c.Topology != localnet,
 		"deviceID %s is given for the localnet %s: its uplink stays on the host, so there is no virtual function to hand over", c.DeviceID, c.Name)
 	return errors.Join(problems...)
-}
-
-func isPCIAddress(text string) bool {
-	return regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`).MatchString(text)
 }
 
 // prefixes reads a list. With a node's length after the cluster's, as in 10.128.0.0/14/23, it is the first such of the cluster.

@@ -9,13 +9,12 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"testing"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus/cases"
 )
 
 //go:embed valid/*.yaml invalid/*.yaml
@@ -67,53 +66,19 @@ func Invalid(t testing.TB) []Case { return read(t, "invalid") }
 
 func read(t testing.TB, folder string) []Case {
 	t.Helper()
-	paths, err := fs.Glob(files, folder+"/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []Case
-	seen := map[string]bool{}
-	for _, path := range paths {
-		data, err := files.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var cases []Case
-		if err := yaml.UnmarshalStrict(data, &cases); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		for _, c := range cases {
-			if seen[c.Name] {
-				t.Fatalf("%s: there are two cases %q", path, c.Name)
-			}
-			seen[c.Name] = true
-			all = append(all, c)
-		}
-	}
-	return all
+	return cases.Read(t, files, folder+"/*.yaml", func(c Case) string { return c.Name })
 }
 
 // JSON returns the policy as a client sends it.
 func (c Case) JSON(t testing.TB) []byte {
 	t.Helper()
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion().String(), "kind": "DeviceExposurePolicy",
-		"metadata": map[string]any{"name": Name}, "spec": c.Spec,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return cases.JSON(t, v1alpha1.GroupVersion().WithKind("DeviceExposurePolicy"), Name, c.Spec)
 }
 
 // Object returns the policy as the API server holds it before it knows its type.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
-	var object map[string]any
-	if err := utiljson.Unmarshal(c.JSON(t), &object); err != nil { // numbers are int64 where they can be
-		t.Fatal(err)
-	}
-	return object
+	return cases.Object(t, c.JSON(t))
 }
 
 // Policy returns the policy as Go reads it.

@@ -115,7 +115,7 @@ func TestPluginsMustObeyClaims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = obeyed(&PlanStep{Type: "x", MAC: test.mac, IPs: test.ips}, "02:00:00:00:00:01", result)
+			err = verifyClaimParams(&PlanStep{Type: "x", MAC: test.mac, IPs: test.ips}, "02:00:00:00:00:01", result)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}

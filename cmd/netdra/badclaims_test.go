@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
+)
+
+// twoLinks exposes the physical functions of the fixture for macvlan, and its virtual functions for sriov.
+const twoLinks = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: links}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName in ["eth0", "eth1"]'}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {shares: {value: "64", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: macvlan}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: vfs}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+`
+
+// simulateDocuments runs "netdra simulate" on the fixture with four virtual functions on each of its two functions.
+func simulateDocuments(t *testing.T, documents ...string) []triedClaims {
+	t.Helper()
+	fixture := filepath.Join("..", "..", "discovery", "testdata", "igb-4vfs")
+	stdin := strings.Join(append([]string{twoLinks}, documents...), "\n---\n")
+	code, stdout, stderr := runNetdra(t, stdin, "simulate", "-f", "-", "--machines", fixture, "-o", "json")
+	var tried []triedClaims
+	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exitFailed {
+		t.Fatalf("exit status %d, %v:\n%s%s", code, err, stdout, stderr)
+	}
+	return tried
+}
+
+// What the driver refuses simulate refuses in the same words.
+func TestSimulateRefusesBadClaims(t *testing.T) {
+	objects := claimspectest.Topologies("eth0", "eth1") + "---\n" + claimspectest.Classes("eth0", "eth1")
+	for _, bad := range claimspectest.Cases(t) {
+		t.Run(bad.Name, func(t *testing.T) {
+			tried := simulateDocuments(t, objects, bad.Templates(), bad.Pod())
+			if len(tried) != 1 || tried[0].Fits || len(tried[0].Nodes) != 1 {
+				t.Fatalf("tried %+v", tried)
+			}
+			got := strings.Join(tried[0].Refused, "\n")
+			for _, want := range bad.Wants {
+				if !strings.Contains(got, want) {
+					t.Errorf("refused with %q, want %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+// A refused claim holds nothing: the next one gets every device.
+func TestSimulateRefusedClaimsHoldNothing(t *testing.T) {
+	const topology = `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vfs}
+spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}]}`
+	claim := func(name, request, config string) string {
+		return "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: " + name + "}\n" +
+			"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vfs-vf, " + request + "}}], config: [" + config + "]}}"
+	}
+	const ours = "{opaque: {driver: dra.networking, parameters: "
+	tried := simulateDocuments(t, topology,
+		claim("a-all", "allocationMode: All", ""),
+		claim("b-config", "count: 1", ours+"{networkTopologyRef: {name: vfs}, step: vf}}}"),
+		claim("c-mac", "count: 1", ours+`{mac: "02:00:00:00:00:01"}}}`),
+		claim("d-several", "count: 2", ours+`{mac: "02:00:00:00:00:01"}}}`),
+		claim("e-good", "count: 8", ""),
+	)
+	for i, want := range []string{
+		"ask for a count", "a claim may set [mac ips interfaceName] and nothing else",
+		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "ask for each device in a request of its own", "",
+	} {
+		got := strings.Join(tried[i].Refused, "\n")
+		if tried[i].Fits != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: fits %v, refused with %q, want %q", tried[i].What, tried[i].Fits, got, want)
+		}
+	}
+}
+
+// Where only the classes of a topology are known, its root steps are checked, and what cannot be checked is said.
+func TestSimulateWithClassesOnly(t *testing.T) {
+	class := func(step string) string {
+		return `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: pair-` + step + `, labels: {networking.dra.io/topology: pair, networking.dra.io/step: ` + step + `}}
+spec:
+  selectors: [{cel: {expression: 'device.attributes["dra.networking"].type == "vf"'}}]
+  config: [{opaque: {driver: dra.networking, parameters: {networkTopologyRef: {name: pair}, step: ` + step + `}}}]`
+	}
+	const claim = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec:
+  devices:
+    requests: [{name: r, exactly: {deviceClassName: pair-a}}]
+    config: [{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}]`
+	tried := simulateDocuments(t, class("a"), class("b"), claim)
+	const want = `NetworkTopology pair: Required value: claim default/c has no device for root step "b": ` +
+		`add a request with deviceClassName pair-b`
+	if len(tried) != 1 || len(tried[0].Refused) != 1 || tried[0].Refused[0] != want {
+		t.Errorf("tried %+v, want %q", tried, want)
+	}
+	const remark = "cannot check the parameters of claim default/c: NetworkTopology pair is in none of the files; give it with -f"
+	if len(tried[0].Remarks) != 1 || tried[0].Remarks[0] != remark {
+		t.Errorf("remarks are %q, want %q", tried[0].Remarks, remark)
+	}
+}

@@ -1,0 +1,212 @@
+// Package claimspectest holds claims that can never succeed, for tests: each with what its author is told.
+//
+// The rule of this package: it is data. Tests of the rule, of "netdra simulate" and of the whole driver run the same
+// claims, so that one which is refused in one place only is noticed.
+package claimspectest
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus/cases"
+)
+
+//go:embed cases.yaml
+var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
+
+//go:embed objects.yaml
+var objects string //nolint:gochecknoglobals // that is how files are embedded
+
+// Case is a pod with claims that the driver refuses.
+type Case struct {
+	Name string `json:"name"`
+	// Claims are the specifications of the pod's claims.
+	Claims []json.RawMessage `json:"claims"`
+	// HostNetwork is that of the pod.
+	HostNetwork bool `json:"hostNetwork,omitempty"`
+	// Wants are parts of what the driver says.
+	Wants []string `json:"wants"`
+}
+
+// Cases returns every case.
+func Cases(t testing.TB) []Case {
+	t.Helper()
+	return cases.Read(t, files, "cases.yaml", func(c Case) string { return c.Name })
+}
+
+// Topologies are the NetworkTopologies of the cases, as YAML documents, for two links with macvlan.
+func Topologies(first, second string) string {
+	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(objects)
+}
+
+// Classes are DeviceClasses that no controller made, as YAML documents: those of the controller cannot be wrong in
+// these ways.
+func Classes(first, second string) string {
+	var documents []string
+	for _, class := range ownClasses() {
+		link := first
+		if class.second {
+			link = second
+		}
+		documents = append(documents, class.yaml(link))
+	}
+	return strings.Join(documents, "---\n")
+}
+
+// Templates are the ResourceClaimTemplates of a case, as YAML documents.
+func (c Case) Templates() string {
+	documents := make([]string, len(c.Claims))
+	for i, name := range c.TemplateNames() {
+		documents[i] = fmt.Sprintf(
+			"apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s}\nspec: {spec: %s}\n",
+			name, c.Claims[i])
+	}
+	return strings.Join(documents, "---\n")
+}
+
+// TemplateNames are the names of the templates, one for each claim of the pod.
+func (c Case) TemplateNames() []string {
+	names := make([]string, len(c.Claims))
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", c.Name, i)
+	}
+	return names
+}
+
+// Pod is the pod of a case, as a YAML document.
+func (c Case) Pod() string {
+	claims := make([]string, len(c.Claims))
+	for i, name := range c.TemplateNames() {
+		claims[i] = fmt.Sprintf("{name: claim-%d, resourceClaimTemplateName: %s}", i, name)
+	}
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"+
+		"spec: {hostNetwork: %t, containers: [{name: main, image: none}], resourceClaims: [%s]}\n",
+		c.Name, c.HostNetwork, strings.Join(claims, ", "))
+}
+
+// Allocated returns the claims of a case as the scheduler leaves them, with one device for each request, and their pod.
+func (c Case) Allocated(t testing.TB) ([]*resourceapi.ResourceClaim, *corev1.Pod) {
+	t.Helper()
+	classes := allClasses(t)
+	claims := make([]*resourceapi.ResourceClaim, len(c.Claims))
+	for i, name := range c.TemplateNames() {
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		if err := yaml.UnmarshalStrict(c.Claims[i], &claim.Spec); err != nil {
+			t.Fatal(err)
+		}
+		claim.Status.Allocation = allocate(t, &claim.Spec, classes)
+		claims[i] = claim
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: c.Name}}
+	pod.Spec.HostNetwork = c.HostNetwork
+	return claims, pod
+}
+
+// TopologiesByName returns the NetworkTopologies of the cases.
+func TopologiesByName(t testing.TB) map[string]*v1alpha1.NetworkTopology {
+	t.Helper()
+	found := map[string]*v1alpha1.NetworkTopology{}
+	for _, document := range strings.Split(Topologies("first", "second"), "---\n") {
+		topology := &v1alpha1.NetworkTopology{}
+		if err := yaml.UnmarshalStrict([]byte(document), topology); err != nil {
+			t.Fatal(err)
+		}
+		found[topology.Name] = topology
+	}
+	return found
+}
+
+func allClasses(t testing.TB) []resourceapi.DeviceClass {
+	t.Helper()
+	var all []resourceapi.DeviceClass
+	for _, topology := range TopologiesByName(t) {
+		all = append(all, deviceclasses.Of(topology, false)...)
+	}
+	for _, document := range strings.Split(Classes("first", "second"), "---\n") {
+		var class resourceapi.DeviceClass
+		if err := yaml.UnmarshalStrict([]byte(document), &class); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, class)
+	}
+	return all
+}
+
+func allocate(
+	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
+) *resourceapi.AllocationResult {
+	t.Helper()
+	allocation := &resourceapi.AllocationResult{}
+	devices := &allocation.Devices
+	for _, request := range spec.Devices.Requests {
+		devices.Results = append(devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: request.Name, Driver: v1alpha1.DriverName, Pool: "node/first", Device: "first",
+		})
+		at := slices.IndexFunc(classes, func(class resourceapi.DeviceClass) bool {
+			return class.Name == request.Exactly.DeviceClassName
+		})
+		if at < 0 {
+			t.Fatalf("there is no DeviceClass %s", request.Exactly.DeviceClassName)
+		}
+		for _, config := range classes[at].Spec.Config {
+			devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
+				Source: resourceapi.AllocationConfigSourceClass, Requests: []string{request.Name},
+				DeviceConfiguration: config.DeviceConfiguration,
+			})
+		}
+	}
+	for _, config := range spec.Devices.Config {
+		devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClaim, Requests: config.Requests,
+			DeviceConfiguration: config.DeviceConfiguration,
+		})
+	}
+	return allocation
+}
+
+// ownClass is a DeviceClass of an administrator.
+type ownClass struct {
+	name string
+	// parameters are those for the driver; empty for none.
+	parameters string
+	// second is true for a class of the second link.
+	second bool
+}
+
+func ownClasses() []ownClass {
+	return []ownClass{
+		{name: "bad-bare"},
+		{name: "bad-forged", parameters: `{networkTopologyRef: {name: bad-one}, step: uplink, config: {type: bridge}}`},
+		{name: "bad-words", parameters: `{say: please}`},
+		{name: "bad-topology", parameters: `{networkTopologyRef: {name: bad-vanished}, step: uplink}`},
+		{name: "bad-step", parameters: `{networkTopologyRef: {name: bad-one}, step: downlink}`},
+		{name: "bad-left", parameters: `{networkTopologyRef: {name: bad-two}, step: left}`},
+		{name: "bad-right", parameters: `{networkTopologyRef: {name: bad-two}, step: right}`, second: true},
+	}
+}
+
+func (c ownClass) yaml(link string) string {
+	config := ""
+	if c.parameters != "" {
+		config = fmt.Sprintf("\n  config: [{opaque: {driver: dra.networking, parameters: %s}}]", c.parameters)
+	}
+	return fmt.Sprintf(`apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: %s}
+spec:
+  selectors:
+  - cel:
+      expression: 'device.driver == "dra.networking" && device.attributes["dra.networking"].ifName == "%s"'%s
+`, c.name, link, config)
+}

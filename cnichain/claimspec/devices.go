@@ -1,0 +1,151 @@
+package claimspec
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Device is an allocated device that the driver attaches.
+type Device struct {
+	resourceapi.DeviceRequestAllocationResult
+	// Class are the parameters of the request's DeviceClass: which step of which topology attaches the device.
+	Class v1alpha1.Parameters
+	// Parameters are what the claim asks of the interfaces that are made with the device.
+	Parameters []v1alpha1.ClaimParameters
+}
+
+// Devices returns the devices of a claim's allocation that the driver attaches, in request order. It leaves out those
+// of other drivers and those for administrative access. An error says why the driver attaches none of them.
+func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
+	if claim.Status.Allocation == nil {
+		return nil, nil
+	}
+	var devices []Device
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != v1alpha1.DriverName || ptr.Deref(result.AdminAccess, false) {
+			continue
+		}
+		device, err := deviceFor(claim, result)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, device)
+	}
+	return devices, checkOneInterfaceEach(devices)
+}
+
+func deviceFor(
+	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
+) (Device, error) {
+	device := Device{DeviceRequestAllocationResult: result}
+	if requestsAll(claim, result.Request) {
+		return device, fmt.Errorf("request %s has allocationMode All: "+
+			"how many interfaces a pod gets must not depend on the node; ask for a count", result.Request)
+	}
+	var err error
+	if device.Parameters, err = claimParameters(claim, result.Request); err != nil {
+		return device, err
+	}
+	device.Class, err = classParameters(claim, result.Request)
+	return device, err
+}
+
+// checkOneInterfaceEach refuses parameters of a claim that would apply to several interfaces.
+func checkOneInterfaceEach(devices []Device) error {
+	for i := range devices {
+		for j := range devices[:i] {
+			if devices[i].Request == devices[j].Request && len(devices[i].Parameters) > 0 {
+				return fmt.Errorf("request %s has several devices and configuration for %s, "+
+					"which would be that of all of them: ask for each device in a request of its own",
+					devices[i].Request, v1alpha1.DriverName)
+			}
+		}
+	}
+	return nil
+}
+
+// requestsAll is true for a request, or the chosen alternative of one, that wants every device.
+func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && request.Name == name &&
+			request.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
+			return true
+		}
+		for _, alternative := range request.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name &&
+				alternative.AllocationMode == resourceapi.DeviceAllocationModeAll {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// classParameters returns the parameters of a request's class. Only a class may choose the topology: a claim is
+// written by a user of a namespace, who must not choose what runs on the host.
+func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1.Parameters, error) {
+	found := v1alpha1.Parameters{}
+	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass) {
+		if found.Step != "" {
+			return found, fmt.Errorf("request %s has several configurations for %s in its DeviceClass: keep one",
+				request, v1alpha1.DriverName)
+		}
+		parameters, err := v1alpha1.DecodeParameters(raw)
+		if err != nil {
+			return found, fmt.Errorf("request %s: its DeviceClass: %w", request, err)
+		}
+		found = parameters
+	}
+	if found.Step == "" {
+		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the device: "+
+			"use a class that the controller made for a topology", request)
+	}
+	return found, nil
+}
+
+// claimParameters returns what a claim asks of the interfaces of a request.
+func claimParameters(claim *resourceapi.ResourceClaim, request string) ([]v1alpha1.ClaimParameters, error) {
+	var all []v1alpha1.ClaimParameters
+	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClaim) {
+		parameters, err := v1alpha1.DecodeClaimParameters(raw)
+		if err != nil {
+			return nil, fmt.Errorf("request %s: the claim's configuration for %s: %w; "+
+				"a claim may set %v and nothing else, where its topology allows it",
+				request, v1alpha1.DriverName, err, v1alpha1.ClaimParameterNames())
+		}
+		all = append(all, parameters)
+	}
+	return all, nil
+}
+
+// opaqueParameters returns the driver's parameters that a source has for a request.
+func opaqueParameters(
+	claim *resourceapi.ResourceClaim, request string, source resourceapi.AllocationConfigSource,
+) [][]byte {
+	var found [][]byte
+	for _, config := range claim.Status.Allocation.Devices.Config {
+		if config.Source == source && config.Opaque != nil && config.Opaque.Driver == v1alpha1.DriverName &&
+			appliesTo(config.Requests, request) {
+			found = append(found, config.Opaque.Parameters.Raw)
+		}
+	}
+	return found
+}
+
+// appliesTo follows the API: no requests mean all of them; a request stands for its subrequests.
+func appliesTo(requests []string, request string) bool {
+	if len(requests) == 0 {
+		return true
+	}
+	for _, candidate := range requests {
+		if candidate == request || candidate == resourceclaim.BaseRequestRef(request) {
+			return true
+		}
+	}
+	return false
+}

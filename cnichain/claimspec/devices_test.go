@@ -1,0 +1,117 @@
+package claimspec
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// allocatedClaim has one device of a class for step link of topology t.
+func allocatedClaim() *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{
+				Request: "r", Driver: v1alpha1.DriverName, Pool: "n/up0", Device: "up0",
+			}},
+			Config: []resourceapi.DeviceAllocationConfiguration{{
+				Source: resourceapi.AllocationConfigSourceClass, Requests: []string{"r"},
+				DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+					Driver:     v1alpha1.DriverName,
+					Parameters: runtime.RawExtension{Raw: []byte(`{"networkTopologyRef":{"name":"t"},"step":"link"}`)},
+				}},
+			}},
+		}},
+	}}
+}
+
+func TestParametersComeOnlyFromTheClass(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*resourceapi.ResourceClaim)
+		want   string
+	}{
+		"as it should be": {func(*resourceapi.ResourceClaim) {}, ""},
+		"in the claim": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
+		}, "a claim may set [mac ips interfaceName] and nothing else"},
+		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, "use a class that the controller made"},
+		"twice": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, c.Status.Allocation.Devices.Config[0])
+		}, "several configurations"},
+		"all devices": {func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{AllocationMode: resourceapi.DeviceAllocationModeAll}}}
+		}, "ask for a count"},
+		"all devices as an alternative": {func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", FirstAvailable: []resourceapi.DeviceSubRequest{
+				{Name: "one"}, {Name: "all", AllocationMode: resourceapi.DeviceAllocationModeAll},
+			}}}
+			c.Status.Allocation.Devices.Results[0].Request = "r/all"
+		}, "ask for a count"},
+		"unknown field": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`)
+		}, "unknown field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := allocatedClaim()
+			test.change(claim)
+			attached, err := Devices(claim)
+			if test.want == "" {
+				if err != nil || len(attached) != 1 || attached[0].Class.Step != "link" {
+					t.Errorf("attached %v, %v", attached, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// What a claim wants goes with the device of its request, and can't be meant for two.
+func TestClaimsMayWantSomething(t *testing.T) {
+	claim := allocatedClaim()
+	devices := &claim.Status.Allocation.Devices
+	devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
+		Source: resourceapi.AllocationConfigSourceClaim,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: "dra.networking", Parameters: runtime.RawExtension{Raw: []byte(`{"mac":"02-00-00-00-00-0A","ips":["10.1.0.5/24"]}`)},
+		}},
+	})
+	attached, err := Devices(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1alpha1.ClaimParameters{{MAC: "02:00:00:00:00:0a", IPs: []string{"10.1.0.5/24"}}}
+	if diff := cmp.Diff(want, attached[0].Parameters); diff != "" || attached[0].Class.Step != "link" {
+		t.Errorf("step %s, parameters (-want +got):\n%s", attached[0].Class.Step, diff)
+	}
+	devices.Results = append(devices.Results, devices.Results[0])
+	if _, err := Devices(claim); err == nil || !strings.Contains(err.Error(), "ask for each device in a request of its own") {
+		t.Errorf("two devices with one MAC address: %v", err)
+	}
+}
+
+func TestAdminAccessIsNeverAttached(t *testing.T) {
+	claim := allocatedClaim()
+	claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	if attached, err := Devices(claim); err != nil || len(attached) != 0 {
+		t.Errorf("attached %v, %v", attached, err)
+	}
+}
+
+func TestSubrequestsHaveTheParametersOfTheirRequest(t *testing.T) {
+	for request, want := range map[string]bool{"r": true, "r/first": true, "s": false, "rr/first": false} {
+		if got := appliesTo([]string{"r"}, request); got != want {
+			t.Errorf("configuration of r applies to %s: %v", request, got)
+		}
+	}
+	if !appliesTo(nil, "anything") {
+		t.Error("configuration without requests does not apply to all")
+	}
+}

@@ -1,0 +1,232 @@
+package claimspec
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Root is a device that a claim has for a root step.
+type Root struct {
+	Step string
+	// Parameters are what the claim asks of the interfaces that are made with the device.
+	Parameters []v1alpha1.ClaimParameters
+}
+
+// Spec is what a claim asks of one topology.
+type Spec struct {
+	Topology *v1alpha1.NetworkTopology
+	// Claim is namespace/name, for messages.
+	Claim string
+	// Roots are in the order of the claim's requests and results. The i-th of a step belongs to the i-th instance.
+	Roots []Root
+}
+
+// Topologies returns the names of the topologies that attach devices, in the order of the devices.
+func Topologies(devices []Device) []string {
+	var names []string
+	for i := range devices {
+		if name := devices[i].Class.NetworkTopologyRef.Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// SpecOf returns what a claim asks of one topology with those of its devices that the topology attaches.
+func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) Spec {
+	spec := Spec{Topology: topology, Claim: claim}
+	for i := range devices {
+		if devices[i].Class.NetworkTopologyRef.Name == topology.Name {
+			spec.Roots = append(spec.Roots, Root{Step: devices[i].Class.Step, Parameters: devices[i].Parameters})
+		}
+	}
+	return spec
+}
+
+// Check reports every problem of the claim at once. Paths are fields of the topology.
+func (s *Spec) Check() field.ErrorList {
+	if problems := s.CheckDevices(); len(problems) > 0 {
+		return problems // the devices make no whole instance
+	}
+	problems := s.CheckNames()
+	for instance := range s.Instances() {
+		_, refused := s.Parameters(instance)
+		problems = append(problems, refused...)
+	}
+	return problems
+}
+
+// Instances is how often a pod gets the topology.
+func (s *Spec) Instances() int {
+	count := s.devices()
+	if len(count) == 0 {
+		return 0
+	}
+	return slices.Max(slices.Collect(maps.Values(count)))
+}
+
+// devices counts the devices by root step.
+func (s *Spec) devices() map[string]int {
+	count := map[string]int{}
+	for i := range s.Roots {
+		count[s.Roots[i].Step]++
+	}
+	return count
+}
+
+// CheckDevices checks that every root step has the same number of devices, and that every device has a root step.
+func (s *Spec) CheckDevices() field.ErrorList {
+	var problems field.ErrorList
+	count, instances := s.devices(), s.Instances()
+	for i := range s.Topology.Spec.Steps {
+		step := &s.Topology.Spec.Steps[i]
+		if len(step.DependOn) > 0 {
+			continue
+		}
+		switch devices := count[step.Name]; devices {
+		case 0:
+			problems = append(problems, field.Required(stepPath(i), fmt.Sprintf(
+				"claim %s has no device for root step %q: add a request with deviceClassName %s",
+				s.Claim, step.Name, v1alpha1.ClassName(s.Topology.Name, step.Name))))
+		case instances:
+		default:
+			problems = append(problems, field.Invalid(stepPath(i), devices, fmt.Sprintf(
+				"claim %s has %d devices for root step %q but %d for another: "+
+					"ask for the same count from every class of topology %s",
+				s.Claim, devices, step.Name, instances, s.Topology.Name)))
+		}
+		delete(count, step.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		problems = append(problems, field.NotFound(stepsPath(), fmt.Sprintf("%s (the topology changed after scheduling: "+
+			"it has no root step of that name any more; delete the pod and its claim)", name)))
+	}
+	return problems
+}
+
+// CheckNames refuses several instances of a topology that has a fixed interface name.
+func (s *Spec) CheckNames() field.ErrorList {
+	if s.Instances() < 2 {
+		return nil
+	}
+	var problems field.ErrorList
+	for i := range s.Topology.Spec.Steps {
+		name := s.Topology.Spec.Steps[i].WantedInterfaceName()
+		if name != "" && !strings.Contains(name, "{{") {
+			problems = append(problems, field.Invalid(stepPath(i).Child("ifName"), name,
+				"a fixed interface name can't be given to several instances: "+
+					"ask for one device per class, or remove the name"))
+		}
+	}
+	return problems
+}
+
+// Parameters returns what the claim sets of each step of an instance, by step, as far as the topology allows it.
+func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, field.ErrorList) {
+	given := parameterSet{Spec: s, bySteps: map[string]v1alpha1.ClaimParameters{}, set: map[string]bool{}}
+	seen := map[string]int{}
+	var roots []*Root
+	for i := range s.Roots {
+		root := &s.Roots[i]
+		if seen[root.Step] == instance {
+			roots = append(roots, root)
+		}
+		seen[root.Step]++
+	}
+	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
+	for _, root := range roots {
+		for i := range root.Parameters {
+			given.apply(root.Step, &root.Parameters[i])
+		}
+	}
+	return given.bySteps, given.problems
+}
+
+// parameterSet collects the claim parameters of one instance.
+type parameterSet struct {
+	*Spec
+	bySteps  map[string]v1alpha1.ClaimParameters
+	set      map[string]bool // by step and parameter
+	problems field.ErrorList
+}
+
+func (p *parameterSet) add(problem *field.Error) { p.problems = append(p.problems, problem) }
+
+// apply sets what the claim says beside its request for a root step.
+func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
+	name := cmp.Or(asked.Step, root)
+	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
+	if i < 0 || !p.dependsOn(name, root) {
+		p.add(field.Invalid(stepsPath(), name, fmt.Sprintf("claim %s has parameters for it beside a request for step %q: "+
+			"name that step, or one that depends on it", p.Claim, root)))
+		return
+	}
+	path, result := stepPath(i).Child("claimParameters"), p.bySteps[name]
+	for _, parameter := range asked.Given() {
+		key := name + " " + string(parameter)
+		switch {
+		case !slices.Contains(p.Topology.Spec.Steps[i].ClaimParameters, parameter):
+			p.add(field.Forbidden(path, fmt.Sprintf("claim %s sets %s of step %q, which the topology does not allow: "+
+				"remove it from the claim, or have it allowed here", p.Claim, parameter, name)))
+		case p.set[key]:
+			p.add(field.Invalid(path, parameter, fmt.Sprintf("claim %s sets it twice for step %q: keep one",
+				p.Claim, name)))
+		case parameter == v1alpha1.ClaimMAC:
+			result.MAC = asked.MAC
+		case parameter == v1alpha1.ClaimIPs:
+			result.IPs = asked.IPs
+		case parameter == v1alpha1.ClaimInterfaceName:
+			if err := checkInterfaceName(asked.InterfaceName); err != nil {
+				p.add(field.Invalid(path, asked.InterfaceName, fmt.Sprintf("claim %s: %v", p.Claim, err)))
+				break
+			}
+			result.InterfaceName = asked.InterfaceName
+		}
+		p.set[key] = true
+	}
+	p.bySteps[name] = result
+}
+
+// dependsOn is true for the root step itself and for steps that depend on it, directly or through others.
+// A topology lists steps after those that they depend on.
+func (p *parameterSet) dependsOn(name, root string) bool {
+	dependents := map[string]bool{root: true}
+	for i := range p.Topology.Spec.Steps {
+		step := &p.Topology.Spec.Steps[i]
+		if slices.ContainsFunc(step.DependOn, func(parent string) bool { return dependents[parent] }) {
+			dependents[step.Name] = true
+		}
+	}
+	return dependents[name]
+}
+
+// checkInterfaceName is stricter than the kernel: plugins get the name in CNI_IFNAME and in their configuration, as
+// root, and some are scripts. all and default are every interface's settings in sysctls.
+func checkInterfaceName(name string) error {
+	if err := v1alpha1.CheckInterfaceName(name); err != nil {
+		return err
+	}
+	for i, r := range name {
+		ordinary := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			i > 0 && (r == '.' || r == '_' || r == '-')
+		if !ordinary {
+			return fmt.Errorf("%q is not a valid interface name for a claim: use letters, digits, '.', '_' and '-', "+
+				"and begin with a letter or digit", name)
+		}
+	}
+	if name == "all" || name == "default" {
+		return fmt.Errorf("%q is not a valid interface name: it stands for all interfaces in sysctls", name)
+	}
+	return nil
+}
+
+func stepsPath() *field.Path { return field.NewPath("spec", "steps") }
+
+func stepPath(i int) *field.Path { return stepsPath().Index(i) }

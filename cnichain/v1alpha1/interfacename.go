@@ -1,0 +1,49 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// ClassName is the name of the DeviceClass of a root step.
+func ClassName(topology, step string) string { return topology + "-" + step }
+
+// WantedInterfaceName returns the interface name that a step asks for: its ifName, or the name that a derived step's
+// configuration has for it. It may hold templates.
+func (s *Step) WantedInterfaceName() string {
+	if s.IfName != "" || len(s.DependOn) == 0 || s.Config == nil {
+		return s.IfName
+	}
+	return configuredName(s.Config.Raw)
+}
+
+// configuredName returns name or dev of a configuration, by which topologies may name the interface of a derived step.
+func configuredName(config json.RawMessage) string {
+	var parsed struct {
+		Name string `json:"name"`
+		Dev  string `json:"dev"`
+	}
+	if json.Unmarshal(config, &parsed) != nil {
+		return ""
+	}
+	if parsed.Name != "" {
+		return parsed.Name
+	}
+	return parsed.Dev
+}
+
+// CheckInterfaceName applies the kernel's rules (dev_valid_name) and CNI's.
+func CheckInterfaceName(name string) error {
+	switch {
+	case name == "" || len(name) > 15:
+		return fmt.Errorf("%q is not an interface name: 1 to 15 characters", name)
+	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") ||
+		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign, space, "+
+			"or what is no printable ASCII", name)
+	case name == "lo" || name == "eth0":
+		return fmt.Errorf("%q belongs to the pod's own network: use another name", name)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+// Package cases reads the cases of a corpus: objects for tests, in YAML files that are embedded.
+//
+// The rule of this package: it knows no kind of object. What a case says beside the specification is the corpus's own.
+package cases
+
+import (
+	"encoding/json"
+	"io/fs"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Read returns the cases of all files that match a pattern, which are lists. Two cases of one name are an error.
+func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case) string) []Case {
+	t.Helper()
+	paths, err := fs.Glob(files, pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no file matches %s: %v", pattern, err)
+	}
+	var all []Case
+	seen := map[string]bool{}
+	for _, path := range paths {
+		data, err := fs.ReadFile(files, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []Case
+		if err := yaml.UnmarshalStrict(data, &list); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, c := range list {
+			if seen[nameOf(c)] {
+				t.Fatalf("%s: there are two cases %q", path, nameOf(c))
+			}
+			seen[nameOf(c)] = true
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// JSON returns an object as a client sends it.
+func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.RawMessage) []byte {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind,
+		"metadata": map[string]any{"name": name}, "spec": spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Object returns an object as the API server holds it before it knows its type.
+func Object(t testing.TB, data []byte) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil { // numbers are int64 where they can be
+		t.Fatal(err)
+	}
+	return object
+}
