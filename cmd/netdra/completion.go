@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -14,7 +15,7 @@ func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 		defer cancel()
-		all, err := askAll(ctx, *socket)
+		all, err := nodeclient.ReadAll(ctx, *socket)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -22,29 +23,5 @@ func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra
 	}
 }
 
-// deviceNames are those of devices that are published.
-func deviceNames(all *nodestate.Answers) []string {
-	var names []string
-	for _, device := range inventory.Devices(all) {
-		names = append(names, device.Name)
-	}
-	return names
-}
-
-// claimNames are those of claims that are prepared.
-func claimNames(all *nodestate.Answers) []string {
-	var names []string
-	for _, claim := range inventory.Claims(all) {
-		names = append(names, claim.Namespace+"/"+claim.Name)
-	}
-	return names
-}
-
-// leftoverKeys are those of what could not be undone.
-func leftoverKeys(all *nodestate.Answers) []string {
-	var keys []string
-	for i := range all.Leftovers {
-		keys = append(keys, all.Leftovers[i].Key)
-	}
-	return keys
-}
+// completionLimit is how long a shell waits for names.
+const completionLimit = time.Second

@@ -1,23 +1,15 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// garbage is something on the node that nobody has any more.
-type garbage struct {
-	Kind  string `json:"kind"`
-	Path  string `json:"path"`
-	Claim string `json:"claim,omitempty"` // UID
-	Error string `json:"error,omitempty"`
-}
-
-func gcCommand(to console) *cobra.Command {
+func gcCommand(streams printer.Streams) *cobra.Command {
 	var socket, form string
 	var all, dryRun bool
 	cmd := &cobra.Command{
@@ -37,18 +29,18 @@ Exit status: 0 nothing is left, or it was shown, 1 something could not be remove
   sudo netdra gc -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkListForm(form); err != nil {
+			if err := printer.CheckListForm(form); err != nil {
 				return err
 			}
 			method := http.MethodGet
 			if all && !dryRun {
 				method = http.MethodPost
 			}
-			found, err := askGarbage(cmd.Context(), socket, method)
+			found, err := nodeclient.ReadOrphans(cmd.Context(), socket, method)
 			if err != nil {
 				return err
 			}
-			return printGarbage(to, form, found, method == http.MethodPost)
+			return nodeclient.PrintOrphans(streams, form, found, method == http.MethodPost)
 		},
 	}
 	socketFlag(cmd, &socket)
@@ -57,43 +49,4 @@ Exit status: 0 nothing is left, or it was shown, 1 something could not be remove
 	cmd.MarkFlagsMutuallyExclusive("all", "dry-run")
 	listFlag(cmd, &form)
 	return cmd
-}
-
-func askGarbage(ctx context.Context, socket, method string) ([]garbage, error) {
-	body, err := newDriverClient(socket).call(ctx, method, "/garbage")
-	if err != nil {
-		return nil, err
-	}
-	var found []garbage
-	if err := json.Unmarshal(body, &found); err != nil {
-		return nil, fmt.Errorf("cannot read what the driver says at %s: is it of another version? %w", socket, err)
-	}
-	return found, nil
-}
-
-func printGarbage(to console, form string, found []garbage, removed bool) error {
-	err := printList(to.out, form, found, []column[garbage]{
-		{title: "KIND", value: func(g *garbage) string { return g.Kind }},
-		{title: "PATH", value: func(g *garbage) string { return g.Path }},
-		{title: "CLAIM UID", wide: true, value: func(g *garbage) string { return g.Claim }},
-	}, "nothing is left that nobody has")
-	failed := 0
-	out := newPrinter(to.err)
-	for i := range found {
-		if found[i].Error != "" {
-			failed++
-			out.bad("%s: %s", found[i].Path, found[i].Error)
-		}
-	}
-	switch {
-	case err != nil || len(found) == 0:
-		return err
-	case !removed:
-		out.say("\"netdra gc --all\" removes it")
-	case failed > 0:
-		return &exitError{code: exitFailed, err: errShown}
-	default:
-		out.good("removed")
-	}
-	return nil
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"path/filepath"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-func logsCommand(to console) *cobra.Command {
+func logsCommand(streams printer.Streams) *cobra.Command {
 	var dir, form, socket string
 	var failed bool
 	cmd := &cobra.Command{
@@ -27,65 +23,21 @@ Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the 
   sudo netdra logs my-pod-net-8x2kq -o json | jq '.[].stdin'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, arguments []string) error {
-			if err := checkForm(form); err != nil {
+			if err := printer.CheckForm(form); err != nil {
 				return err
 			}
-			calls, err := readCalls(to, dir, arguments[0])
+			calls, err := nodeclient.ReadCalls(streams, dir, arguments[0])
 			if err != nil {
 				return err
 			}
-			return printLogs(to, form, calls, failed)
+			return nodeclient.PrintLogs(streams, form, calls, failed)
 		},
-		ValidArgsFunction: completeFrom(&socket, claimNames),
+		ValidArgsFunction: completeFrom(&socket, nodeclient.ClaimNames),
 	}
-	cmd.Flags().StringVar(&dir, "log-dir", defaultLogDir, "where the driver logs CNI calls")
+	cmd.Flags().StringVar(&dir, "log-dir", nodeclient.DefaultLogDir, "where the driver logs CNI calls")
 	cmd.Flags().BoolVar(&failed, "failed", false, "only calls that have failed")
-	cmd.Flags().StringVar(&socket, "socket", socketHere(), "where the driver of this node answers, for the completion of names")
+	cmd.Flags().StringVar(&socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers, for the completion of names")
 	formFlag(cmd, &form)
 	_ = cmd.MarkFlagDirname("log-dir") // the name of a flag that exists is no error
 	return cmd
-}
-
-func printLogs(to console, form string, calls []cnichain.LoggedCall, failedOnly bool) error {
-	hasFailed := func(c cnichain.LoggedCall) bool { return c.Error != "" }
-	anyFailed := slices.ContainsFunc(calls, hasFailed)
-	if failedOnly {
-		calls = slices.DeleteFunc(calls, func(c cnichain.LoggedCall) bool { return !hasFailed(c) })
-	}
-	if form != formText {
-		if err := printResult(to.out, form, calls); err != nil {
-			return err
-		}
-	} else {
-		out := newPrinter(to.out)
-		for i := range calls {
-			if i > 0 {
-				out.say("")
-			}
-			printWholeCall(out, &calls[i])
-		}
-	}
-	if anyFailed {
-		return &exitError{code: exitFailed, err: errShown}
-	}
-	return nil
-}
-
-// printWholeCall writes everything that is known of a call.
-func printWholeCall(out *printer, call *cnichain.LoggedCall) {
-	line := out.good
-	if call.Error != "" {
-		line = out.bad
-	}
-	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"), call.Command, filepath.Base(call.Plugin),
-		titleOf(call.Step, call.Instance), call.ExitCode, milliseconds(time.Duration(call.Duration)))
-	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod}, {"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
-		out.say("    %s %s", out.colour(dim, (field.name + "       ")[:7]), field.text)
-	}
-	for _, variable := range call.Env {
-		if strings.HasPrefix(variable, "CNI_") {
-			out.say("    %s", variable)
-		}
-	}
-	printStreams(out, call)
 }

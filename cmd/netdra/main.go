@@ -17,11 +17,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
 func main() {
 	ctx, stop := notifyContext()
-	code := run(ctx, linuxMachine(), console{in: os.Stdin, out: os.Stdout, err: os.Stderr, name: displayName(os.Args[0])}, os.Args[1:]...)
+	code := run(ctx, osdeps.Linux(), printer.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Name: displayName(os.Args[0])}, os.Args[1:]...)
 	stop()
 	os.Exit(code)
 }
@@ -38,47 +41,24 @@ func notifyContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// Exit statuses. They are documented in "netdra help exit-codes".
-const (
-	exitOK      = 0
-	exitFailed  = 1 // a step failed or the run was interrupted; everything is undone
-	exitRefused = 2 // nothing was run: usage, topology, device, an earlier run
-	exitLeft    = 3 // something could not be undone
-)
-
-// exitError is an error with the exit status that it ends the process with.
-type exitError struct {
-	code int
-	err  error
-}
-
-// Error is the text of the cause.
-func (e *exitError) Error() string { return e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *exitError) Unwrap() error { return e.err }
-
-// errShown is the cause of a failure that the output has explained already.
-var errShown = errors.New("shown already")
-
 // run runs a command line and returns the exit status. An error without one of its own was found before anything was run.
-func run(ctx context.Context, on machine, to console, arguments ...string) int {
-	root := rootCommand(on, to)
+func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
+	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	if !errors.Is(err, errShown) {
-		newPrinter(to.err).say("%s: %v", to.calledAs(), err)
+	if !errors.Is(err, exit.ErrPrinted) {
+		printer.New(streams.Err).Printf("%s: %v", streams.CalledAs(), err)
 	}
-	if exit := (&exitError{}); errors.As(err, &exit) {
-		return exit.code
+	if failure := (&exit.Error{}); errors.As(err, &failure) {
+		return failure.Code
 	}
-	return exitRefused
+	return exit.Refused
 }
 
-func rootCommand(on machine, to console) *cobra.Command {
+func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
 		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
@@ -104,11 +84,11 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetIn(to.in)
-	root.SetOut(to.out)
-	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
-		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), reportCommand(on, to), versionCommand(to), exitCodesHelp())
-	callAs(root, to.calledAs())
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.AddCommand(chainCommand(deps, streams), factsCommand(streams), slicesCommand(deps, streams), explainCommand(deps, streams), simulateCommand(deps, streams), traceCommand(streams), releaseCommand(streams), doctorCommand(streams),
+		devicesCommand(streams), claimsCommand(streams), logsCommand(streams), policiesCommand(deps, streams), gcCommand(streams), reportCommand(deps, streams), versionCommand(streams), exitCodesHelp())
+	callAs(root, streams.CalledAs())
 	return root
 }

@@ -1,89 +1,60 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"reflect"
-	"strings"
+	"github.com/spf13/cobra"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-
-	"github.com/dra-networking/dra-network-driver/policy"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// kindPolicy is the kind of what an administrator says of devices.
-const kindPolicy = "DeviceExposurePolicy"
-
-// defaultPriority is what the API server gives a policy without a priority.
-const defaultPriority = 100
-
-// readPolicies reads the policies of files, each complete as the API server would have it.
-func readPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
-	var policies []policyapi.DeviceExposurePolicy
-	first := map[string]string{} // where a policy is, by name
-	for _, file := range files {
-		documents, err := readDocuments(file, stdin)
-		if err != nil {
-			return nil, err
-		}
-		for i := range documents {
-			found := &documents[i]
-			if found.kind != kindPolicy {
-				continue
-			}
-			p, err := decodePolicy(found)
-			if err != nil {
-				return nil, err
-			}
-			if other, twice := first[p.Name]; twice {
-				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the other", found.where(), p.Name, other)
-			}
-			first[p.Name] = found.where()
-			policies = append(policies, *p)
-		}
+func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "policies",
+		Short:   "Try DeviceExposurePolicies before they are applied",
+		Long:    `The command below works on DeviceExposurePolicies in YAML files. It changes nothing.`,
+		Example: `  sudo netdra policies test policies.yaml`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	switch {
-	case len(policies) == 0 && len(files) > 0:
-		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one", kindPolicy, strings.Join(files, ", "))
-	case len(policies) == 0:
-		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", kindPolicy)
-	}
-	return policies, nil
+	cmd.AddCommand(policiesTestCommand(deps, streams))
+	return cmd
 }
 
-// decodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent is as
-// the API server would set it.
-func decodePolicy(found *document) (*policyapi.DeviceExposurePolicy, error) {
-	scheme := runtime.NewScheme()
-	if err := policyapi.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority, Action: policyapi.ActionExpose}}
-	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, p)
-	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(allReadable(strict.Errors(), found.data, reflect.TypeOf(p))...)
-	}
-	switch {
-	case err != nil:
-		err = readable(err, found.data, reflect.TypeOf(p))
-		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.where(), found.name, err)
-	case p.Name == "":
-		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.where())
-	}
-	return p, nil
-}
+func policiesTestCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	flags := &offers.CheckOptions{}
+	cmd := &cobra.Command{
+		Use:   "test FILE...",
+		Short: "Say what policies would expose and hide, and what would change",
+		Long: `test says of every DeviceExposurePolicy in the files what is wrong with it or remarkable, which devices of the machine it would
+expose and hide, and of which another policy decides. Then it lists which devices would be offered that are not offered now,
+no more, or otherwise, and which claims have them.
 
-// mismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by which a device
-// is never selected.
-func mismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
-	var problems []policy.Problem
-	for i := range policies {
-		if err := policy.CheckTypes(policies[i].Spec.Selector.CEL); err != nil {
-			problems = append(problems, policy.Problem{Policy: policies[i].Name, Message: err.Error()})
-		}
+The policies are taken as kubectl apply would take them: beside those that the driver of this node knows, in place of those of
+the same name; with --alone in place of all. With --policies nothing is asked of the driver: then that file is what is there
+now. The machine may be one that "netdra facts" has recorded.
+
+Exit status: 0 the policies are valid, 1 one is not, 2 a file, the machine or the driver can't be read.`,
+		Example: `  # on a node, before kubectl apply
+  sudo netdra policies test policies.yaml
+
+  # anywhere, for a recorded machine, against what is in Git
+  git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := printer.CheckForm(flags.Form); err != nil {
+				return err
+			}
+			return flags.Run(cmd.Context(), deps, streams, files)
+		},
 	}
-	return problems
+	addInputFlags(cmd, &flags.Inputs)
+	_ = cmd.Flags().MarkHidden("filename") // the name of a flag that exists is no error
+	set := cmd.Flags()
+	set.StringArrayVar(&flags.Old, "policies", nil, `YAML file of the policies that are there now, or "-" for stdin (default: those that the driver of this node knows)`)
+	set.BoolVar(&flags.Alone, "alone", false, "the policies are all that there will be")
+	set.StringVar(&flags.Socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers")
+	formFlag(cmd, &flags.Form)
+	return cmd
 }

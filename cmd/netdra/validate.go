@@ -1,16 +1,17 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-func validateCommand(to console) *cobra.Command {
+func validateCommand(streams printer.Streams) *cobra.Command {
 	var schemas, name string
 	cmd := &cobra.Command{
 		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
@@ -26,16 +27,16 @@ any problem.`,
   kubectl get ntopo mine -o yaml | netdra chain validate -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
-			known, err := loadSchemas(schemas, to.in)
+			known, err := manifest.LoadSchemas(schemas, streams.In)
 			if err != nil {
 				return err
 			}
 			bad := 0
 			for _, file := range files {
-				bad += validateFile(to, newPrinter(to.out), file, name, known)
+				bad += validateFile(streams, printer.New(streams.Out), file, name, known)
 			}
 			if bad > 0 {
-				return &exitError{code: exitRefused, err: errShown}
+				return &exit.Error{Code: exit.Refused, Err: exit.ErrPrinted}
 			}
 			return nil
 		},
@@ -46,52 +47,42 @@ any problem.`,
 }
 
 // validateFile returns how many problems there are.
-func validateFile(to console, out *printer, file, name string, schemas cnichain.Schemas) int {
-	documents, err := readDocuments(file, to.in)
+func validateFile(streams printer.Streams, out *printer.Printer, file, name string, schemas cnichain.Schemas) int {
+	documents, err := manifest.Read(file, streams.In)
 	if err == nil && (name != "" || countTopologies(documents) == 0) {
-		_, err = choose(file, documents, name)
+		_, err = manifest.ChooseTopology(file, documents, name)
 	}
 	if err != nil {
-		out.bad("%v", err)
+		out.Bad("%v", err)
 		return 1
 	}
 	bad := 0
 	for i := range documents {
 		found := &documents[i]
-		if found.kind != kindTopology || name != "" && found.name != name {
+		if found.Kind != manifest.KindTopology || name != "" && found.Name != name {
 			continue
 		}
-		topology, problems := readTopology(found, schemas)
+		topology, problems := manifest.ReadTopology(found, schemas)
 		for _, problem := range problems {
-			out.bad("%s", problem)
+			out.Bad("%s", problem)
 		}
 		bad += len(problems)
 		if len(problems) == 0 {
-			out.good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.where(), topology.Name, strings.Join(classes(topology), " and "))
+			out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.Location(), topology.Name, strings.Join(manifest.ClassNames(topology), " and "))
 			for _, remark := range cnichain.Remarks(topology, schemas) {
-				out.warn("%s: %s", found.where(), remark)
+				out.Warn("%s: %s", found.Location(), remark)
 			}
 		}
 	}
 	return bad
 }
 
-func countTopologies(documents []document) int {
+func countTopologies(documents []manifest.Document) int {
 	count := 0
 	for i := range documents {
-		if documents[i].kind == kindTopology {
+		if documents[i].Kind == manifest.KindTopology {
 			count++
 		}
 	}
 	return count
-}
-
-// usage is an error of which nothing was run.
-func usage(format string, arguments ...any) error {
-	return &exitError{code: exitRefused, err: fmt.Errorf(format, arguments...)}
-}
-
-// left is an error of something that could not be undone.
-func left(errs ...error) error {
-	return &exitError{code: exitLeft, err: errors.Join(errs...)}
 }

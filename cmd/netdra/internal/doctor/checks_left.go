@@ -13,11 +13,11 @@ import (
 
 func leftChecks() []check {
 	return []check{
-		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver, look: checkCDIFiles},
-		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox", needs: needsDriver, look: checkPins},
-		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver, look: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, look: checkLinks},
-		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed", needs: needsDriver, look: checkAttaching},
+		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver, inspect: checkCDIFiles},
+		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox", needs: needsDriver, inspect: checkPins},
+		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver, inspect: checkClaims},
+		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkLinks},
+		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed", needs: needsDriver, inspect: checkAttaching},
 	}
 }
 
@@ -32,12 +32,12 @@ func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
 }
 
-func checkCDIFiles(in *Input) []Finding {
+func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
-	for _, file := range in.CDIFiles {
+	for _, file := range input.CDIFiles {
 		kind, _ := nodeapi.ParseSpecName(file)
 		isMetadata := kind == nodeapi.MetadataSpec
-		if isOfAny(file, in.Driver.Claims) || isMetadata && len(in.SetAside) > 0 {
+		if isOfAny(file, input.Driver.Claims) || isMetadata && len(input.SetAside) > 0 {
 			continue // after a lost journal the driver does not know all claims, and keeps what their containers are told
 		}
 		finding := Finding{
@@ -52,11 +52,11 @@ func checkCDIFiles(in *Input) []Finding {
 	return found
 }
 
-func checkPins(in *Input) []Finding {
+func checkPins(input *Input) []Finding {
 	var found []Finding
-	for _, pin := range in.Pins {
+	for _, pin := range input.Pins {
 		isLeftovers := func(l cnichain.Leftover) bool { return cnichain.IsPinOf(pin, l.Attachment.Pin) }
-		if !pinned(pin, in.Driver.Sandboxes) && !slices.ContainsFunc(in.Driver.Leftovers, isLeftovers) {
+		if !pinned(pin, input.Driver.Sandboxes) && !slices.ContainsFunc(input.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
 				Why: "devices in it do not come home", Do: "netdra gc --all",
@@ -66,10 +66,10 @@ func checkPins(in *Input) []Finding {
 	return found
 }
 
-func checkClaims(in *Input) []Finding {
+func checkClaims(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Claims {
-		if claim := &in.Driver.Claims[i]; claim.Orphaned {
+	for i := range input.Driver.Claims {
+		if claim := &input.Driver.Claims[i]; claim.Orphaned {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it", claim.Claim), Where: "claim UID " + claim.Claim.UID,
 				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
@@ -80,17 +80,17 @@ func checkClaims(in *Input) []Finding {
 	return found
 }
 
-func checkLinks(in *Input) []Finding {
-	if len(in.Driver.Leftovers) > 0 {
+func checkLinks(input *Input) []Finding {
+	if len(input.Driver.Leftovers) > 0 {
 		return nil // it is one of these, of which is told elsewhere
 	}
-	for i := range in.Driver.Sandboxes {
-		if in.Driver.Sandboxes[i].State != nodestate.SandboxReady {
+	for i := range input.Driver.Sandboxes {
+		if input.Driver.Sandboxes[i].State != nodestate.SandboxReady {
 			return nil // it may be that one's
 		}
 	}
 	var found []Finding
-	for _, link := range in.Links {
+	for _, link := range input.Links {
 		if nodeapi.IsTransitLink(link.Name) {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back", link.Name), Where: "interface " + link.Name,
@@ -101,10 +101,10 @@ func checkLinks(in *Input) []Finding {
 	return found
 }
 
-func checkAttaching(in *Input) []Finding {
+func checkAttaching(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Sandboxes {
-		if sandbox := &in.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
+	for i := range input.Driver.Sandboxes {
+		if sandbox := &input.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached", sandbox.Pod), Where: "sandbox " + sandbox.ID,
 				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",

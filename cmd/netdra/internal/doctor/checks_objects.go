@@ -11,27 +11,27 @@ import (
 
 func objectChecks() []check {
 	return []check{
-		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsCaches, look: checkPolicies},
-		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsCaches, look: checkTopologies},
+		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsCaches, inspect: checkPolicies},
+		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsCaches, inspect: checkTopologies},
 	}
 }
 
 // accepted is the type of the condition of policies, too.
 const accepted = chainapi.ConditionAccepted
 
-func checkPolicies(in *Input) []Finding {
+func checkPolicies(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Inputs.Policies {
-		policy := &in.Driver.Inputs.Policies[i]
+	for i := range input.Driver.Inputs.Policies {
+		policy := &input.Driver.Inputs.Policies[i]
 		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions, "its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
 	}
 	return found
 }
 
-func checkTopologies(in *Input) []Finding {
+func checkTopologies(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.State.Topologies {
-		topology := &in.Driver.State.Topologies[i]
+	for i := range input.Driver.State.Topologies {
+		topology := &input.Driver.State.Topologies[i]
 		found = append(found, judgeConditions("NetworkTopology "+topology.Name, topology.Conditions, "claims for it are refused, or find no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
 	}
 	return found

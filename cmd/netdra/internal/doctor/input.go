@@ -101,11 +101,11 @@ type Cluster struct {
 }
 
 // process finds a process by its name, in a container only if there is no other: pods, too, run containerd.
-func (in *Input) process(name string) *Process {
+func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
-	for i := range in.Processes {
-		switch process := &in.Processes[i]; {
+	for i := range input.Processes {
+		switch process := &input.Processes[i]; {
 		case process.Name != name:
 		case !process.Contained:
 			return process
@@ -132,7 +132,7 @@ func (p *Process) flag(name string) string {
 }
 
 // same says whether two paths are one: /var/run is /run everywhere.
-func same(one, other string) bool { return plainPath(one) == plainPath(other) }
+func same(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {
 	path = filepath.Clean(path)

@@ -128,33 +128,33 @@ func (n *testNode) remove(files ...string) {
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
 // ask answers as the socket does: through JSON.
-func (n *testNode) ask(_ context.Context, path string, into any) error {
+func (n *testNode) ask(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")
 	}
-	from := &n.answers
+	answers := &n.answers
 	if n.asked++; n.later != nil && n.asked > 6 {
-		from = n.later
+		answers = n.later
 	}
 	said := map[string]any{
-		"/state": from.State, "/policies": from.Inputs, "/published": from.Published, "/claims": from.Claims, "/sandboxes": from.Sandboxes, "/leftovers": from.Leftovers,
+		"/state": answers.State, "/policies": answers.Inputs, "/published": answers.Published, "/claims": answers.Claims, "/sandboxes": answers.Sandboxes, "/leftovers": answers.Leftovers,
 	}
 	encoded, err := json.Marshal(said[path])
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(encoded, into)
+	return json.Unmarshal(encoded, target)
 }
 
-func (n *testNode) statfs(path string, into *unix.Statfs_t) error {
+func (n *testNode) statfs(path string, stat *unix.Statfs_t) error {
 	if disk, special := n.disks[strings.TrimPrefix(path, n.root)]; special {
 		if disk.Bsize == 0 {
 			return unix.ENOENT
 		}
-		*into = disk
+		*stat = disk
 		return nil
 	}
-	*into = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1 << 20, Ffree: 1 << 19}
+	*stat = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1 << 20, Ffree: 1 << 19}
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (n *testNode) fs() fs.FS {
 func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{
-		Root: n.fs(), Path: n.root, Ask: n.ask, Statfs: n.statfs,
+		Root: n.fs(), Path: n.root, Query: n.ask, Statfs: n.statfs,
 		Ready:   func(context.Context) string { return n.ready },
 		Cluster: func(context.Context) *Cluster { return &n.cluster },
 	}))

@@ -33,12 +33,12 @@ func digest(text string) string {
 }
 
 // Write writes the page as HTML. Texts of the page are text in it, whatever they hold.
-func Write(to io.Writer, page Page) error {
+func Write(w io.Writer, page Page) error {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join}).Parse(pageHTML)
 	if err != nil {
 		return err
 	}
-	return parsed.Execute(to, map[string]any{
+	return parsed.Execute(w, map[string]any{
 		"Page": page, "Policy": Policy(),
 		"Style":  template.HTML("<style>" + pageCSS + "</style>"),  //nolint:gosec // ours
 		"Script": template.HTML("<script>" + pageJS + "</script>"), //nolint:gosec // ours

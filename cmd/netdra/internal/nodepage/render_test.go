@@ -174,9 +174,9 @@ func TestContrast(t *testing.T) {
 }
 
 // contrast is the ratio of WCAG 2.2.
-func contrast(t *testing.T, one, other string) float64 {
+func contrast(t *testing.T, path, other string) float64 {
 	t.Helper()
-	a, b := luminance(t, one), luminance(t, other)
+	a, b := luminance(t, path), luminance(t, other)
 	return (max(a, b) + 0.05) / (min(a, b) + 0.05)
 }
 

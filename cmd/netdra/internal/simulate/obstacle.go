@@ -74,22 +74,22 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	if plugin == "" {
 		return ""
 	}
-	with, others := 0, []string{}
+	with, rest := 0, []string{}
 	for _, d := range devices {
 		plugins := d.plugins()
 		if slices.Contains(plugins, plugin) {
 			with++
 		}
-		others = append(others, plugins...)
+		rest = append(rest, plugins...)
 	}
-	slices.Sort(others)
+	slices.Sort(rest)
 	switch {
 	case with > 0:
 		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", plural(with, "device"), plugin)
-	case len(others) == 0:
+	case len(rest) == 0:
 		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
 	}
-	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin, strings.Join(slices.Compact(others), ", "))
+	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin, strings.Join(slices.Compact(rest), ", "))
 }
 
 // plugins are the CNI plugins of a device, each as the attribute of it is named or, where they are in a list, as it is.
@@ -139,11 +139,11 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 			if compiled.Error != nil {
 				return nil, compiled.Error
 			}
-			is, _, err := compiled.DeviceMatches(ctx, dracel.Device{Driver: d.driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity})
+			matched, _, err := compiled.DeviceMatches(ctx, dracel.Device{Driver: d.driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity})
 			if err != nil {
 				return nil, fmt.Errorf("on device %s of pool %s, which ends the scheduling of the pod: %w", d.Name, d.pool, err)
 			}
-			matches = is
+			matches = matched
 		}
 		if matches {
 			found = append(found, d)
@@ -269,15 +269,15 @@ func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 }
 
 func describe(constraint *resourceapi.DeviceConstraint) string {
-	of := "all requests"
+	subject := "all requests"
 	if len(constraint.Requests) > 0 {
-		of = strings.Join(constraint.Requests, " and ")
+		subject = strings.Join(constraint.Requests, " and ")
 	}
 	switch {
 	case constraint.MatchAttribute != nil:
-		return fmt.Sprintf("that %s of %s be the same", *constraint.MatchAttribute, of)
+		return fmt.Sprintf("that %s of %s be the same", *constraint.MatchAttribute, subject)
 	case constraint.DistinctAttribute != nil:
-		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, of)
+		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, subject)
 	}
 	return "of a kind that netdra does not know"
 }

@@ -56,30 +56,30 @@ func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 		}
 		for _, d := range spec.Devices {
 			key := deviceKey{spec.Driver, spec.Pool.Name, d.Name}
-			into := needed
+			sums := needed
 			switch {
 			case held[key]:
-				into = used
+				sums = used
 			case !wanted[key]:
 				continue
 			}
 			for _, consumption := range d.ConsumesCounters {
 				for name, counter := range consumption.Counters {
-					of := counterKey{spec.Driver, spec.Pool.Name, consumption.CounterSet, name}
-					sum := into[of]
+					key := counterKey{spec.Driver, spec.Pool.Name, consumption.CounterSet, name}
+					sum := sums[key]
 					sum.Add(counter.Value)
-					into[of] = sum
+					sums[key] = sum
 				}
 			}
 		}
 	}
 	var texts []string
-	for of, amount := range needed {
-		left := total[of].DeepCopy()
-		left.Sub(used[of])
+	for key, amount := range needed {
+		left := total[key].DeepCopy()
+		left.Sub(used[key])
 		if amount.Cmp(left) > 0 {
-			all := total[of]
-			texts = append(texts, fmt.Sprintf("counter %s of %s in pool %s has %s of %s left, and %s is needed", of.name, of.set, of.pool, left.String(), all.String(), amount.String()))
+			all := total[key]
+			texts = append(texts, fmt.Sprintf("counter %s of %s in pool %s has %s of %s left, and %s is needed", key.name, key.set, key.pool, left.String(), all.String(), amount.String()))
 		}
 	}
 	return texts

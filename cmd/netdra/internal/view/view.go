@@ -199,9 +199,9 @@ func routesOf(route *netlink.Route, names map[int]string) []Route {
 	}
 	routes := make([]Route, 0, len(route.MultiPath))
 	for _, hop := range route.MultiPath {
-		one := shown
-		one.Gateway, one.Interface = gatewayText(hop.Gw, hop.Via), names[hop.LinkIndex]
-		routes = append(routes, one)
+		route := shown
+		route.Gateway, route.Interface = gatewayText(hop.Gw, hop.Via), names[hop.LinkIndex]
+		routes = append(routes, route)
 	}
 	return routes
 }

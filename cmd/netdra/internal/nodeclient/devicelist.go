@@ -1,0 +1,52 @@
+package nodeclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// ChooseDevices are those with the names; all without any.
+func ChooseDevices(devices []Device, names []string) ([]Device, error) {
+	if len(names) == 0 {
+		return devices, nil
+	}
+	chosen := []Device{}
+	for _, name := range names {
+		found := slices.DeleteFunc(slices.Clone(devices), func(d Device) bool {
+			return d.Name != name && d.Interface != name && d.PCIAddress != name
+		})
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no device %s is offered: \"netdra explain %s\" says why", name, name)
+		}
+		chosen = append(chosen, found...)
+	}
+	return chosen, nil
+}
+
+// PrintDevices lists devices.
+func PrintDevices(streams printer.Streams, form string, devices []Device) error {
+	err := printer.List(streams.Out, form, devices, []printer.Column[Device]{
+		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},
+		{Title: "TYPE", Value: func(d *Device) string { return d.Type }},
+		{Title: "USE", Value: func(d *Device) string { return d.Use }},
+		{Title: "STATE", Value: func(d *Device) string { return d.State }},
+		{Title: "HELD BY", Value: (*Device).HeldBy},
+		{Title: "SINCE", Value: func(d *Device) string { return printer.Time(d.Since()) }},
+		{Title: "POOL", Wide: true, Value: func(d *Device) string { return d.Pool }},
+		{Title: "PCI", Wide: true, Value: func(d *Device) string { return d.PCIAddress }},
+		{Title: "POLICY", Wide: true, Value: func(d *Device) string { return d.Policy }},
+		{Title: "CNI PLUGINS", Wide: true, Value: func(d *Device) string { return strings.Join(d.Plugins, ", ") }},
+		{Title: "USED", Wide: true, Value: (*Device).CountersText},
+	}, "no device is offered: \"netdra explain DEVICE\" says why")
+	if form == printer.FormTable || form == printer.FormWide {
+		for i := range devices {
+			if devices[i].Why != "" {
+				printer.New(streams.Out).Warn("%s: %s", devices[i].Name, devices[i].Why)
+			}
+		}
+	}
+	return err
+}

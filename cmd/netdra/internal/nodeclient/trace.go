@@ -1,0 +1,191 @@
+package nodeclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// DefaultLogDir is where the driver of a node logs CNI calls.
+const DefaultLogDir = "/var/log/dra-network"
+
+// ListLogged prints the claims that the log has.
+func ListLogged(streams printer.Streams, form, dir string) error {
+	claims, err := cnichain.LoggedClaims(dir)
+	if err != nil {
+		return err
+	}
+	if form != printer.FormText {
+		return printer.Encode(streams.Out, form, claims)
+	}
+	out := printer.New(streams.Out)
+	if len(claims) == 0 {
+		out.Printf("the log in %s has no claim", dir)
+	}
+	for _, claim := range claims {
+		out.Printf("%s", claim)
+	}
+	return nil
+}
+
+// Trace prints the calls that were made for a claim. The error is of calls that failed.
+func Trace(streams printer.Streams, form, dir, name string, whole bool) error {
+	calls, err := ReadCalls(streams, dir, name)
+	if err != nil {
+		return err
+	}
+	if form != printer.FormText {
+		err = printer.Encode(streams.Out, form, calls)
+	} else {
+		printTrace(printer.New(streams.Out), calls, whole)
+	}
+	if err == nil && slices.ContainsFunc(calls, func(c cnichain.LoggedCall) bool { return c.Error != "" }) {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// ReadCalls are those that were made for a claim, by their times. What of them can't be read is told.
+func ReadCalls(streams printer.Streams, dir, name string) ([]cnichain.LoggedCall, error) {
+	namespace, short := splitClaim(name)
+	calls, err := cnichain.ReadCalls(dir, namespace, short)
+	if len(calls) == 0 {
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", dir, namespace, short), err)
+	}
+	if err != nil {
+		printer.New(streams.Err).Warn("%v", err)
+	}
+	return calls, nil
+}
+
+// printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first call in the
+// sandbox.
+func printTrace(out *printer.Printer, calls []cnichain.LoggedCall, whole bool) {
+	for i, sandbox := range sandboxesOf(calls) {
+		if i > 0 {
+			out.Printf("")
+		}
+		first := slices.IndexFunc(calls, func(c cnichain.LoggedCall) bool { return c.Sandbox == sandbox })
+		out.Printf("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
+		rows := [][]string{{"TIME", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
+		for j := range calls {
+			if call := &calls[j]; call.Sandbox == sandbox {
+				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"), printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
+					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeOf(call)})
+			}
+		}
+		out.Table(rows)
+		for j := range calls {
+			if call := &calls[j]; whole && call.Sandbox == sandbox {
+				printCall(out, call)
+			}
+		}
+	}
+}
+
+// sandboxesOf are in the order of their first calls.
+func sandboxesOf(calls []cnichain.LoggedCall) []string {
+	var sandboxes []string
+	for i := range calls {
+		if !slices.Contains(sandboxes, calls[i].Sandbox) {
+			sandboxes = append(sandboxes, calls[i].Sandbox)
+		}
+	}
+	return sandboxes
+}
+
+// outcomeOf is an error, or what ADD has made in the pod.
+func outcomeOf(call *cnichain.LoggedCall) string {
+	if call.Error != "" {
+		return "failed: " + strings.ReplaceAll(call.Error, "\n", " ")
+	}
+	var result types100.Result
+	if json.Unmarshal(call.Stdout, &result) != nil {
+		return "ok"
+	}
+	parts := []string{"ok:"}
+	for _, link := range result.Interfaces {
+		if link.Sandbox != "" {
+			parts = append(parts, link.Name)
+		}
+	}
+	for _, ip := range result.IPs {
+		parts = append(parts, ip.Address.String())
+	}
+	if len(parts) == 1 {
+		return "ok"
+	}
+	return strings.Join(parts, " ")
+}
+
+func printCall(out *printer.Printer, call *cnichain.LoggedCall) {
+	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin, printer.StepTitle(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
+	printStreams(out, call)
+}
+
+// printStreams writes what went in and came out.
+func printStreams(out *printer.Printer, call *cnichain.LoggedCall) {
+	for _, stream := range []struct {
+		name string
+		data string
+	}{{"stdin", printer.PrettyJSON(call.Stdin)}, {"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr", call.Stderr}, {"error", call.Error}} {
+		if text := strings.TrimSpace(stream.data); text != "" && text != "null" {
+			out.Printf("  %s\n%s", stream.name, printer.Indent(text, 4))
+		}
+	}
+}
+
+// PrintLogs prints calls in full.
+func PrintLogs(streams printer.Streams, form string, calls []cnichain.LoggedCall, failedOnly bool) error {
+	hasFailed := func(c cnichain.LoggedCall) bool { return c.Error != "" }
+	anyFailed := slices.ContainsFunc(calls, hasFailed)
+	if failedOnly {
+		calls = slices.DeleteFunc(calls, func(c cnichain.LoggedCall) bool { return !hasFailed(c) })
+	}
+	if form != printer.FormText {
+		if err := printer.Encode(streams.Out, form, calls); err != nil {
+			return err
+		}
+	} else {
+		out := printer.New(streams.Out)
+		for i := range calls {
+			if i > 0 {
+				out.Printf("")
+			}
+			printWholeCall(out, &calls[i])
+		}
+	}
+	if anyFailed {
+		return exit.Reported()
+	}
+	return nil
+}
+
+// printWholeCall writes everything that is known of a call.
+func printWholeCall(out *printer.Printer, call *cnichain.LoggedCall) {
+	line := out.Good
+	if call.Error != "" {
+		line = out.Bad
+	}
+	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"), call.Command, filepath.Base(call.Plugin),
+		printer.StepTitle(call.Step, call.Instance), call.ExitCode, printer.Milliseconds(time.Duration(call.Duration)))
+	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod}, {"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
+		out.Printf("    %s %s", out.Colour(printer.Dim, (field.name + "       ")[:7]), field.text)
+	}
+	for _, variable := range call.Env {
+		if strings.HasPrefix(variable, "CNI_") {
+			out.Printf("    %s", variable)
+		}
+	}
+	printStreams(out, call)
+}

@@ -1,0 +1,272 @@
+package offers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+	"github.com/dra-networking/dra-network-driver/slices/upcoming"
+)
+
+// CheckOptions are the flags of "policies test".
+type CheckOptions struct {
+	Inputs
+	Old          []string
+	Socket, Form string
+	Alone        bool
+}
+
+// PoliciesCheck is the result.
+type PoliciesCheck struct {
+	Policies []policyCheck `json:"policies"`
+	Changes  []Change      `json:"changes"`
+}
+
+// policyCheck is what is to be said of one policy.
+type policyCheck struct {
+	Name string `json:"name"`
+	// Invalid is why it would not be accepted.
+	Invalid []string `json:"invalid,omitempty"`
+	Remarks []string `json:"remarks,omitempty"`
+	// Problems are those that this machine has with it.
+	Problems []string `json:"problems,omitempty"`
+	Exposes  []string `json:"exposes,omitempty"`
+	Hides    []string `json:"hides,omitempty"`
+	// Fails are devices for which it can't be evaluated; an exclude policy hides them.
+	Fails []string `json:"fails,omitempty"`
+	// Loses are devices that it matches, and of which another policy decides.
+	Loses []string `json:"loses,omitempty"`
+	// OtherNodes says that it is not for this node.
+	OtherNodes bool `json:"otherNodes,omitempty"`
+	// NotEvaluated says that it is so wrong that nodes would not ask it about devices.
+	NotEvaluated bool `json:"notEvaluated,omitempty"`
+}
+
+// Run prints what the policies of files would expose, hide and change.
+func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
+	if len(f.Files) > 0 {
+		return exit.Refusef("-f: say the files without it: netdra policies test FILE")
+	}
+	given, err := manifest.ReadPolicies(files, streams.In)
+	if err != nil {
+		return err
+	}
+	before, err := f.before(ctx, deps, streams)
+	if err != nil {
+		return err
+	}
+	after, err := before.withPolicies(f, deps, replaced(before.policies, given, f.Alone))
+	if err != nil {
+		return err
+	}
+	tested := PoliciesCheck{Policies: []policyCheck{}, Changes: Compare(before.offers(), after.offers())}
+	for i := range given {
+		tested.Policies = append(tested.Policies, after.checkPolicy(&given[i]))
+	}
+	for i := range tested.Changes {
+		tested.Changes[i].HeldBy = before.heldBy(tested.Changes[i].Pool, tested.Changes[i].Name)
+	}
+	if f.Form != printer.FormText {
+		err = printer.Encode(streams.Out, f.Form, tested)
+	} else {
+		tested.print(printer.New(streams.Out))
+	}
+	if err == nil && slices.ContainsFunc(tested.Policies, func(p policyCheck) bool { return len(p.Invalid) > 0 }) {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// before is the machine with the policies that are there now.
+func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*snapshot, error) {
+	if len(f.Old) == 0 && f.Recording == "" {
+		if err := f.findPlugins(ctx); err != nil {
+			return nil, err
+		}
+		return f.readDriver(ctx, deps, f.Socket)
+	}
+	var policies []policyapi.DeviceExposurePolicy
+	if len(f.Old) > 0 {
+		var err error
+		if policies, err = manifest.ReadPolicies(f.Old, streams.In); err != nil {
+			return nil, fmt.Errorf("--policies: %w", err)
+		}
+	}
+	facts, err := f.Facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return (&snapshot{facts: facts}).withPolicies(f, deps, policies)
+}
+
+// findPlugins asks the driver which CNI plugins it sees, unless they were given: devices are offered for those only.
+func (f *CheckOptions) findPlugins(ctx context.Context) error {
+	var state nodestate.State
+	if err := nodeclient.New(f.Socket).Get(ctx, "/state", &state); err != nil || len(f.Plugins) > 0 {
+		return err
+	}
+	f.Plugins = state.CNIPlugins
+	return nil
+}
+
+// withPolicies is the same machine with other policies.
+func (s *snapshot) withPolicies(f *CheckOptions, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy) (*snapshot, error) {
+	if err := f.Complete(deps, policies); err != nil {
+		return nil, err
+	}
+	other := &snapshot{facts: s.facts, features: f.Features, policies: policies, claims: s.claims, live: s.live}
+	other.decision = policy.Resolve(s.facts, policies, policy.Node{Name: f.Node, Labels: f.Labels})
+	var err error
+	other.result, err = draslices.Build(f.Node, other.decision, f.Features)
+	return other, err
+}
+
+// replaced are the policies that would be there.
+func replaced(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
+	if alone {
+		return given
+	}
+	kept := slices.DeleteFunc(slices.Clone(old), func(p policyapi.DeviceExposurePolicy) bool {
+		return slices.ContainsFunc(given, func(g policyapi.DeviceExposurePolicy) bool { return g.Name == p.Name })
+	})
+	return append(kept, given...)
+}
+
+// offers are the devices as they are published.
+func (s *snapshot) offers() []Offer {
+	published := upcoming.FromResult(s.result)
+	var offers []Offer
+	for i := range s.result.Entries {
+		entry := &s.result.Entries[i]
+		row := sliceRow(entry, publishedAs(published, entry))
+		installed := s.installedPlugins(entry)
+		offers = append(offers, Offer{
+			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3], Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
+		})
+	}
+	return offers
+}
+
+func (s *snapshot) heldBy(pool, name string) []string {
+	var claims []string
+	for i := range s.claims {
+		if s.claims[i].Holds(pool, name) {
+			claims = append(claims, s.claims[i].Claim.String())
+		}
+	}
+	return claims
+}
+
+// checkPolicy says what comes of one policy.
+func (s *snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
+	tested := policyCheck{Name: p.Name}
+	invalid, remarks := policy.Check(p)
+	tested.Remarks = remarks
+	for _, problem := range invalid {
+		tested.Invalid = append(tested.Invalid, problem.Error())
+	}
+	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
+		known := len(invalid) > 0 || slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
+		if problem.Policy == p.Name && !known {
+			tested.Problems = append(tested.Problems, problem.String())
+		}
+	}
+	for i := range s.decision.Devices {
+		device := &s.decision.Devices[i]
+		for _, reason := range device.Reasons {
+			if reason.Policy != p.Name {
+				continue
+			}
+			name := string(device.Device.Name)
+			switch reason.Outcome {
+			case policy.Exposes:
+				tested.Exposes = append(tested.Exposes, name)
+			case policy.Excludes:
+				tested.Hides = append(tested.Hides, name)
+			case policy.Failed:
+				tested.Fails = append(tested.Fails, name)
+			case policy.Lost:
+				tested.Loses = append(tested.Loses, name+" ("+reason.Message+")")
+			case policy.OtherNodes:
+				tested.OtherNodes = true
+			case policy.Invalid:
+				tested.NotEvaluated = true
+			case policy.NoMatch:
+			}
+		}
+	}
+	return tested
+}
+
+// print writes it for people.
+func (t *PoliciesCheck) print(out *printer.Printer) {
+	for i := range t.Policies {
+		t.Policies[i].print(out)
+	}
+	out.Section("What would change")
+	if len(t.Changes) == 0 {
+		out.Printf("nothing")
+	}
+	for i := range t.Changes {
+		printChange(out, &t.Changes[i])
+	}
+}
+
+func (t *policyCheck) print(out *printer.Printer) {
+	if len(t.Invalid) > 0 {
+		out.Bad("policy %s would not be accepted: %s", t.Name, strings.Join(t.Invalid, "; "))
+	} else {
+		out.Good("policy %s", t.Name)
+	}
+	for _, text := range slices.Concat(t.Remarks, t.Problems) {
+		out.Warn("%s", text)
+	}
+	if t.OtherNodes {
+		out.Printf("  is not for this node")
+		return
+	}
+	if t.NotEvaluated {
+		out.Printf("  is not evaluated for devices until that is corrected")
+		return
+	}
+	for _, row := range []struct {
+		does    string
+		devices []string
+	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"can't be evaluated for", t.Fails}, {"leaves to another policy", t.Loses}} {
+		if len(row.devices) > 0 {
+			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"), strings.Join(row.devices, ", "))
+		}
+	}
+	if len(t.Exposes)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
+		out.Printf("  matches no device of this machine")
+	}
+}
+
+func printChange(out *printer.Printer, c *Change) {
+	switch c.Kind {
+	case Added:
+		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy, c.Offer.Use, c.Offer.Plugins)
+	case Removed:
+		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
+	case Changed:
+		var texts []string
+		for _, field := range c.Fields {
+			texts = append(texts, fmt.Sprintf("%s %s → %s", field.Name, cmp.Or(field.Before, "-"), cmp.Or(field.After, "-")))
+		}
+		out.Printf("%s %s: %s", out.Colour(printer.Yellow, "~"), c.Name, strings.Join(texts, "; "))
+	}
+	if len(c.HeldBy) > 0 {
+		out.Warn("  claim %s has it, and keeps it as it is until it is released", strings.Join(c.HeldBy, ", "))
+	}
+}
