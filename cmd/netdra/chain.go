@@ -13,14 +13,14 @@ import (
 func chainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "chain", Aliases: []string{"topology"},
-		Short: "Try a NetworkTopology: check it, see its plan, run it and undo it",
-		Long: `The commands below work on a NetworkTopology in a YAML file, and on links of this machine in place of devices that
-Kubernetes would allocate.
+		Short: "Validate, plan, run and undo a topology",
+		Long: `Use chain to develop a NetworkTopology without Kubernetes. Its commands read a NetworkTopology from a YAML file. Links of this
+machine stand for the devices that Kubernetes would allocate.
 
 Exit status:
-  0  all is well
+  0  success
   1  a step failed or the run was interrupted, and everything was undone
-  2  nothing was run: wrong usage, an invalid topology, a link that can't be given, an earlier run that is not undone
+  2  nothing was run: wrong usage, an invalid topology, a link that cannot be used, an earlier run that is not undone
   3  something could not be undone, or is not as it was before`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
   netdra chain plan topology.yaml --device uplink=eth1
@@ -37,12 +37,12 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
 	flags.StringArrayVarP(&f.Devices, "device", "d", nil,
-		"STEP=LINK, or LINK where only one step takes a device: the link is an interface name or a PCI address; give one for every root step, and more for further instances of the topology, in order")
+		"STEP=LINK, or LINK if only one step takes a device; LINK is an interface name or a PCI address; repeat it for every root step, and for further instances of the topology, in order")
 	flags.StringArrayVar(&f.Shared, "shared", nil,
-		"root STEP whose devices stay on the machine and may be used by others (macvlan, vlan...); by default a device is one's own, and must be as before at the end; bridges are always shared, and refused where the plugin would move them")
-	flags.BoolVar(&f.Force, "force", false, "take also links that carry this machine's traffic: it may be cut off")
-	flags.StringVar(&f.Netns, "netns", "", "network namespace that stands for the pod: a path, or a name below /var/run/netns (default: one made for the run)")
-	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME that the plugins are told")
+		"root STEP whose devices stay on the machine and are shared (macvlan, vlan...); other devices are exclusive and must be as before at the end; bridges are always shared, and refused if the plugin would move them")
+	flags.BoolVar(&f.Force, "force", false, "use links that carry this machine's traffic, too: it may be cut off")
+	flags.StringVar(&f.Netns, "netns", "", "network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
+	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as plugins see it")
 	cniPathFlag(cmd, &f.CniPath)
 	schemasFlag(cmd, &f.Schemas)
 	formFlag(cmd, &f.Form)
@@ -51,7 +51,7 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 
 // completeDevices offers the links of the machine.
 func completeDevices(cmd *cobra.Command) {
-	// The name of a flag that exists is no error.
+	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		step := ""
 		if before, _, named := strings.Cut(typed, "="); named {

@@ -15,7 +15,7 @@ func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 		defer cancel()
-		all, err := nodeclient.ReadAll(ctx, *socket)
+		all, err := nodeclient.ReadHolders(ctx, *socket)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

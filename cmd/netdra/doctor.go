@@ -15,15 +15,17 @@ func doctorCommand(streams printer.Streams) *cobra.Command {
 	flags := &doctor.Options{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what is wrong or risky on this node, and what to do about it",
-		Long: `doctor looks at the node and at what its driver says: whether the container runtime calls the driver and reads what it writes,
-versions with known faults, paths that differ between driver, kubelet and container runtime, CNI plugins that topologies name,
-others that use the same devices, disks, policies and topologies that are not accepted, and what was left over. It changes
-nothing. Run it as root on the node, or in a pod with --root where the node's file system is mounted.
+		Short: "Check this node and suggest fixes",
+		Long: `Use doctor first when pods with claims do not start on a node. Run it as root on the node, or in a pod with --root where the
+node's file system is mounted. It changes nothing.
 
-With --kubeconfig, or $KUBECONFIG, the API server is asked, too: for API groups, features and the time.
+It checks whether the container runtime calls the driver and reads what it writes; versions with known faults; paths that
+differ between driver, kubelet and container runtime; CNI plugins that topologies name; other programs that use the same
+devices; disks; policies and topologies that are not accepted; and what was left over. For each problem it prints where it
+is, why it matters, and what to do. With --kubeconfig, or $KUBECONFIG, it also checks API groups, features and the time of
+the API server.
 
-Exit status: 0 nothing is wrong, 1 something is (✗; what is only risky, !, does not count), 2 nothing could be looked at.`,
+Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor
   sudo netdra doctor --all                                      # also what is fine
   sudo netdra doctor --kubeconfig /etc/kubernetes/kubelet.conf
@@ -53,11 +55,11 @@ Exit status: 0 nothing is wrong, 1 something is (✗; what is only risky, !, doe
 	}
 	set := cmd.Flags()
 	set.StringVar(&flags.Root, "root", "/", "directory with the node's file system")
-	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable), "where the driver answers (default: "+nodeclient.ShippedSocket+" below --root)")
-	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz", "the driver's probe, which is asked if its socket does not answer; empty: none")
-	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server; empty: it is not asked")
-	set.BoolVar(&flags.All, "all", false, "show also what is fine")
+	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable), "socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
+	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz", "URL of the driver's readiness probe, read if its socket does not answer; empty: not read")
+	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file of the API server; empty: it is not asked")
+	set.BoolVar(&flags.All, "all", false, "also print what is fine")
 	formFlag(cmd, &flags.Form)
-	_ = cmd.MarkFlagDirname("root") // the name of a flag that exists is no error
+	_ = cmd.MarkFlagDirname("root") // the flag exists
 	return cmd
 }

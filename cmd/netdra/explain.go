@@ -13,17 +13,21 @@ func explainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &offers.ExplainOptions{}
 	cmd := &cobra.Command{
 		Use:   "explain DEVICE",
-		Short: "Say why a device is offered as it is, or why not",
-		Long: `explain says what the DeviceExposurePolicies make of one network device: under which names it is offered, what each of
-them takes of what devices of its pool share, what came of every policy and why, and, of the driver on this node, which claims
-hold it.
+		Short: "Explain why a device is offered or hidden",
+		Long: `Use explain when a device is missing from the ResourceSlices, or is offered otherwise than you expect.
 
-DEVICE is the name of its interface, its PCI address, or a name under which it is published. Without -f the driver of this node
-is asked for the policies; with -f nothing is asked of anybody, and the machine may be one that "netdra facts" has recorded.
+It prints the names under which the device is published, what each of them takes of what the devices of its pool share, the
+outcome of every DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name of its
+interface, its PCI address, or a published name.
 
-Exit status: 0 the device is offered, 1 it is not, is gone, or has no CNI plugin that is installed, 2 there is no such device, or the policies can't be read.`,
+Without -f it uses what the driver of this node knows. With -f it uses the policies of files, for this machine or for one
+that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the driver's if
+it answers, those of the Node object with --kubeconfig, or given as flags; it prints which.
+
+Exit status: 0 the device is offered, 1 it is not, is gone, or has no installed CNI plugin, 2 there is no such device, or the
+policies cannot be read.`,
 		Example: `  # on a node, as root
-  netdra explain eth0
+  sudo netdra explain eth0
 
   # before policies are applied, for a recorded machine
   netdra explain 0000:03:00.2 -f policies.yaml --from worker-1
@@ -35,7 +39,6 @@ Exit status: 0 the device is offered, 1 it is not, is gone, or has no CNI plugin
 	}
 	addInputFlags(cmd, &flags.Inputs)
 	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.DeviceNames)
-	cmd.Flags().StringVar(&flags.Socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers, if there is no -f")
 	formFlag(cmd, &flags.Form)
 	return cmd
 }

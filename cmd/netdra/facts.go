@@ -11,21 +11,20 @@ func factsCommand(streams printer.Streams) *cobra.Command {
 	flags := &offers.FactsOptions{}
 	cmd := &cobra.Command{
 		Use:   "facts",
-		Short: "Show what the driver knows of a machine's network devices",
-		Long: `facts shows the network devices of this machine as the driver sees them, before any policy: physical and virtual
-functions, bridges, bonds, VLANs and all other links but the loopback. It changes nothing and needs no root. In a
-network namespace it needs a sysfs that was mounted there, as "ip netns exec" does.
+		Short: "Show discovered network devices",
+		Long: `Use facts to see a machine's network devices as the driver discovers them, before any policy, or to record a machine for a
+bug report. It changes nothing and needs no root. In a network namespace it needs a sysfs that was mounted there, as
+"ip netns exec" does.
 
-The columns of the text form: IF is the interface, where the device has one here; PF and VF are the physical function and
-index of a virtual function; VFS is how many virtual functions there are and can be; SPEED is in Mbit/s. The lines with
-an exclamation mark are problems: things that could not be read or make no sense.
+It lists physical and virtual functions, bridges, bonds, VLANs and all other links except the loopback. Columns: IF is the
+interface, if the device has one here; PF and VF are the physical function and index of a virtual function; VFS is the
+number of virtual functions, existing and possible; SPEED is in Mbit/s. Lines with an exclamation mark are problems: things
+that could not be read or make no sense.
 
-With --record the same is also written to a directory, as two files that --from reads on any machine: for bug reports and
-tests. There are no IP addresses, routes or serial numbers in it.
-
-MAC addresses are replaced by made-up ones unless there is --with-addresses, in what is shown and in what is recorded:
-the same one by the same one, also where an interface is named after it (enx0242ac110002). So are the link addresses of
-tunnels, which are IP addresses.`,
+With --record the same is written to a directory, as two files that --from reads on any machine. They have no IP
+addresses, routes or serial numbers. MAC addresses are replaced by made-up ones, each by the same one everywhere, also where
+an interface is named after it (enx0242ac110002); so are the link addresses of tunnels, which are IP addresses.
+--with-addresses keeps them.`,
 		Example: `  netdra facts
   netdra facts -o json | jq '.devices[] | select(.type == "pf")'
   netdra facts --record worker-1
@@ -34,13 +33,13 @@ tunnels, which are IP addresses.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), streams) },
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.Record, "record", "", "directory to record the machine in; it is made if it does not exist")
-	set.StringVar(&flags.Recording, "from", "", "directory with a recording, which is shown in place of this machine")
-	set.BoolVar(&flags.WithAddresses, "with-addresses", false, "keep MAC addresses, and the ids of switches in hardware")
+	set.StringVar(&flags.Record, "record", "", "directory to record the machine in; created if it does not exist")
+	set.StringVar(&flags.Recording, "from", "", "directory of a recording, in place of this machine")
+	set.BoolVar(&flags.WithAddresses, "with-addresses", false, "keep MAC addresses and hardware switch IDs")
 	cmd.MarkFlagsMutuallyExclusive("from", "record")
 	cmd.MarkFlagsMutuallyExclusive("from", "with-addresses") // a recording has what it has
 	for _, name := range []string{"record", "from"} {
-		_ = cmd.MarkFlagDirname(name) // the name of a flag that exists is no error
+		_ = cmd.MarkFlagDirname(name) // the flag exists
 	}
 	formFlag(cmd, &flags.Form)
 	return cmd

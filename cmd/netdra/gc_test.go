@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // garbageDriver has what is given. It can't remove what is called stuck.
-func garbageDriver(t *testing.T, left ...nodeclient.Garbage) (socket string, posts *int) {
+func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts *int) {
 	t.Helper()
 	posts = new(int)
 	directory, err := os.MkdirTemp("", "netdra")
@@ -30,7 +30,7 @@ func garbageDriver(t *testing.T, left ...nodeclient.Garbage) (socket string, pos
 		t.Fatal(err)
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found := append([]nodeclient.Garbage{}, left...)
+		found := append([]nodestate.Orphan{}, left...)
 		if r.Method == http.MethodPost {
 			*posts++
 			for i := range found {
@@ -50,23 +50,23 @@ func garbageDriver(t *testing.T, left ...nodeclient.Garbage) (socket string, pos
 }
 
 func TestGC(t *testing.T) {
-	spec := nodeclient.Garbage{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
-	stuck := nodeclient.Garbage{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
+	spec := nodestate.Orphan{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
+	stuck := nodestate.Orphan{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
 	for name, test := range map[string]struct {
-		left      []nodeclient.Garbage
+		left      []nodestate.Orphan
 		arguments []string
 		code      int
 		posts     int
 		want      []string
 	}{
-		"nothing":     {nil, nil, exit.OK, 0, []string{"nothing is left"}},
-		"shown":       {[]nodeclient.Garbage{spec, stuck}, nil, exit.OK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra gc --all" removes it`}},
-		"dry run":     {[]nodeclient.Garbage{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes it"}},
-		"wide":        {[]nodeclient.Garbage{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
-		"JSON":        {[]nodeclient.Garbage{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
-		"removed":     {[]nodeclient.Garbage{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
-		"not removed": {[]nodeclient.Garbage{spec, stuck}, []string{"--all"}, exit.Failed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
-		"both":        {[]nodeclient.Garbage{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0, []string{"none of the others can be"}},
+		"nothing":     {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
+		"shown":       {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra release --orphans --all" removes them`}},
+		"dry run":     {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes them"}},
+		"wide":        {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
+		"JSON":        {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
+		"removed":     {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
+		"not removed": {[]nodestate.Orphan{spec, stuck}, []string{"--all"}, exit.Failed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
+		"both":        {[]nodestate.Orphan{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0, []string{"none of the others can be"}},
 		"wrong form":  {nil, []string{"-o", "xml"}, exit.Refused, 0, []string{"use table, wide, json or yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {

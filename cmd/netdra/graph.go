@@ -17,10 +17,12 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "graph TOPOLOGY",
-		Short: "Draw the graph of a topology",
-		Long: `graph draws the steps of a NetworkTopology and what depends on what: as a table, for Graphviz (dot), for Mermaid, which
-GitHub and GitLab show in Markdown, or as a picture (svg). Root steps are named with the DeviceClass that a claim asks for.
-A topology with problems is not drawn; they are printed as by "chain validate".`,
+		Short: "Draw the steps of a topology",
+		Long: `Use graph to see the order of a topology's steps, or to put it into a document.
+
+It draws the steps and their dependencies: as a table, for Graphviz (dot), for Mermaid, which GitHub and GitLab show in
+Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. The problems of an invalid topology
+are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned --format mermaid
   netdra chain graph topology.yaml --format svg > topology.svg
@@ -37,17 +39,17 @@ A topology with problems is not drawn; they are printed as by "chain validate".`
 			}
 			drawing := picture.OfTopology(topology)
 			if format == picture.FormatText {
-				drawing.Table(printer.New(streams.Out))
+				printer.New(streams.Out).Table(drawing.Rows())
 				return nil
 			}
-			_, err = fmt.Fprint(streams.Out, map[string]func() string{picture.FormatDOT: drawing.Dot, picture.FormatMermaid: drawing.Mermaid, picture.FormatSVG: drawing.Svg}[format]())
+			_, err = fmt.Fprint(streams.Out, drawing.Draw(format))
 			return err
 		},
 	}
 	nameFlag(cmd, &source.Name)
 	schemasFlag(cmd, &source.Schemas)
 	cmd.Flags().StringVar(&format, "format", picture.FormatText, "what to draw for: text, dot, mermaid or svg")
-	// The name of a flag that exists is no error.
+	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -1,10 +1,10 @@
-// Command netdra shows network devices and tries NetworkTopologies out on a Linux machine, without Kubernetes, and asks the
-// driver of a node who has what and what is wrong: for people who write policies and topologies, and who run nodes.
+// Command netdra is for people who write policies and topologies, and who run nodes. It shows network devices, tries
+// NetworkTopologies out without Kubernetes, and asks the driver of a node for its devices, claims and problems.
 //
-// The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
-// that, so that whatever was begun can be undone by another process. What the driver owns is changed by the driver, when it is
-// asked on its socket. Nothing here knows a CNI plugin by name, and nothing is asked of Kubernetes, but by "simulate --cluster"
-// and "doctor --kubeconfig", which only read.
+// The rule of this command: this package has flags and help texts, and every command is one call of an internal package.
+// Package cnichain does everything that changes the machine, with a journal, so that another process can undo it. Only the
+// driver changes what the driver owns, when netdra asks it on its socket. No code here knows a CNI plugin by name. Kubernetes
+// is only read, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (
@@ -61,13 +61,13 @@ func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, argumen
 func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
-		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
-		Long: `netdra shows what the DRA network driver discovers and would publish, and runs what it runs for pods, on any Linux machine
-and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks. On a node it asks the driver, as
-root, who has what, and says what is wrong.
+		Short: "Inspect and try the DRA network driver",
+		Long: `netdra shows what the DRA network driver discovers and would publish, and runs NetworkTopologies as it does for pods, on
+any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's own. On a node, as
+root, it asks the driver for devices, claims and problems.
 
-Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". What its exit status says: "netdra help exit-codes".
-Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
+Install it as kubectl-netdra in your PATH to call it "kubectl netdra". "netdra help exit-codes" explains the exit status.
+If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
@@ -87,8 +87,21 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	root.AddCommand(chainCommand(deps, streams), factsCommand(streams), slicesCommand(deps, streams), explainCommand(deps, streams), simulateCommand(deps, streams), traceCommand(streams), releaseCommand(streams), doctorCommand(streams),
-		devicesCommand(streams), claimsCommand(streams), logsCommand(streams), policiesCommand(deps, streams), gcCommand(streams), reportCommand(deps, streams), versionCommand(streams), exitCodesHelp())
+	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams), explainCommand(deps, streams),
+		policiesCommand(deps, streams), simulateCommand(deps, streams))
+	addGroup(root, "Topologies:", chainCommand(deps, streams))
+	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams), traceCommand(streams),
+		releaseCommand(streams), reportCommand(deps, streams))
+	root.AddCommand(versionCommand(streams), exitCodesHelp(), logsCommand(streams), gcCommand(streams))
 	callAs(root, streams.CalledAs())
 	return root
+}
+
+// addGroup adds commands under a title of the help.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+	}
+	root.AddCommand(commands...)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -13,7 +12,7 @@ func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policies",
 		Short:   "Try DeviceExposurePolicies before they are applied",
-		Long:    `The command below works on DeviceExposurePolicies in YAML files. It changes nothing.`,
+		Long:    `Use policies test before kubectl apply. It reads DeviceExposurePolicies from YAML files and changes nothing.`,
 		Example: `  sudo netdra policies test policies.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -26,16 +25,17 @@ func policiesTestCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 	flags := &offers.CheckOptions{}
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
-		Short: "Say what policies would expose and hide, and what would change",
-		Long: `test says of every DeviceExposurePolicy in the files what is wrong with it or remarkable, which devices of the machine it would
-expose and hide, and of which another policy decides. Then it lists which devices would be offered that are not offered now,
-no more, or otherwise, and which claims have them.
+		Short: "Show what policies would change",
+		Long: `Use test to see the effect of policies on this node, or on a recorded machine, before you apply them.
 
-The policies are taken as kubectl apply would take them: beside those that the driver of this node knows, in place of those of
-the same name; with --alone in place of all. With --policies nothing is asked of the driver: then that file is what is there
-now. The machine may be one that "netdra facts" has recorded.
+For every DeviceExposurePolicy in the files it prints errors and remarks, and which devices the policy would expose, hide, or
+leave to another policy. Then it lists the devices that would be newly offered, no longer offered, or offered differently,
+with the claims that hold them.
 
-Exit status: 0 the policies are valid, 1 one is not, 2 a file, the machine or the driver can't be read.`,
+The policies are added to those that the driver of this node knows, and replace those of the same name, as kubectl apply
+would; with --alone they replace all. With --policies the current policies are those of a file.
+
+Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine or the driver cannot be read.`,
 		Example: `  # on a node, before kubectl apply
   sudo netdra policies test policies.yaml
 
@@ -50,11 +50,10 @@ Exit status: 0 the policies are valid, 1 one is not, 2 a file, the machine or th
 		},
 	}
 	addInputFlags(cmd, &flags.Inputs)
-	_ = cmd.Flags().MarkHidden("filename") // the name of a flag that exists is no error
+	_ = cmd.Flags().MarkHidden("filename") // the flag exists
 	set := cmd.Flags()
-	set.StringArrayVar(&flags.Old, "policies", nil, `YAML file of the policies that are there now, or "-" for stdin (default: those that the driver of this node knows)`)
-	set.BoolVar(&flags.Alone, "alone", false, "the policies are all that there will be")
-	set.StringVar(&flags.Socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers")
+	set.StringArrayVar(&flags.Old, "policies", nil, `YAML file of the current policies, or "-" for stdin (default: those that the driver of this node knows)`)
+	set.BoolVar(&flags.Alone, "alone", false, "the policies replace all current ones")
 	formFlag(cmd, &flags.Form)
 	return cmd
 }

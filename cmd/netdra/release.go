@@ -8,46 +8,50 @@ import (
 )
 
 func releaseCommand(streams printer.Streams) *cobra.Command {
-	var socket, form string
-	var all bool
+	flags := &nodeclient.ReleaseOptions{}
 	cmd := &cobra.Command{
 		Use:   "release [KEY]...",
-		Short: "Show what the driver of this node could not undo, and have it try again",
-		Long: `release shows what was left when a pod ended: steps that the driver tried to undo many times and gave up, so that the pod
-could go. A device that is left over is in quarantine: nobody gets it until it is clean and home. The driver tries again every
-five minutes by itself; after you have put right what the reason says, release it at once.
+		Short: "List and retry cleanups that failed",
+		Long: `Use release when a device is in quarantine, or when doctor reports something left over.
 
-Exit status: 0 nothing is left of what was named, 1 something could not be undone again, 2 the driver does not answer.`,
-		Example: `  # what is left over on this node, and why
+It lists the steps that the driver could not undo when a pod ended. After many attempts the driver gives up, so that the
+pod can go. Their devices are in quarantine: no claim gets them until they are clean and back on the host. The driver
+retries every five minutes. With a KEY, or --all, it retries at once: fix what the reason says first.
+
+With --orphans release lists files on the node without an owner: CDI specs of claims that are not prepared, pinned network
+namespaces of sandboxes that are gone, and CNI logs that are too old. They remain only after crashes, or when somebody
+restored files. With --all the driver removes them. It checks each one again under the lock that its owner would hold, so
+that claims and pods that are just starting lose nothing. CNI plugins are not asked to collect garbage (the verb GC): after
+a lost journal they would free the addresses of running pods.
+
+Exit status: 0 nothing is left of what was named, 1 something could not be undone or removed, 2 the driver does not answer.`,
+		Example: `  # list what could not be undone on this node, and why
   sudo netdra release
 
-  # try one of them again, or all
-  sudo netdra release 5f1c…/uplink/0
-  sudo netdra release --all`,
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			if err := printer.CheckForm(form); err != nil {
-				return err
-			}
-			driver := nodeclient.New(socket)
-			leftovers, err := driver.Leftovers(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if all {
-				keys = nil
-				for i := range leftovers {
-					keys = append(keys, leftovers[i].Key)
-				}
-			}
-			if len(keys) == 0 {
-				return nodeclient.ShowLeftovers(streams, form, leftovers)
-			}
-			return nodeclient.ReleaseKeys(cmd.Context(), printer.New(streams.Out), driver, keys)
-		},
+  # retry one cleanup, or all of them
+  sudo netdra release 5f1c6a/uplink/0
+  sudo netdra release --all
+
+  # list orphaned files, then remove them
+  sudo netdra release --orphans
+  sudo netdra release --orphans --all`,
+		RunE: func(cmd *cobra.Command, keys []string) error { return flags.Run(cmd.Context(), streams, keys) },
 	}
-	cmd.Flags().StringVar(&socket, "socket", nodeclient.DefaultSocket(), "where the driver answers")
-	cmd.ValidArgsFunction = completeFrom(&socket, nodeclient.LeftoverKeys)
-	cmd.Flags().BoolVar(&all, "all", false, "try all of them again")
-	formFlag(cmd, &form)
+	socketFlag(cmd, &flags.Socket)
+	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.LeftoverKeys)
+	cmd.Flags().BoolVar(&flags.All, "all", false, "retry every cleanup; with --orphans, remove every file")
+	cmd.Flags().BoolVar(&flags.Orphans, "orphans", false, "orphaned files, in place of cleanups that failed")
+	tableFlag(cmd, &flags.Form)
+	return cmd
+}
+
+// gcCommand is the former name of "release --orphans".
+func gcCommand(streams printer.Streams) *cobra.Command {
+	cmd := releaseCommand(streams)
+	cmd.Use, cmd.Hidden, cmd.Args, cmd.ValidArgsFunction = "gc", true, cobra.NoArgs, nil
+	cmd.Short = `Former name of "release --orphans"`
+	mustSet(cmd, "orphans")
+	cmd.Flags().Bool("dry-run", false, "only list, as without --all")
+	cmd.MarkFlagsMutuallyExclusive("all", "dry-run")
 	return cmd
 }

@@ -82,7 +82,7 @@ func TestRelease(t *testing.T) {
 		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy"}},
 		"all":          {[]string{good, bad}, []string{"--all"}, exit.Failed, []string{"✓ " + good, "✗ " + bad}},
 		"all of none":  {nil, []string{"--all"}, exit.OK, []string{"nothing is left over"}},
-		"wrong form":   {nil, []string{"-o", "xml"}, exit.Refused, []string{"use text, json or yaml"}},
+		"wrong form":   {nil, []string{"-o", "xml"}, exit.Refused, []string{"use table, wide, json or yaml"}},
 		"no driver":    {nil, []string{"--socket", "/nowhere"}, exit.Refused, []string{"does not answer at /nowhere"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/report"
@@ -13,17 +12,19 @@ func reportCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &report.Options{}
 	cmd := &cobra.Command{
 		Use:   "report",
-		Short: "Make a page of the node: its devices, who holds them, what is wrong, and the chains of its claims",
-		Long: `report makes one HTML file, which needs nothing else and fetches nothing: problems first; the machine with its NUMA nodes,
-PCIe roots, physical and virtual functions, bridges, bonds and VLANs; for each device what is offered of it, who holds it, what
-is left, and why it is hidden; and for every claim its chain with the times, results and errors of its steps.
+		Short: "Write an HTML report of the node",
+		Long: `Use report to look at a whole node at once, or to show it to somebody else.
 
-Without -f the driver of this node is asked, and its log of CNI calls is read. With -f nothing is asked of anybody, the machine
-may be one that "netdra facts" has recorded, and nobody knows who holds what.
+It writes one HTML file, which loads nothing else: problems first; the machine with its NUMA nodes, PCIe roots, physical and
+virtual functions, bridges, bonds and VLANs; for each device what is offered, who holds it, what is left, and why it is
+hidden; and for every claim its chain with the times, results and errors of its steps.
 
-With --serve the page is made anew whenever it is opened, until the command is ended, at an address of this machine only. The
-address that is printed has a word in it that nobody else knows: other users of the machine may not read what the driver tells
-root. From elsewhere go there with: ssh -L 9681:127.0.0.1:9681 NODE`,
+Without -f it uses what the driver of this node knows, and its log of CNI calls. With -f it uses the policies of files, for
+this machine or a recorded one, and does not know holders.
+
+With --serve the page is made again whenever it is opened, at a loopback address, until the command ends. The printed URL
+has a secret part: other users of the machine must not read what the driver tells root. To open it from elsewhere:
+ssh -L 9681:127.0.0.1:9681 worker-1`,
 		Example: `  # on a node, as root
   sudo netdra report -o report.html
   sudo netdra report --serve 127.0.0.1:9681
@@ -35,13 +36,11 @@ root. From elsewhere go there with: ssh -L 9681:127.0.0.1:9681 NODE`,
 	}
 	addInputFlags(cmd, &flags.Inputs)
 	set := cmd.Flags()
-	set.StringVar(&flags.Socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers, if there is no -f")
-	set.StringVar(&flags.LogDir, "log-dir", nodeclient.DefaultLogDir, "where the driver logs CNI calls")
+	logDirFlag(cmd, &flags.LogDir)
 	set.StringVarP(&flags.Output, "output", "o", "", "file to write the page to (default: the standard output)")
-	set.StringVar(&flags.Serve, "serve", "", "serve the page at this loopback address and port in place of writing it, for example 127.0.0.1:9681")
+	set.StringVar(&flags.Serve, "serve", "", "loopback address and port to serve the page at, for example 127.0.0.1:9681")
 	cmd.MarkFlagsMutuallyExclusive("output", "serve")
-	// The names of flags that exist are no errors.
+	// The errors would be that flags do not exist.
 	_ = cmd.MarkFlagFilename("output", "html")
-	_ = cmd.MarkFlagDirname("log-dir")
 	return cmd
 }

@@ -94,7 +94,7 @@ func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 		"/claims": `[{"claim": {"namespace": "default", "name": "p-net", "uid": "u"}, "devices": [{"request": "net", "pool": "worker-1/eth1", "name": "eth1"}],
 			"plans": [{"topology": "whole", "steps": [{"name": "uplink", "type": "macvlan"}, {"name": "tune", "type": "tuning", "dependsOn": [0], "config": {"psk": "hunter2"}}]}]}]`,
 		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, "claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
-		"/leftovers": `[]`,
+		"/leftovers": `[]`, "/state": `{"node": "worker-1"}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()

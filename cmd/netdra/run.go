@@ -12,22 +12,22 @@ func runCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &chainrun.RunOptions{}
 	cmd := &cobra.Command{
 		Use:   "run TOPOLOGY --device STEP=LINK...",
-		Short: "Attach a topology to a network namespace, show what is there, and undo it",
-		Long: `run does what the driver does for a pod: it runs the CNI plugins of a NetworkTopology against a network namespace, in
-order, and verifies that every interface is there. Then it shows the namespace, undoes everything, and proves that links,
-addresses and routes of the namespace and of this machine are as before.
+		Short: "Attach a topology, verify, and undo it",
+		Long: `Use run to try a topology on real links. It does what the driver does for a pod.
 
-When a step fails, or with Ctrl-C, everything that was done is undone at once. A run that was killed, or left attached
-with --keep, is undone by "netdra chain undo"; until then no further run begins.
+It runs the CNI plugins of a NetworkTopology against a network namespace, in order, and verifies that every interface is
+there. Then it prints the namespace, undoes everything, and verifies that links, addresses and routes of the namespace and
+of this machine are as before. If a step fails, or on Ctrl-C, it undoes the completed steps at once. "netdra chain undo"
+undoes a run that was killed, or left attached with --keep; until then no further run begins.
 
-A device is taken as one's own unless --shared says otherwise or it is a bridge: it must come back as it was, and is
-brought back if a plugin does not. Links that carry this machine's default route are refused, and so are links with
-addresses or a master unless they are shared: what is moved into a namespace loses these. --force takes them anyway.
+A device is exclusive unless it is a bridge or --shared names its step: it must come back as it was, and is restored if a
+plugin does not. Links that carry this machine's default route are refused, and so are exclusive links with addresses or a
+master, which a move into a namespace would remove. --force takes them anyway.
 
-{{ device.<attribute> }} has what the driver would publish, but for what a policy adds. The claim of {{ claim }} is called
-as the pod. The selector of a step is checked, but you choose the link: whether the selector would take it is not.
+{{ device.<attribute> }} has what the driver would publish, except what a policy adds. The claim of {{ claim }} has the name
+of the pod. The selector of a step is validated but not evaluated: you choose the link.
 
---log shows secrets, too.`,
+--log prints secrets, too.`,
 		Example: `  # one step takes a device; look at the interfaces from another shell until Enter
   sudo netdra chain run topologies.yaml --name macvlan-tuned --device eth1 --shared uplink --hold
 
@@ -50,9 +50,9 @@ as the pod. The selector of a step is checked, but you choose the link: whether 
 	stateFlag(cmd, &flags.State)
 	timeoutFlag(cmd, &flags.Timeout)
 	logFlag(cmd, &flags.Log)
-	cmd.Flags().BoolVar(&flags.Keep, "keep", false, "leave it attached; \"netdra chain undo\" undoes it")
+	cmd.Flags().BoolVar(&flags.Keep, "keep", false, "leave it attached, for \"netdra chain undo\"")
 	cmd.Flags().BoolVar(&flags.Hold, "hold", false, "wait for Enter or Ctrl-C before undoing")
-	cmd.Flags().BoolVar(&flags.Check, "check", false, "ask the plugins that know them for STATUS before, and for CHECK while it is attached")
+	cmd.Flags().BoolVar(&flags.Check, "check", false, "call STATUS before and CHECK while attached, for plugins that have them")
 	cmd.MarkFlagsMutuallyExclusive("keep", "hold")
 	return cmd
 }

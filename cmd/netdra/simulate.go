@@ -12,28 +12,28 @@ func simulateCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &simulate.Options{}
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE...",
-		Short: "Say whether claims would be given their devices, where, and if not, what is in the way",
-		Long: `simulate runs the scheduler's own allocator. It changes nothing.
+		Short: "Simulate the allocation of claims",
+		Long: `Use simulate to learn whether claims would get their devices, on which nodes, and what prevents it. It runs the scheduler's
+own allocator and the driver's own checks. It changes nothing.
 
 Files may hold
-  ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in this order of files and documents; what fits takes its devices,
-                                                    so that it counts for what comes after it. Claims and templates that pods name are
-                                                    tried with them. A ResourceClaim with an allocation in its status holds that from
+  ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
+                                                    so that it counts for what follows. Claims and templates that pods name are
+                                                    tried with them. A ResourceClaim with an allocation in its status holds it from
                                                     the beginning.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
-  CNIPluginSchema, Namespace                        what topologies are judged by, and the labels that their allowedNamespaces want
+  CNIPluginSchema, Namespace                        what topologies are validated with, and the labels for their allowedNamespaces
   DeviceClass, ResourceSlice                        those of other drivers, for example
-Other kinds are left out.
+Other kinds are ignored.
 
-The machines are those that "netdra facts" has recorded in the directories of --machines, each a node of the directory's name, or this
-machine; with --cluster the nodes, ResourceSlices, DeviceClasses and claims are those of a cluster, which is only read.
+The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's name, or
+this machine. With --cluster nodes, ResourceSlices, DeviceClasses and claims are those of a cluster, which is only read.
 
-A refusal names claims that are in the way: without them the new ones fit, and with any one of them they don't. There may be others
-in their place.
+For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal names
+claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other sets of claims
+may exist. Only devices count: whether the pod fits on the node otherwise is for the scheduler to decide.
 
-Of nodes nothing counts but their devices: whether the pod fits there otherwise, the scheduler decides.
-
-Exit status: 0 everything fits, 1 something does not, 2 it can't be said.`,
+Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
 		Example: `  # before anything is applied, for recorded machines
   netdra simulate -f policies.yaml -f topologies.yaml -f pods.yaml --machines worker-1,worker-2
 
@@ -46,13 +46,13 @@ Exit status: 0 everything fits, 1 something does not, 2 it can't be said.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	set := cmd.Flags()
-	set.StringArrayVarP(&flags.Files, "filename", "f", nil, `YAML file of what is tried and of what it needs, or "-" for stdin`)
-	set.StringSliceVar(&flags.Machines, "machines", nil, `directories with recordings of "netdra facts", separated by commas, in place of this machine`)
-	set.BoolVar(&flags.Cluster, "cluster", false, "take nodes, slices, classes and claims of the cluster")
-	set.StringArrayVar(&flags.Pods, "pod", nil, "try a pod of the cluster, NAMESPACE/NAME, with those of its claims that have no devices yet")
+	set.StringArrayVarP(&flags.Files, "filename", "f", nil, `YAML file of what is tried and what it needs, or "-" for stdin`)
+	set.StringSliceVar(&flags.Machines, "machines", nil, `directories of recordings of "netdra facts", separated by commas, in place of this machine`)
+	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
+	set.StringArrayVar(&flags.Pods, "pod", nil, "try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
 	set.StringVar(&flags.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
-	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false, "for a cluster with the feature DRAListTypeAttributes")
-	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false, "for a cluster with the feature DRADeviceCompatibilityGroups")
+	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false, "the cluster has the feature DRAListTypeAttributes")
+	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false, "the cluster has the feature DRADeviceCompatibilityGroups")
 	formFlag(cmd, &flags.Output)
 	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
 	cmd.MarkFlagsMutuallyExclusive("pod", "machines")

@@ -100,7 +100,7 @@ func policyFile(t *testing.T, policies string) string {
 func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	deps := osdeps.Deps{Hostname: func() (string, error) { return "Host-1", nil }}
+	deps := osdeps.Deps{Facts: osdeps.ReadFacts, Hostname: func() (string, error) { return "Host-1", nil }}
 	code = run(t.Context(), deps, printer.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs}, append([]string{"slices"}, arguments...)...)
 	return code, out.String(), errs.String()
 }

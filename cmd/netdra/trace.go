@@ -8,37 +8,50 @@ import (
 )
 
 func traceCommand(streams printer.Streams) *cobra.Command {
-	var dir, form, socket string
-	var calls bool
+	flags := &nodeclient.TraceOptions{}
+	var socket string
 	cmd := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]CLAIM]",
-		Short: "Show every CNI call that was made for a claim on this node, with times and results",
-		Long: `trace reads the driver's log of CNI calls on this node: which step of the topology ran which plugin, when, how long that
-took, and what came of it. Without a claim it lists those that the log has; it keeps them for an hour after their release.
+		Short: "Show the CNI calls for a claim",
+		Long: `Use trace on the pod's node when a pod waits for its interfaces or has wrong ones. It reads the driver's log of CNI
+calls.
 
-Exit status: 0 every call succeeded, 1 one failed, 2 the log has nothing of the claim.`,
-		Example: `  # which claims are there?
+For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls adds
+what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output and error.
+Without a claim trace lists the claims that the log has. A claim without a namespace is looked up in "default".
+
+Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in the time
+zone of this machine. A log is kept for an hour after the release of its claim.
+
+Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of the claim.`,
+		Example: `  # list the claims in the log
   sudo netdra trace
 
-  # what has been done for one, and with what went in and came out
+  # show what was done for a claim
   sudo netdra trace default/my-pod-net-8x2kq
-  sudo netdra trace my-pod-net-8x2kq --calls`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, arguments []string) error {
-			if err := printer.CheckForm(form); err != nil {
-				return err
-			}
-			if len(arguments) == 0 {
-				return nodeclient.ListLogged(streams, form, dir)
-			}
-			return nodeclient.Trace(streams, form, dir, arguments[0], calls)
-		},
+
+  # show why a plugin failed
+  sudo netdra trace my-pod-net-8x2kq --full --failed`,
+		Args:              cobra.MaximumNArgs(1),
+		RunE:              func(_ *cobra.Command, claims []string) error { return flags.Run(streams, claims) },
+		ValidArgsFunction: completeFrom(&socket, nodeclient.ClaimNames),
 	}
-	cmd.Flags().StringVar(&dir, "log-dir", nodeclient.DefaultLogDir, "where the driver logs CNI calls")
-	cmd.Flags().StringVar(&socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers, for the completion of names")
-	cmd.ValidArgsFunction = completeFrom(&socket, nodeclient.ClaimNames)
-	cmd.Flags().BoolVar(&calls, "calls", false, "show what each plugin was given and what it returned, too")
-	formFlag(cmd, &form)
-	_ = cmd.MarkFlagDirname("log-dir") // the name of a flag that exists is no error
+	set := cmd.Flags()
+	logDirFlag(cmd, &flags.Dir)
+	socketFlag(cmd, &socket)
+	set.BoolVar(&flags.Calls, "calls", false, "add the input and output of each plugin")
+	set.BoolVar(&flags.Full, "full", false, "print each call in full, in place of the time line")
+	set.BoolVar(&flags.Failed, "failed", false, "leave out calls that succeeded")
+	cmd.MarkFlagsMutuallyExclusive("calls", "full")
+	formFlag(cmd, &flags.Form)
+	return cmd
+}
+
+// logsCommand is the former name of "trace --full".
+func logsCommand(streams printer.Streams) *cobra.Command {
+	cmd := traceCommand(streams)
+	cmd.Use, cmd.Hidden, cmd.Args = "logs [NAMESPACE/]CLAIM", true, cobra.ExactArgs(1)
+	cmd.Short = `Former name of "trace --full"`
+	mustSet(cmd, "full")
 	return cmd
 }

@@ -12,15 +12,14 @@ func undoCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &chainrun.UndoOptions{}
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Undo runs that were killed or kept, or that could not be undone",
-		Long: `undo undoes everything that "netdra chain run" has written to its journal and not undone: runs with --keep, runs that
-were killed, and steps that could not be undone. It first waits until no plugin runs any more that a killed run has
-started. It may be called at any time and any number of times.
+		Short: "Undo earlier runs",
+		Long: `Use undo after a run that was killed, that was kept with --keep, or that could not be undone. It may be called at any time.
 
-What can't be undone stays in the journal, and no further run begins. Put right what the plugin complains of and call undo
-again. --forget tries once more and then forgets it: what it says then stays on this machine, and is yours to remove.
+It undoes everything that "netdra chain run" has in its journal. First it waits until plugins of a killed run have ended.
+What cannot be undone stays in the journal, and no further run begins: fix what the plugin reports and call undo again.
+--forget tries once more and then removes it from the journal: what it printed stays on this machine for you to remove.
 
-The exit status is 0 when nothing is left, and 3 otherwise.`,
+Exit status: 0 nothing is left, 3 something could not be undone.`,
 		Example: `  sudo netdra chain undo
   sudo netdra chain undo --log
   sudo netdra chain undo --forget`,
@@ -30,6 +29,6 @@ The exit status is 0 when nothing is left, and 3 otherwise.`,
 	stateFlag(cmd, &flags.State)
 	timeoutFlag(cmd, &flags.Timeout)
 	logFlag(cmd, &flags.Log)
-	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "forget what can't be undone: it stays on this machine")
+	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "remove from the journal what cannot be undone: it stays on this machine")
 	return cmd
 }

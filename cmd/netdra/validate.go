@@ -15,13 +15,14 @@ func validateCommand(streams printer.Streams) *cobra.Command {
 	var schemas, name string
 	cmd := &cobra.Command{
 		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
-		Short: "Say what is wrong with topologies, or what a claim must ask for",
-		Long: `validate reports every problem of the NetworkTopologies in the files, as FILE:LINE: PATH: REASON. It finds what the
-controller would find: unknown fields, names, order and references of steps, configuration, templates, and the CEL
-expressions of root steps. It needs no plugins, no devices and no root. "-" is stdin.
+		Short: "Validate topologies",
+		Long: `Use validate while you write a topology, or in CI. It needs no plugins, no devices and no root. "-" is stdin.
 
-Of a topology without problems it prints the DeviceClasses that a claim must ask for. The exit status is 2 if there is
-any problem.`,
+It prints every problem of the NetworkTopologies in the files as FILE:LINE: PATH: REASON. It finds what the controller would
+find: unknown fields, names, order and references of steps, configuration, templates, and the CEL expressions of root steps.
+For a valid topology it prints the DeviceClasses that a claim must ask for.
+
+Exit status: 0 the topologies are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
   netdra chain validate --schemas my-plugins.yaml topologies/*.yaml
   kubectl get ntopo mine -o yaml | netdra chain validate -`,

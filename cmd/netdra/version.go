@@ -11,9 +11,11 @@ func versionCommand(streams printer.Streams) *cobra.Command {
 	var form, socket string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of netdra and of what runs on this node",
-		Long: `version prints which build netdra is, and, if the driver of this node answers, its version and those of kubelet, container
-runtime and kernel. Name them when you report a fault.`,
+		Short: "Print versions for fault reports",
+		Long: `Use version when you report a fault.
+
+It prints the build of netdra and, if the driver of this node answers, the versions of driver, kubelet, container runtime and
+kernel.`,
 		Example: `  netdra version
   sudo netdra version -o json`,
 		Args: cobra.NoArgs,
@@ -22,14 +24,10 @@ runtime and kernel. Name them when you report a fault.`,
 				return err
 			}
 			all := nodeclient.VersionsOf(nodeclient.ReadState(cmd.Context(), socket))
-			if form != printer.FormText {
-				return printer.Encode(streams.Out, form, all)
-			}
-			printer.New(streams.Out).Printf("%s", all)
-			return nil
+			return printer.Show(streams.Out, form, all, func(out *printer.Printer) { out.Printf("%s", all) })
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", nodeclient.DefaultSocket(), "where the driver of this node answers")
+	socketFlag(cmd, &socket)
 	formFlag(cmd, &form)
 	return cmd
 }

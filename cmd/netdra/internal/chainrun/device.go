@@ -65,7 +65,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 	if err != nil {
 		return nil, err
 	}
-	facts, err := m.Facts(ctx, nodeclient.DriverAddresses(ctx, nodeclient.DefaultSocket()))
+	facts, err := m.Facts(ctx, nodeclient.ReadAddresses(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -52,11 +52,7 @@ func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams print
 	if err != nil {
 		return err
 	}
-	if f.Form != printer.FormText {
-		return printer.Encode(streams.Out, f.Form, shown)
-	}
-	shown.print(printer.New(streams.Out))
-	return nil
+	return printer.Show(streams.Out, f.Form, shown, shown.print)
 }
 
 func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {

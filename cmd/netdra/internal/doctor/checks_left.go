@@ -42,7 +42,7 @@ func checkCDIFiles(input *Input) []Finding {
 		}
 		finding := Finding{
 			Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
-			Why: "a container of that claim could start without its interfaces", Do: "netdra gc --all",
+			Why: "a container of that claim could start without its interfaces", Do: "netdra release --orphans --all",
 		}
 		if isMetadata {
 			finding.Why = "it tells containers of devices that the claim has no more"
@@ -59,7 +59,7 @@ func checkPins(input *Input) []Finding {
 		if !pinned(pin, input.Driver.Sandboxes) && !slices.ContainsFunc(input.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
-				Why: "devices in it do not come home", Do: "netdra gc --all",
+				Why: "devices in it do not come home", Do: "netdra release --orphans --all",
 			})
 		}
 	}

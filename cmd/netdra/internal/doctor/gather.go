@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -22,7 +23,7 @@ type Sources struct {
 	Root fs.FS
 	Path string
 	// Query asks the driver's socket, and Ready its probe.
-	Query func(ctx context.Context, path string, target any) error
+	Query nodeclient.Query
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
@@ -36,7 +37,7 @@ type Sources struct {
 // and so nothing that is in use looks left over.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
-	before, err := answers(ctx, sources)
+	before, err := sources.readDriver(ctx)
 	if err != nil {
 		input.Silence = err.Error()
 		if sources.Ready != nil {
@@ -54,7 +55,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	if input.Driver != nil {
 		input.Plugins = sources.plugins(input)
 		input.Mounts = sources.mounts(input.process("dra-network-driver"))
-		if after, err := answers(ctx, sources); err == nil {
+		if after, err := sources.readDriver(ctx); err == nil {
 			input.known(after)
 		}
 	}
@@ -64,25 +65,9 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	return input
 }
 
-// answers asks the driver everything.
-func answers(ctx context.Context, sources Sources) (*nodestate.Answers, error) {
-	all := &nodestate.Answers{}
-	for _, question := range []struct {
-		path string
-		into any
-	}{
-		{nodeapi.PathState, &all.State},
-		{nodeapi.PathPolicies, &all.Inputs},
-		{nodeapi.PathPublished, &all.Published},
-		{nodeapi.PathClaims, &all.Claims},
-		{nodeapi.PathSandboxes, &all.Sandboxes},
-		{nodeapi.PathLeftovers, &all.Leftovers},
-	} {
-		if err := sources.Query(ctx, question.path, question.into); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
+	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
+		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
 // known leaves out the files of what the driver has now.

@@ -42,7 +42,7 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	defer closeRoot()
 	socket := f.Socket
 	if socket == "" {
-		socket = filepath.Join(f.Root, nodeclient.ShippedSocket)
+		socket = filepath.Join(f.Root, nodeclient.ShippedSocket())
 	}
 	sources := Sources{
 		Root: root, Path: f.Root, Query: nodeclient.New(socket).Get, Statfs: unix.Statfs,

@@ -1,6 +1,7 @@
 package nodeclient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// ChooseClaims are those with the names; all without any.
-func ChooseClaims(claims []Claim, names []string) ([]Claim, error) {
+// chooseClaims are those with the names; all without any.
+func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
 	}
@@ -42,9 +43,20 @@ type claimRow struct {
 	pod   Pod
 }
 
-// PrintClaims lists claims. The error is of claims that failed or lost an interface.
-func PrintClaims(streams printer.Streams, form string, claims []Claim) error {
-	var err error
+// ListClaims prints the claims that the driver has prepared; all without names. The error is of claims that failed or
+// lost an interface.
+func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	answers, err := ReadHolders(ctx, socket)
+	if err != nil {
+		return err
+	}
+	claims, err := chooseClaims(Claims(answers), names)
+	if err != nil {
+		return err
+	}
 	if form == printer.FormJSON || form == printer.FormYAML {
 		err = printer.Encode(streams.Out, form, claims)
 	} else {

@@ -9,21 +9,23 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// ShippedSocket is where the driver of this node answers.
-const ShippedSocket = "/var/lib/kubelet/plugins/dra.networking/netdra.sock"
+// ShippedSocket returns the path of the node socket where kubelet has its default directory.
+func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir) }
 
 // SocketVariable names the environment variable for nodes whose kubelet has another folder.
 const SocketVariable = "NETDRA_SOCKET"
 
 // DefaultSocket is where the driver of this node answers unless a flag says otherwise.
-func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket) }
+func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
 // Client asks the driver of this node.
 type Client struct {
@@ -69,39 +71,51 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 // answerLimit is how long a driver may take to say what it knows. One that takes longer hangs.
 const answerLimit = 10 * time.Second
 
-// Get asks for something, and decodes it.
+// Get reads the answer at a path.
 func (d Client) Get(ctx context.Context, path string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	body, err := d.send(ctx, http.MethodGet, path)
+	return d.sendAndDecode(ctx, http.MethodGet, path, target)
+}
+
+func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
+	body, err := d.send(ctx, method, path)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, target); err != nil {
-		return fmt.Errorf("cannot read what the driver says at %s: is it of another version? %w", d.socket, err)
+		return fmt.Errorf("cannot read the driver's answer at %s: is it of another version? %w", d.socket, err)
 	}
 	return nil
 }
 
-// ReadAll asks the driver who has what.
-func ReadAll(ctx context.Context, socket string) (*nodestate.Answers, error) {
-	all := &nodestate.Answers{}
-	client := New(socket)
-	for _, question := range []struct {
-		path string
-		into any
-	}{{"/published", &all.Published}, {"/claims", &all.Claims}, {"/sandboxes", &all.Sandboxes}, {"/leftovers", &all.Leftovers}} {
-		if err := client.Get(ctx, question.path, question.into); err != nil {
+// Query reads the answer at a path of the node socket, as [Client.Get] does.
+type Query func(ctx context.Context, path string, target any) error
+
+// Read reads the answers at some paths; the others stay empty.
+func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
+	answers := &nodestate.Answers{}
+	targets := map[string]any{
+		nodeapi.PathState: &answers.State, nodeapi.PathPolicies: &answers.Inputs, nodeapi.PathPublished: &answers.Published,
+		nodeapi.PathClaims: &answers.Claims, nodeapi.PathSandboxes: &answers.Sandboxes, nodeapi.PathLeftovers: &answers.Leftovers,
+	}
+	for _, path := range paths {
+		if err := query(ctx, path, targets[path]); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return answers, nil
+}
+
+// ReadHolders reads who holds what.
+func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
+	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
 // ReadState is nil if the driver does not answer.
 func ReadState(ctx context.Context, socket string) *nodestate.State {
 	state := &nodestate.State{}
-	if err := New(socket).Get(ctx, "/state", state); err != nil {
+	if err := New(socket).Get(ctx, nodeapi.PathState, state); err != nil {
 		return nil
 	}
 	return state
@@ -125,11 +139,19 @@ func ClaimNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// LeftoverKeys are those of what could not be undone.
-func LeftoverKeys(all *nodestate.Answers) []string {
-	var keys []string
-	for i := range all.Leftovers {
-		keys = append(keys, all.Leftovers[i].Key)
+// LeftoverKeys are those of cleanups that failed.
+func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
+
+// addressesLimit is how long the driver may take to report the addresses: without it the command still works.
+const addressesLimit = 2 * time.Second
+
+// ReadAddresses returns the cluster's addresses of this node as the driver knows them; none if it does not answer. Links
+// that carry them are the node's own infrastructure.
+func ReadAddresses(ctx context.Context) []netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, addressesLimit)
+	defer cancel()
+	if state := ReadState(ctx, DefaultSocket()); state != nil {
+		return state.Addresses
 	}
-	return keys
+	return nil
 }

@@ -1,6 +1,7 @@
 package nodeclient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// ChooseDevices are those with the names; all without any.
-func ChooseDevices(devices []Device, names []string) ([]Device, error) {
+// chooseDevices are those with the names; all without any.
+func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	if len(names) == 0 {
 		return devices, nil
 	}
@@ -26,9 +27,20 @@ func ChooseDevices(devices []Device, names []string) ([]Device, error) {
 	return chosen, nil
 }
 
-// PrintDevices lists devices.
-func PrintDevices(streams printer.Streams, form string, devices []Device) error {
-	err := printer.List(streams.Out, form, devices, []printer.Column[Device]{
+// ListDevices prints the devices that the driver publishes; all without names.
+func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	answers, err := ReadHolders(ctx, socket)
+	if err != nil {
+		return err
+	}
+	devices, err := chooseDevices(Devices(answers), names)
+	if err != nil {
+		return err
+	}
+	err = printer.List(streams.Out, form, devices, []printer.Column[Device]{
 		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},
 		{Title: "TYPE", Value: func(d *Device) string { return d.Type }},
 		{Title: "USE", Value: func(d *Device) string { return d.Use }},

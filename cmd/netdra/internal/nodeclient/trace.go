@@ -14,53 +14,72 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // DefaultLogDir is where the driver of a node logs CNI calls.
-const DefaultLogDir = "/var/log/dra-network"
+const DefaultLogDir = nodeapi.DefaultLogDir
 
-// ListLogged prints the claims that the log has.
-func ListLogged(streams printer.Streams, form, dir string) error {
-	claims, err := cnichain.LoggedClaims(dir)
-	if err != nil {
-		return err
-	}
-	if form != printer.FormText {
-		return printer.Encode(streams.Out, form, claims)
-	}
-	out := printer.New(streams.Out)
-	if len(claims) == 0 {
-		out.Printf("the log in %s has no claim", dir)
-	}
-	for _, claim := range claims {
-		out.Printf("%s", claim)
-	}
-	return nil
+// TraceOptions are the options of "trace".
+type TraceOptions struct {
+	// Dir is the directory of the log.
+	Dir, Form string
+	// Calls adds to the time line what each plugin was given and returned; Full prints nothing but the calls.
+	Calls, Full bool
+	// Failed leaves out calls that succeeded.
+	Failed bool
 }
 
-// Trace prints the calls that were made for a claim. The error is of calls that failed.
-func Trace(streams printer.Streams, form, dir, name string, whole bool) error {
-	calls, err := ReadCalls(streams, dir, name)
+// Run prints the calls that were made for a claim, or the claims that the log has. The error is of calls that failed.
+func (f *TraceOptions) Run(streams printer.Streams, claims []string) error {
+	if err := printer.CheckForm(f.Form); err != nil {
+		return err
+	}
+	if len(claims) == 0 {
+		return f.listClaims(streams)
+	}
+	calls, err := f.readCalls(streams, claims[0])
 	if err != nil {
 		return err
 	}
-	if form != printer.FormText {
-		err = printer.Encode(streams.Out, form, calls)
-	} else {
-		printTrace(printer.New(streams.Out), calls, whole)
+	failed := slices.ContainsFunc(calls, func(c cnichain.LoggedCall) bool { return c.Error != "" })
+	if f.Failed {
+		calls = slices.DeleteFunc(calls, func(c cnichain.LoggedCall) bool { return c.Error == "" })
 	}
-	if err == nil && slices.ContainsFunc(calls, func(c cnichain.LoggedCall) bool { return c.Error != "" }) {
+	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
+		if f.Full {
+			printFullCalls(out, calls)
+		} else {
+			printTrace(out, calls, f.Calls)
+		}
+	})
+	if err == nil && failed {
 		err = exit.Reported()
 	}
 	return err
 }
 
-// ReadCalls are those that were made for a claim, by their times. What of them can't be read is told.
-func ReadCalls(streams printer.Streams, dir, name string) ([]cnichain.LoggedCall, error) {
+func (f *TraceOptions) listClaims(streams printer.Streams) error {
+	claims, err := cnichain.LoggedClaims(f.Dir)
+	if err != nil {
+		return err
+	}
+	return printer.Show(streams.Out, f.Form, claims, func(out *printer.Printer) {
+		if len(claims) == 0 {
+			out.Printf("the log in %s has no claims", f.Dir)
+		}
+		for _, claim := range claims {
+			out.Printf("%s", claim)
+		}
+	})
+}
+
+// readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read.
+func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]cnichain.LoggedCall, error) {
 	namespace, short := splitClaim(name)
-	calls, err := cnichain.ReadCalls(dir, namespace, short)
+	calls, err := cnichain.ReadCalls(f.Dir, namespace, short)
 	if len(calls) == 0 {
-		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", dir, namespace, short), err)
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", f.Dir, namespace, short), err)
 	}
 	if err != nil {
 		printer.New(streams.Err).Warn("%v", err)
@@ -145,34 +164,17 @@ func printStreams(out *printer.Printer, call *cnichain.LoggedCall) {
 	}
 }
 
-// PrintLogs prints calls in full.
-func PrintLogs(streams printer.Streams, form string, calls []cnichain.LoggedCall, failedOnly bool) error {
-	hasFailed := func(c cnichain.LoggedCall) bool { return c.Error != "" }
-	anyFailed := slices.ContainsFunc(calls, hasFailed)
-	if failedOnly {
-		calls = slices.DeleteFunc(calls, func(c cnichain.LoggedCall) bool { return !hasFailed(c) })
-	}
-	if form != printer.FormText {
-		if err := printer.Encode(streams.Out, form, calls); err != nil {
-			return err
+func printFullCalls(out *printer.Printer, calls []cnichain.LoggedCall) {
+	for i := range calls {
+		if i > 0 {
+			out.Printf("")
 		}
-	} else {
-		out := printer.New(streams.Out)
-		for i := range calls {
-			if i > 0 {
-				out.Printf("")
-			}
-			printWholeCall(out, &calls[i])
-		}
+		printFullCall(out, &calls[i])
 	}
-	if anyFailed {
-		return exit.Reported()
-	}
-	return nil
 }
 
-// printWholeCall writes everything that is known of a call.
-func printWholeCall(out *printer.Printer, call *cnichain.LoggedCall) {
+// printFullCall writes everything that is known of a call.
+func printFullCall(out *printer.Printer, call *cnichain.LoggedCall) {
 	line := out.Good
 	if call.Error != "" {
 		line = out.Bad

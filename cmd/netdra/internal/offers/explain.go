@@ -3,7 +3,6 @@ package offers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,10 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/discovery"
-	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
@@ -23,7 +19,7 @@ import (
 // ExplainOptions are the options of "explain".
 type ExplainOptions struct {
 	Inputs
-	Socket, Form string
+	Form string
 }
 
 // Explain prints why a device is offered as it is, or why not.
@@ -31,7 +27,7 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
 	}
-	node, err := f.inspect(ctx, deps, streams, f.Socket)
+	node, err := f.Read(ctx, deps, streams)
 	if err != nil {
 		return err
 	}
@@ -39,96 +35,41 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	if err != nil {
 		return err
 	}
-	if f.Form != printer.FormText {
-		err = printer.Encode(streams.Out, f.Form, explained)
-	} else {
-		explained.print(printer.New(streams.Out))
-	}
+	err = printer.Show(streams.Out, f.Form, explained, explained.print)
 	if err == nil && !explained.usable() {
 		err = exit.Reported()
 	}
 	return err
 }
 
-// snapshot is a node as far as explanations need it.
-type snapshot struct {
-	facts    discovery.Facts
-	features draslices.Features
-	policies []policyapi.DeviceExposurePolicy
-	decision policy.Decision
-	result   draslices.Result
-	claims   []nodestate.Claim   // that the driver has prepared
-	devices  []nodeclient.Device // that it publishes
-	live     bool                // the driver was asked
-	state    *nodestate.State    // of the driver; nil if it was not asked
+// devices are those that the driver publishes; none if it was not asked.
+func (s *Snapshot) devices() []nodeclient.Device {
+	if s.Answers == nil {
+		return nil
+	}
+	return nodeclient.Devices(s.Answers)
 }
 
-// inspect takes policies from files, or everything that it can from the driver of this node.
-func (f *Inputs) inspect(ctx context.Context, deps osdeps.Deps, streams printer.Streams, socket string) (*snapshot, error) {
-	if len(f.Files) == 0 && f.Recording != "" {
-		return nil, errors.New("a recording needs policies: give a file of them with -f")
+// heldBy are the claims that hold a published device, as namespace/name.
+func (s *Snapshot) heldBy(pool, name string) []string {
+	var claims []string
+	if s.Answers == nil {
+		return nil
 	}
-	if len(f.Files) == 0 {
-		return f.readDriver(ctx, deps, socket)
-	}
-	decision, err := f.resolve(ctx, deps, streams.In)
-	if err != nil {
-		return nil, err
-	}
-	result, err := draslices.Build(f.Node, decision, f.Features)
-	if err != nil {
-		return nil, fmt.Errorf("--node: %w", err)
-	}
-	return &snapshot{features: f.Features, decision: decision, result: result}, nil
-}
-
-// readDriver asks the driver of this node what it knows, and reads the devices that are on the node itself. Those in pods are as they
-// were when their claims were prepared.
-func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, socket string) (*snapshot, error) {
-	client := nodeclient.New(socket)
-	var believes nodestate.PolicyInputs
-	var published []draslices.Entry
-	var claims []nodestate.Claim
-	var sandboxes []nodestate.Sandbox
-	var state nodestate.State
-	for path, target := range map[string]any{"/policies": &believes, "/published": &published, "/claims": &claims, "/sandboxes": &sandboxes, "/state": &state} {
-		if err := client.Get(ctx, path, target); err != nil {
-			return nil, err
+	for i := range s.Answers.Claims {
+		if claim := &s.Answers.Claims[i]; claim.Holds(pool, name) {
+			claims = append(claims, claim.Claim.String())
 		}
 	}
-	facts, err := deps.Facts(ctx, state.Addresses)
-	if err != nil {
-		return nil, err
-	}
-	facts = WithPublished(facts, published)
-	f.Node, f.Labels = believes.Node, believes.Labels
-	if f.Plugins == nil {
-		f.Plugins = state.CNIPlugins
-	}
-	if err := f.Complete(deps, believes.Policies); err != nil {
-		return nil, err
-	}
-	decision := policy.Resolve(facts, believes.Policies, policy.Node{Name: f.Node, Labels: f.Labels})
-	result, err := draslices.Build(f.Node, decision, f.Features)
-	devices := nodeclient.Devices(&nodestate.Answers{Published: published, Claims: claims, Sandboxes: sandboxes})
-	return &snapshot{
-		facts: facts, features: f.Features, policies: believes.Policies, decision: decision, result: result, claims: claims, devices: devices,
-		live: true, state: &state,
-	}, err
+	return claims
 }
 
-// WithPublished adds devices that the driver publishes and that are not on the node itself now.
-func WithPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
-	known := map[discovery.IfName]bool{}
-	for i := range facts.Devices {
-		known[facts.Devices[i].Name] = true
+// Versions are those of netdra, and of what the driver reports.
+func (s *Snapshot) Versions() nodeclient.Versions {
+	if s.Answers == nil {
+		return nodeclient.VersionsOf(nil)
 	}
-	for i := range published {
-		if device := published[i].Device; !known[device.Name] {
-			facts = facts.With(device)
-		}
-	}
-	return facts
+	return nodeclient.VersionsOf(&s.Answers.State)
 }
 
 // Explanation is what there is to say of one device.
@@ -167,16 +108,16 @@ type ExplainedOutcome struct {
 }
 
 // explain finds a device by any of its names.
-func (s *snapshot) explain(name string) (*Explanation, error) {
-	i := slices.IndexFunc(s.decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
+func (s *Snapshot) explain(name string) (*Explanation, error) {
+	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
 	if i < 0 {
 		return nil, s.noDevice(name)
 	}
-	decided := &s.decision.Devices[i]
-	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Versions: nodeclient.VersionsOf(s.state), Live: s.live, Entries: []ExplainedEntry{}}
-	published := upcoming.FromResult(s.result)
-	for j := range s.result.Entries {
-		if entry := &s.result.Entries[j]; entry.Device.Name == decided.Device.Name {
+	decided := &s.Decision.Devices[i]
+	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
+	published := upcoming.FromResult(s.Result)
+	for j := range s.Result.Entries {
+		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {
 			e.Entries = append(e.Entries, s.entry(entry, published))
 		}
 	}
@@ -184,7 +125,7 @@ func (s *snapshot) explain(name string) (*Explanation, error) {
 		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
 	}
 	e.Problems = append(e.Problems, s.lostInterfaces(e)...)
-	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
+	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
 		if problem.Device == e.Device || ofPolicy {
 			e.Problems = append(e.Problems, problem.String())
@@ -193,16 +134,16 @@ func (s *snapshot) explain(name string) (*Explanation, error) {
 	return e, nil
 }
 
-func (s *snapshot) hasName(decided *policy.DeviceDecision, name string) bool {
+func (s *Snapshot) hasName(decided *policy.DeviceDecision, name string) bool {
 	device := &decided.Device
 	return name == string(device.Name) || name == string(device.Interface) || name == string(device.PCIAddress) || slices.Contains(device.AltNames, name) ||
-		slices.ContainsFunc(s.result.Entries, func(e draslices.Entry) bool { return e.Name == name && e.Device.Name == device.Name })
+		slices.ContainsFunc(s.Result.Entries, func(e draslices.Entry) bool { return e.Name == name && e.Device.Name == device.Name })
 }
 
-func (s *snapshot) noDevice(name string) error {
-	names := make([]string, 0, len(s.decision.Devices))
-	for i := range s.decision.Devices {
-		names = append(names, string(s.decision.Devices[i].Device.Name))
+func (s *Snapshot) noDevice(name string) error {
+	names := make([]string, 0, len(s.Decision.Devices))
+	for i := range s.Decision.Devices {
+		names = append(names, string(s.Decision.Devices[i].Device.Name))
 	}
 	const most = 20
 	if len(names) > most {
@@ -211,16 +152,13 @@ func (s *snapshot) noDevice(name string) error {
 	return fmt.Errorf("there is no device %s: there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-func (s *snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
+func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry), Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
-	for i := range s.claims {
-		if s.claims[i].Holds(entry.Pool, entry.Name) {
-			e.HeldBy = append(e.HeldBy, s.claims[i].Claim.String())
-		}
-	}
-	for i := range s.devices {
-		device := &s.devices[i]
+	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
+	devices := s.devices()
+	for i := range devices {
+		device := &devices[i]
 		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone || device.State == nodeclient.Lost) {
 			e.State = device.State
 		}
@@ -229,11 +167,12 @@ func (s *snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 }
 
 // lostInterfaces says which pods have lost interfaces of the entries.
-func (s *snapshot) lostInterfaces(e *Explanation) []string {
+func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	var texts []string
+	devices := s.devices()
 	for i := range e.Entries {
-		for j := range s.devices {
-			device := &s.devices[j]
+		for j := range devices {
+			device := &devices[j]
 			if device.Pool == e.Entries[i].Pool && device.Name == e.Entries[i].Name && device.Lost {
 				texts = append(texts, device.Name+": "+device.Why)
 			}
@@ -243,8 +182,8 @@ func (s *snapshot) lostInterfaces(e *Explanation) []string {
 }
 
 // installedPlugins are the CNI plugins of an entry that the node has: classes know it by those only.
-func (s *snapshot) installedPlugins(entry *draslices.Entry) []string {
-	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins), func(plugin string) bool { return !s.features.CNIBinaries.Has(plugin) })
+func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
+	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins), func(plugin string) bool { return !s.Features.CNIBinaries.Has(plugin) })
 }
 
 // publishedAs is an entry as it is published.

@@ -42,11 +42,7 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 		}
 		printer.New(streams.Err).Good("recorded in %s", f.Record)
 	}
-	if f.Form != printer.FormText {
-		return printer.Encode(streams.Out, f.Form, facts)
-	}
-	printFacts(printer.New(streams.Out), facts)
-	return nil
+	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
 // openSource is what the facts are read from, also those of this machine: what is shown is then what is recorded.

@@ -9,22 +9,19 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
 // CheckOptions are the flags of "policies test".
 type CheckOptions struct {
 	Inputs
-	Old          []string
-	Socket, Form string
-	Alone        bool
+	Old   []string
+	Form  string
+	Alone bool
 }
 
 // PoliciesCheck is the result.
@@ -66,7 +63,8 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	after, err := before.withPolicies(f, deps, replaced(before.policies, given, f.Alone))
+	// Without flags the driver's view of the node holds for both.
+	after, err := f.withNodeOf(before).resolve(deps, before.Facts, replaced(before.Policies, given, f.Alone), before.Answers)
 	if err != nil {
 		return err
 	}
@@ -77,11 +75,7 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	for i := range tested.Changes {
 		tested.Changes[i].HeldBy = before.heldBy(tested.Changes[i].Pool, tested.Changes[i].Name)
 	}
-	if f.Form != printer.FormText {
-		err = printer.Encode(streams.Out, f.Form, tested)
-	} else {
-		tested.print(printer.New(streams.Out))
-	}
+	err = printer.Show(streams.Out, f.Form, tested, tested.print)
 	if err == nil && slices.ContainsFunc(tested.Policies, func(p policyCheck) bool { return len(p.Invalid) > 0 }) {
 		err = exit.Reported()
 	}
@@ -89,12 +83,9 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 }
 
 // before is the machine with the policies that are there now.
-func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*snapshot, error) {
+func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*Snapshot, error) {
 	if len(f.Old) == 0 && f.Recording == "" {
-		if err := f.findPlugins(ctx); err != nil {
-			return nil, err
-		}
-		return f.readDriver(ctx, deps, f.Socket)
+		return f.readDriver(ctx, deps)
 	}
 	var policies []policyapi.DeviceExposurePolicy
 	if len(f.Old) > 0 {
@@ -103,33 +94,19 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 			return nil, fmt.Errorf("--policies: %w", err)
 		}
 	}
-	facts, err := f.Facts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return (&snapshot{facts: facts}).withPolicies(f, deps, policies)
+	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// findPlugins asks the driver which CNI plugins it sees, unless they were given: devices are offered for those only.
-func (f *CheckOptions) findPlugins(ctx context.Context) error {
-	var state nodestate.State
-	if err := nodeclient.New(f.Socket).Get(ctx, "/state", &state); err != nil || len(f.Plugins) > 0 {
-		return err
+// withNodeOf takes over the driver's name, labels and plugins of the node, so that only the policies differ.
+func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
+	inputs := f.Inputs
+	if before.Answers != nil {
+		inputs.Node, inputs.Labels = before.Node.Name, before.Node.Labels
+		if inputs.Plugins == nil {
+			inputs.Plugins = before.Answers.State.CNIPlugins
+		}
 	}
-	f.Plugins = state.CNIPlugins
-	return nil
-}
-
-// withPolicies is the same machine with other policies.
-func (s *snapshot) withPolicies(f *CheckOptions, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy) (*snapshot, error) {
-	if err := f.Complete(deps, policies); err != nil {
-		return nil, err
-	}
-	other := &snapshot{facts: s.facts, features: f.Features, policies: policies, claims: s.claims, live: s.live}
-	other.decision = policy.Resolve(s.facts, policies, policy.Node{Name: f.Node, Labels: f.Labels})
-	var err error
-	other.result, err = draslices.Build(f.Node, other.decision, f.Features)
-	return other, err
+	return &inputs
 }
 
 // replaced are the policies that would be there.
@@ -144,11 +121,11 @@ func replaced(old, given []policyapi.DeviceExposurePolicy, alone bool) []policya
 }
 
 // offers are the devices as they are published.
-func (s *snapshot) offers() []Offer {
-	published := upcoming.FromResult(s.result)
+func (s *Snapshot) offers() []Offer {
+	published := upcoming.FromResult(s.Result)
 	var offers []Offer
-	for i := range s.result.Entries {
-		entry := &s.result.Entries[i]
+	for i := range s.Result.Entries {
+		entry := &s.Result.Entries[i]
 		row := sliceRow(entry, publishedAs(published, entry))
 		installed := s.installedPlugins(entry)
 		offers = append(offers, Offer{
@@ -158,32 +135,22 @@ func (s *snapshot) offers() []Offer {
 	return offers
 }
 
-func (s *snapshot) heldBy(pool, name string) []string {
-	var claims []string
-	for i := range s.claims {
-		if s.claims[i].Holds(pool, name) {
-			claims = append(claims, s.claims[i].Claim.String())
-		}
-	}
-	return claims
-}
-
 // checkPolicy says what comes of one policy.
-func (s *snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
+func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	tested := policyCheck{Name: p.Name}
 	invalid, remarks := policy.Check(p)
 	tested.Remarks = remarks
 	for _, problem := range invalid {
 		tested.Invalid = append(tested.Invalid, problem.Error())
 	}
-	for _, problem := range slices.Concat(s.decision.Problems, s.result.Problems) {
+	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		known := len(invalid) > 0 || slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
 		if problem.Policy == p.Name && !known {
 			tested.Problems = append(tested.Problems, problem.String())
 		}
 	}
-	for i := range s.decision.Devices {
-		device := &s.decision.Devices[i]
+	for i := range s.Decision.Devices {
+		device := &s.Decision.Devices[i]
 		for _, reason := range device.Reasons {
 			if reason.Policy != p.Name {
 				continue

@@ -16,9 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
@@ -47,34 +45,31 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	if !slices.Contains(SliceForms(), f.Form) {
 		return fmt.Errorf("--form %q: use %s", f.Form, strings.Join(SliceForms(), ", "))
 	}
-	decision, err := f.resolve(ctx, deps, streams.In)
+	s, err := f.readFiles(ctx, deps, streams)
 	if err != nil {
 		return err
 	}
-	published, err := f.build(decision)
+	published, err := f.build(s)
 	if err != nil {
 		return fmt.Errorf("--node: %w", err)
 	}
-	printHidden(printer.New(streams.Err), decision, published.Problems)
+	printHidden(printer.New(streams.Err), s.Decision, published.Problems)
 	switch f.Output {
 	case printer.FormText:
 		return printSlicesText(printer.New(streams.Out), published)
 	case printer.FormJSON:
-		return printer.Encode(streams.Out, printer.FormJSON, map[string]any{"apiVersion": "v1", "kind": "List", "items": f.objects(published)})
+		return printer.Encode(streams.Out, printer.FormJSON, map[string]any{"apiVersion": "v1", "kind": "List", "items": sliceObjects(s.Node.Name, published)})
 	}
-	return printDocuments(streams.Out, f.objects(published))
+	return printDocuments(streams.Out, sliceObjects(s.Node.Name, published))
 }
 
 // build makes the slices in the form that was asked for.
-func (f *SlicesOptions) build(decision policy.Decision) (upcoming.Node, error) {
+func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
 	if f.Form == slicesKEP5941 {
-		return upcoming.RequestDriven(f.Node, decision, f.Features)
+		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)
 	}
-	result, err := draslices.Build(f.Node, decision, f.Features)
-	if err != nil {
-		return upcoming.Node{}, err
-	}
-	published := upcoming.FromResult(result)
+	var err error
+	published := upcoming.FromResult(s.Result)
 	if f.Form == slicesMixins || f.Form == slicesFlat {
 		published = published.Map(upcoming.Compact)
 	}
@@ -106,16 +101,16 @@ type sliceSpec struct {
 	upcoming.Slice `json:",inline"`
 }
 
-// objects returns the slices as they would be sent to the API server, sorted by pool.
-func (f *SlicesOptions) objects(node upcoming.Node) []sliceObject {
+// sliceObjects returns the slices as they would be sent to the API server, sorted by pool.
+func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	objects := []sliceObject{}
 	for _, pool := range slices.Sorted(maps.Keys(node.Pools)) {
 		for _, slice := range node.Pools[pool] {
 			objects = append(objects, sliceObject{
 				TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
-				Metadata: sliceMetadata{GenerateName: f.Node + "-" + policyapi.AttributeDomain + "-"},
+				Metadata: sliceMetadata{GenerateName: nodeName + "-" + policyapi.AttributeDomain + "-"},
 				Spec: sliceSpec{
-					Driver: policyapi.AttributeDomain, NodeName: f.Node, Slice: slice,
+					Driver: policyapi.AttributeDomain, NodeName: nodeName, Slice: slice,
 					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(node.Pools[pool]))},
 				},
 			})

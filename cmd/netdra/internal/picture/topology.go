@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -53,8 +52,8 @@ func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	return d
 }
 
-// Table prints the steps, each indented by its layer.
-func (d Topology) Table(out *printer.Printer) {
+// Rows returns the graph as a table. A step is indented by its layer.
+func (d Topology) Rows() [][]string {
 	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
 	for _, b := range d.boxes {
 		var after []string
@@ -63,11 +62,22 @@ func (d Topology) Table(out *printer.Printer) {
 		}
 		rows = append(rows, []string{strings.Repeat("  ", b.layer) + b.step, b.cniType, cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
 	}
-	out.Table(rows)
+	return rows
 }
 
-// Dot is the language of Graphviz. Names of steps and plugins have no quotes in them.
-func (d Topology) Dot() string {
+// Draw returns the graph in one of the formats but FormatText.
+func (d Topology) Draw(format string) string {
+	switch format {
+	case FormatDOT:
+		return d.dot()
+	case FormatMermaid:
+		return d.mermaid()
+	}
+	return d.svg()
+}
+
+// dot is the language of Graphviz. Names of steps and plugins have no quotes in them.
+func (d Topology) dot() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", d.name)
 	for _, b := range d.boxes {
@@ -81,8 +91,8 @@ func (d Topology) Dot() string {
 	return text.String() + "}\n"
 }
 
-// Mermaid is a flowchart. Its identifiers are numbers, since some names of steps are words of its language.
-func (d Topology) Mermaid() string {
+// mermaid is a flowchart. Its identifiers are numbers, since some names of steps are words of its language.
+func (d Topology) mermaid() string {
 	var text strings.Builder
 	text.WriteString("flowchart TD\n")
 	for i, b := range d.boxes {
@@ -105,8 +115,8 @@ func (b topologyStep) lines() []string {
 	return lines
 }
 
-// Svg is a picture in colours for light and dark pages.
-func (d Topology) Svg() string {
+// svg is a picture in colours for light and dark pages.
+func (d Topology) svg() string {
 	graph := Graph{Title: "topology " + d.name}
 	for _, b := range d.boxes {
 		class := ""

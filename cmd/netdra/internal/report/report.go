@@ -5,29 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
-	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // Options are the flags of "report".
 type Options struct {
 	offers.Inputs
-	Socket, LogDir string
-	Output, Serve  string
+	LogDir, Output, Serve string
 }
 
 // Run writes the page, or serves it.
@@ -43,7 +38,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	case f.Output == "" && printer.IsTerminal(streams.Out):
 		return errors.New("a terminal can't show the page: give a file with -o, for example -o report.html")
 	}
-	page, err := f.page(ctx, deps, streams.In)
+	page, err := f.page(ctx, deps, streams)
 	if err != nil {
 		return err
 	}
@@ -79,15 +74,12 @@ func replaceFile(path string, data []byte) error {
 }
 
 // page reads everything and makes the page.
-func (f *Options) page(ctx context.Context, deps osdeps.Deps, stdin io.Reader) ([]byte, error) {
-	read := func() (nodepage.Node, error) { return f.fromFiles(ctx, deps, stdin) }
-	if len(f.Files) == 0 {
-		read = func() (nodepage.Node, error) { return f.fromDriver(ctx, deps) }
-	}
-	node, err := read()
+func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.Streams) ([]byte, error) {
+	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
 	if err != nil {
 		return nil, err
 	}
+	node := f.nodeOf(s)
 	node.At = time.Now()
 	if deps.Clock != nil {
 		node.At = deps.Clock.Now()
@@ -97,67 +89,19 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, stdin io.Reader) (
 	return page.Bytes(), err
 }
 
-// fromFiles is a node of which only the machine and policies are known.
-func (f *Options) fromFiles(ctx context.Context, deps osdeps.Deps, stdin io.Reader) (nodepage.Node, error) {
-	policies, err := manifest.ReadPolicies(f.Files, stdin)
-	if err != nil {
-		return nodepage.Node{}, err
-	}
-	facts, err := f.Facts(ctx)
-	if err != nil {
-		return nodepage.Node{}, err
-	}
-	if err := f.Complete(deps, policies); err != nil {
-		return nodepage.Node{}, err
-	}
+// nodeOf is the node as the page shows it. Without the driver's answers only the machine and the policies are known.
+func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	node := nodepage.Node{
-		Name: f.Node, Facts: facts, Source: "what the driver would offer with the policies of files", Versions: nodeclient.VersionsOf(nil).String(),
-		Decision: policy.Resolve(facts, policies, policy.Node{Name: f.Node, Labels: f.Labels}),
+		Name: s.Node.Name, Versions: s.Versions().String(), Facts: s.Facts, Decision: s.Decision, Result: s.Result,
+		Source: "what the driver would offer with the policies of files",
 	}
-	if node.Result, err = draslices.Build(f.Node, node.Decision, f.Features); err != nil {
-		return nodepage.Node{}, fmt.Errorf("--node: %w", err)
+	if answers := s.Answers; answers != nil {
+		node.Asked, node.Source = true, "as the driver of the node knows it"
+		node.Claims, node.Sandboxes, node.Leftovers = answers.Claims, answers.Sandboxes, answers.Leftovers
+		node.Result.Entries = asPublished(node.Result.Entries, answers.Published)
+		node.Calls, node.Unread = readLogs(f.LogDir, node.Claims)
 	}
-	return node, nil
-}
-
-// fromDriver asks the driver of this node, and reads its machine and its log of CNI calls.
-func (f *Options) fromDriver(ctx context.Context, deps osdeps.Deps) (nodepage.Node, error) {
-	client := nodeclient.New(f.Socket)
-	node := nodepage.Node{Asked: true, Source: "as the driver of the node knows it"}
-	var believes nodestate.PolicyInputs
-	var published []draslices.Entry
-	for _, question := range []struct {
-		path string
-		into any
-	}{{"/policies", &believes}, {"/published", &published}, {"/claims", &node.Claims}, {"/sandboxes", &node.Sandboxes}, {"/leftovers", &node.Leftovers}} {
-		if err := client.Get(ctx, question.path, question.into); err != nil {
-			return node, err
-		}
-	}
-	state := nodeclient.ReadState(ctx, f.Socket)
-	node.Versions = nodeclient.VersionsOf(state).String()
-	var addresses []netip.Addr
-	if state != nil {
-		addresses = state.Addresses
-	}
-	facts, err := deps.Facts(ctx, addresses)
-	if err != nil {
-		return node, err
-	}
-	node.Facts = offers.WithPublished(facts, published)
-	with := f.Inputs // a page that is served is made again
-	with.Node, with.Labels = believes.Node, believes.Labels
-	if err := with.Complete(deps, believes.Policies); err != nil {
-		return node, err
-	}
-	node.Name = with.Node
-	node.Decision = policy.Resolve(node.Facts, believes.Policies, policy.Node{Name: with.Node, Labels: with.Labels})
-	if node.Result, err = draslices.Build(with.Node, node.Decision, with.Features); err != nil {
-		return node, err
-	}
-	node.Result.Entries = asPublished(node.Result.Entries, published)
-	node.Calls, node.Unread = readLogs(f.LogDir, node.Claims)
-	return node, nil
+	return node
 }
 
 // asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their taints; what they

@@ -23,7 +23,7 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 	if err != nil {
 		return fmt.Errorf("--serve %s: %w", f.Serve, err)
 	}
-	page := func(ctx context.Context) ([]byte, error) { return f.page(ctx, deps, streams.In) }
+	page := func(ctx context.Context) ([]byte, error) { return f.page(ctx, deps, streams) }
 	if _, err := page(ctx); err != nil { // what would fail each time is told at once
 		return err
 	}

@@ -19,14 +19,14 @@ import (
 
 // addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
 func (t *Answer) addDriverChecks(
-	input *Input, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
+	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
 	for i, claim := range trial.claims {
-		problems, certain := input.namespaceProblems(claim)
+		problems, certain := m.namespaceProblems(claim)
 		if !t.Fits || !certain {
 			t.addRemarks(problems)
 		}
-		t.addRemarks(input.topologyRemarks(claim))
+		t.addRemarks(m.topologyRemarks(claim))
 		if !t.Fits {
 			continue
 		}
@@ -35,7 +35,7 @@ func (t *Answer) addDriverChecks(
 		}
 		allocated := claim.DeepCopy()
 		allocated.Status.Allocation = &results[i]
-		refused, remarks := input.refusals(allocated, trial.pod, classes)
+		refused, remarks := m.refusals(allocated, trial.pod, classes)
 		t.Refused = append(t.Refused, refused...)
 		t.addRemarks(remarks)
 	}
@@ -44,7 +44,7 @@ func (t *Answer) addDriverChecks(
 
 // refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
 // checked.
-func (w *Input) refusals(
+func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (refused, remarks []string) {
 	devices, err := claimspec.Devices(claim)
@@ -55,7 +55,7 @@ func (w *Input) refusals(
 		return []string{err.Error()}, nil
 	}
 	for _, name := range claimspec.Topologies(devices) {
-		topology, complete := w.topologyOf(name, classes)
+		topology, complete := m.topologyOf(name, classes)
 		if topology == nil {
 			refused = append(refused, claimspec.UnknownTopology(name).Error())
 			continue
@@ -80,10 +80,10 @@ func (w *Input) refusals(
 
 // topologyOf returns a topology of the files. Without one it returns the root steps that have a class, and the
 // topology is not complete; nil if there is no class either.
-func (w *Input) topologyOf(
+func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {
-	for _, topology := range w.topologies {
+	for _, topology := range m.topologies {
 		if topology.Name == name {
 			return topology, true
 		}
@@ -113,14 +113,14 @@ func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []strin
 
 // namespaceProblems say which topologies that a claim names may not be used in its namespace. They are certain if the
 // files have the namespace, and with it all of its labels.
-func (w *Input) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
+func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
-	for _, namespace := range w.namespaces {
+	for _, namespace := range m.namespaces {
 		if namespace.Name == claim.Namespace {
 			known, certain = labels.Merge(namespace.Labels, known), true
 		}
 	}
-	for _, topology := range w.topologies {
+	for _, topology := range m.topologies {
 		err := claimspec.CheckNamespace(topology, claim.Namespace, known)
 		if err == nil || !requestsClass(claim, manifest.ClassNames(topology)) {
 			continue
@@ -135,13 +135,13 @@ func (w *Input) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 }
 
 // topologyRemarks say what to know of the topologies that a claim names, as far as files have them.
-func (w *Input) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
+func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	var remarks []string
-	for _, topology := range w.topologies {
+	for _, topology := range m.topologies {
 		if !requestsClass(claim, manifest.ClassNames(topology)) {
 			continue
 		}
-		for _, remark := range cnichain.Remarks(topology, w.schemas) {
+		for _, remark := range cnichain.Remarks(topology, m.schemas) {
 			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
 		}
 	}

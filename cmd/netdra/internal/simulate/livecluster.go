@@ -71,8 +71,9 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	return nil
 }
 
-// addPods adds trials for pods, each with those of its claims that have no devices yet.
-func (l *liveCluster) addPods(ctx context.Context, input *Input, names []string) error {
+// podTrials makes trials of pods, each with those of its claims that have no devices yet.
+func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
+	var trials []trial
 	for _, name := range names {
 		namespace, short, qualified := strings.Cut(name, "/")
 		if !qualified {
@@ -80,29 +81,29 @@ func (l *liveCluster) addPods(ctx context.Context, input *Input, names []string)
 		}
 		pod, err := l.core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
+			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
 		t := trial{title: "pod " + fullName(pod), pod: pod}
 		for i := range pod.Spec.ResourceClaims {
 			claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {
-				return fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
+				return nil, fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
 			}
 			if claimName == nil {
 				continue
 			}
 			claim, err := l.resource.ResourceClaims(namespace).Get(ctx, *claimName, metav1.GetOptions{})
 			if err != nil {
-				return fmt.Errorf("cannot get claim %s/%s: %w", namespace, *claimName, err)
+				return nil, fmt.Errorf("cannot get claim %s/%s: %w", namespace, *claimName, err)
 			}
 			if claim.Status.Allocation == nil {
 				t.claims = append(t.claims, claim)
 			}
 		}
 		if len(t.claims) == 0 {
-			return fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; see kubectl describe pod", fullName(pod))
+			return nil, fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; see kubectl describe pod", fullName(pod))
 		}
-		input.trials = append(input.trials, t)
+		trials = append(trials, t)
 	}
-	return nil
+	return trials, nil
 }

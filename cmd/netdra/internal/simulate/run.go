@@ -10,12 +10,17 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -34,97 +39,142 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
 	}
-	input, err := ReadInput(f.Files, streams.In)
+	parsed, err := parse(f.Files, streams.In)
 	if err != nil {
 		return err
 	}
-	cluster, err := f.clusterOf(ctx, deps, printer.New(streams.Err), input)
+	m, err := parsed.validate()
 	if err != nil {
 		return err
 	}
-	if len(input.trials) == 0 {
+	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), parsed, m)
+	if err != nil {
+		return err
+	}
+	if len(m.trials) == 0 {
 		return exit.Refusef("there is nothing to try: give a file with a ResourceClaim, a ResourceClaimTemplate or a Pod with -f, or a pod of the cluster with --pod")
 	}
-	simulator := New(*cluster)
-	tried := []Answer{}
-	fits := true
-	for _, trial := range input.trials {
-		verdict, err := simulator.Try(ctx, trial.claims...)
-		if err != nil {
-			return fmt.Errorf("%s: %w", trial.title, err)
-		}
-		result := answerOf(&trial, &verdict)
-		result.addDriverChecks(input, &trial, verdict.Results, cluster.Classes)
-		if result.Fits {
-			simulator.Take(trial.claims, verdict.Results)
-		}
-		fits = fits && result.Fits
-		tried = append(tried, result)
+	answers, err := m.answer(ctx, cluster)
+	if err != nil {
+		return err
 	}
-	if f.Output != printer.FormText {
-		err = printer.Encode(streams.Out, f.Output, tried)
-	} else {
-		out := printer.New(streams.Out)
-		for i := range tried {
-			tried[i].print(out)
+	err = printer.Show(streams.Out, f.Output, answers, func(out *printer.Printer) {
+		for i := range answers {
+			answers[i].print(out)
 		}
-	}
-	if err == nil && !fits {
+	})
+	if err == nil && slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }) {
 		err = exit.Reported()
 	}
 	return err
 }
 
-// clusterOf is what the allocator sees.
-func (f *Options) clusterOf(ctx context.Context, deps osdeps.Deps, warn *printer.Printer, input *Input) (*Cluster, error) {
-	cluster := &Cluster{Classes: input.classes(f.Features.ListAttributes), Slices: input.slices, Claims: input.allocated,
-		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups}
+// answer tries the claims in their order. What fits takes its devices, and so counts for what comes after it.
+func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
+	simulator := New(*cluster)
+	answers := []Answer{}
+	for _, trial := range m.trials {
+		verdict, err := simulator.Try(ctx, trial.claims...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", trial.title, err)
+		}
+		answer := answerOf(&trial, &verdict)
+		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
+		if answer.Fits {
+			simulator.Take(trial.claims, verdict.Results)
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}
+
+// buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines. Pods
+// of the live cluster are added to the trials.
+func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input, m *model) (*Cluster, error) {
+	cluster := &Cluster{
+		Classes: slices.Concat(parsed.classes, m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
+		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
+	}
 	if f.Cluster || len(f.Pods) > 0 {
 		live, err := connect(f.Kubeconfig)
 		if err != nil {
 			return nil, err
 		}
-		return cluster, errors.Join(live.addTo(ctx, cluster), live.addPods(ctx, input, f.Pods))
+		trials, err := live.podTrials(ctx, f.Pods)
+		m.trials = append(m.trials, trials...)
+		return cluster, errors.Join(live.addTo(ctx, cluster), err)
 	}
-	machines := f.Machines
-	if len(machines) == 0 && len(input.policies) > 0 {
-		machines = []string{""}
-	}
-	for _, problem := range manifest.TypeMismatches(input.policies) {
-		warn.Warn("%s", problem)
-	}
-	var idle []string
-	for _, dir := range machines {
-		inputs := offers.Inputs{Recording: dir, Features: f.Features}
-		facts, err := inputs.Facts(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("machine %s: %w", filepath.Base(dir), err)
-		}
-		if err := inputs.Complete(deps, input.policies); err != nil {
-			return nil, err
-		}
-		inputs.Labels = map[string]string{"kubernetes.io/hostname": inputs.Node}
-		decision := policy.Resolve(facts, input.policies, policy.Node{Name: inputs.Node, Labels: inputs.Labels})
-		result, err := draslices.Build(inputs.Node, decision, inputs.Features)
-		if err != nil {
-			return nil, err
-		}
-		for _, problem := range append(decision.Problems, result.Problems...) {
-			warn.Warn("%s: %s", inputs.Node, problem)
-		}
-		cluster.Slices = append(cluster.Slices, resourceSlices(inputs.Node, &result)...)
-		if len(result.Entries) == 0 {
-			idle = append(idle, exposesNothing(&inputs, input.policies))
-		}
+	idle, err := f.addMachines(ctx, deps, out, m, cluster)
+	if err != nil {
+		return nil, err
 	}
 	cluster.Nodes = NodesOf(cluster.Slices)
-	if len(cluster.Nodes) == 0 && len(input.policies) > 0 {
+	if len(cluster.Nodes) == 0 && len(m.policies) > 0 {
 		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
 	}
 	if len(cluster.Nodes) == 0 {
 		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, or use --cluster")
 	}
 	return cluster, nil
+}
+
+// addMachines adds what the policies publish on each machine. It returns why machines publish nothing.
+func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model, cluster *Cluster) (idle []string, err error) {
+	machines := f.Machines
+	if len(machines) == 0 && len(m.policies) > 0 {
+		machines = []string{""} // this one
+	}
+	for _, problem := range manifest.TypeMismatches(m.policies) {
+		out.Warn("%s", problem)
+	}
+	for _, dir := range machines {
+		inputs := offers.Inputs{Recording: dir, Features: f.Features, Socket: nodeclient.DefaultSocket()}
+		if inputs.Node, err = inputs.NodeName(deps); err != nil {
+			return nil, err
+		}
+		inputs.Labels = map[string]string{corev1.LabelHostname: inputs.Node}
+		machine, err := inputs.Build(ctx, deps, m.policies, out)
+		if err != nil {
+			return nil, fmt.Errorf("machine %s: %w", filepath.Base(dir), err)
+		}
+		for _, problem := range slices.Concat(machine.Decision.Problems, machine.Result.Problems) {
+			out.Warn("%s: %s", machine.Node.Name, problem)
+		}
+		cluster.Slices = append(cluster.Slices, resourceSlices(machine.Node.Name, &machine.Result)...)
+		if len(machine.Result.Entries) == 0 {
+			idle = append(idle, exposesNothing(&inputs, m.policies))
+		}
+	}
+	return idle, nil
+}
+
+// resourceSlices are a node's, as they would be published.
+func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
+	var all []*resourceapi.ResourceSlice
+	pools := published.Resources.Pools
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		for i, slice := range pools[pool].Slices {
+			all = append(all, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, i)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: policyapi.AttributeDomain, NodeName: &node, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(pools[pool].Slices))},
+				},
+			})
+		}
+	}
+	return all
+}
+
+// topologyClasses are those that the controller would make for the topologies.
+func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
+	var all []*resourceapi.DeviceClass
+	for _, topology := range m.topologies {
+		for _, class := range deviceclasses.Of(topology, listAttributes) {
+			all = append(all, &class)
+		}
+	}
+	return all
 }
 
 // exposesNothing says of a machine that policies expose none of its devices, and how to find out why.
