@@ -14,8 +14,8 @@ func chainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "chain", Aliases: []string{"topology"},
 		Short: "Validate, plan, run and undo a topology",
-		Long: `Use chain to develop a NetworkTopology without Kubernetes. Its commands read a NetworkTopology from a YAML file. Links of this
-machine stand for the devices that Kubernetes would allocate.
+		Long: `Use chain to develop a NetworkTopology without Kubernetes. Its commands read a NetworkTopology from a
+YAML file. Links of this machine stand for the devices that Kubernetes would allocate.
 
 Exit status:
   0  success
@@ -29,7 +29,8 @@ Exit status:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(validateCommand(streams), graphCommand(streams), planCommand(deps, streams), runCommand(deps, streams), undoCommand(deps, streams))
+	cmd.AddCommand(validateCommand(streams), graphCommand(streams), planCommand(deps, streams),
+		runCommand(deps, streams), undoCommand(deps, streams))
 	return cmd
 }
 
@@ -37,11 +38,14 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
 	flags.StringArrayVarP(&f.Devices, "device", "d", nil,
-		"STEP=LINK, or LINK if only one step takes a device; LINK is an interface name or a PCI address; repeat it for every root step, and for further instances of the topology, in order")
+		"STEP=LINK, or LINK if only one step takes a device; LINK is an interface name or a PCI address; repeat it "+
+			"for every root step, and for further instances of the topology, in order")
 	flags.StringArrayVar(&f.Shared, "shared", nil,
-		"root STEP whose devices stay on the machine and are shared (macvlan, vlan...); other devices are exclusive and must be as before at the end; bridges are always shared, and refused if the plugin would move them")
+		"root STEP whose devices stay on the machine and are shared (macvlan, vlan...); other devices are exclusive "+
+			"and must be as before at the end; bridges are always shared, and refused if the plugin would move them")
 	flags.BoolVar(&f.Force, "force", false, "use links that carry this machine's traffic, too: it may be cut off")
-	flags.StringVar(&f.Netns, "netns", "", "network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
+	flags.StringVar(&f.Netns, "netns", "",
+		"network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
 	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as plugins see it")
 	cniPathFlag(cmd, &f.CniPath)
 	schemasFlag(cmd, &f.Schemas)
@@ -52,7 +56,8 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 // completeDevices offers the links of the machine.
 func completeDevices(cmd *cobra.Command) {
 	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string,
+		cobra.ShellCompDirective) {
 		step := ""
 		if before, _, named := strings.Cut(typed, "="); named {
 			step = before + "="

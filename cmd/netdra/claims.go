@@ -14,8 +14,8 @@ func claimsCommand(streams printer.Streams) *cobra.Command {
 		Short: "List prepared claims and their interfaces",
 		Long: `Use claims to see whether the pods of this node have their interfaces, and with which addresses.
 
-It lists the claims that the driver has prepared, with a line for each pod that uses the claim. A claim without a namespace
-is looked up in "default".
+It lists the claims that the driver has prepared, with a line for each pod that uses the claim. A claim without a
+namespace is looked up in "default".
 
 STATE is one of
   prepared   the sandbox of its pod is not there yet

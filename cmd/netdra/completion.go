@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// completeFrom offers names that the driver knows. Without the driver, or without the right to ask it, nothing is offered.
+// completeFrom offers names that the driver knows. Without the driver, or without the right to ask it, nothing is
+// offered.
 func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)

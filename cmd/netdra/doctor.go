@@ -16,14 +16,14 @@ func doctorCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node and suggest fixes",
-		Long: `Use doctor first when pods with claims do not start on a node. Run it as root on the node, or in a pod with --root where the
-node's file system is mounted. It changes nothing.
+		Long: `Use doctor first when pods with claims do not start on a node. Run it as root on the node, or in a pod
+with --root where the node's file system is mounted. It changes nothing.
 
-It checks whether the container runtime calls the driver and reads what it writes; versions with known faults; paths that
-differ between driver, kubelet and container runtime; CNI plugins that topologies name; other programs that use the same
-devices; disks; policies and topologies that are not accepted; and what was left over. For each problem it prints where it
-is, why it matters, and what to do. With --kubeconfig, or $KUBECONFIG, it also checks API groups, features and the time of
-the API server.
+It checks whether the container runtime calls the driver and reads what it writes; versions with known faults; paths
+that differ between driver, kubelet and container runtime; CNI plugins that topologies name; other programs that use
+the same devices; disks; policies and topologies that are not accepted; and what was left over. For each problem it
+prints where it is, why it matters, and what to do. With --kubeconfig, or $KUBECONFIG, it also checks API groups,
+features and the time of the API server.
 
 Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor
@@ -55,9 +55,12 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 	}
 	set := cmd.Flags()
 	set.StringVar(&flags.Root, "root", "/", "directory with the node's file system")
-	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable), "socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
-	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz", "URL of the driver's readiness probe, read if its socket does not answer; empty: not read")
-	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file of the API server; empty: it is not asked")
+	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable),
+		"socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
+	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz",
+		"URL of the driver's readiness probe, read if its socket does not answer; empty: not read")
+	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
+		"kubeconfig file of the API server; empty: it is not asked")
 	set.BoolVar(&flags.All, "all", false, "also print what is fine")
 	formFlag(cmd, &flags.Form)
 	_ = cmd.MarkFlagDirname("root") // the flag exists

@@ -16,16 +16,16 @@ func explainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "Explain why a device is offered or hidden",
 		Long: `Use explain when a device is missing from the ResourceSlices, or is offered otherwise than you expect.
 
-It prints the names under which the device is published, what each of them takes of what the devices of its pool share, the
-outcome of every DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name of its
-interface, its PCI address, or a published name.
+It prints the names under which the device is published, what each of them takes of what the devices of its pool
+share, the outcome of every DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name
+of its interface, its PCI address, or a published name.
 
-Without -f it uses what the driver of this node knows. With -f it uses the policies of files, for this machine or for one
-that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the driver's if
-it answers, those of the Node object with --kubeconfig, or given as flags; it prints which.
+Without -f it uses what the driver of this node knows. With -f it uses the policies of files, for this machine or for
+one that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the
+driver's if it answers, those of the Node object with --kubeconfig, or given as flags; it prints which.
 
-Exit status: 0 the device is offered, 1 it is not, is gone, or has no installed CNI plugin, 2 there is no such device, or the
-policies cannot be read.`,
+Exit status: 0 the device is offered, 1 it is not, is gone, or has no installed CNI plugin, 2 there is no such device,
+or the policies cannot be read.`,
 		Example: `  # on a node, as root
   sudo netdra explain eth0
 

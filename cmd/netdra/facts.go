@@ -12,18 +12,18 @@ func factsCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "facts",
 		Short: "Show discovered network devices",
-		Long: `Use facts to see a machine's network devices as the driver discovers them, before any policy, or to record a machine for a
-bug report. It changes nothing and needs no root. In a network namespace it needs a sysfs that was mounted there, as
-"ip netns exec" does.
+		Long: `Use facts to see a machine's network devices as the driver discovers them, before any policy, or to
+record a machine for a bug report. It changes nothing and needs no root. In a network namespace it needs a sysfs that
+was mounted there, as "ip netns exec" does.
 
-It lists physical and virtual functions, bridges, bonds, VLANs and all other links except the loopback. Columns: IF is the
-interface, if the device has one here; PF and VF are the physical function and index of a virtual function; VFS is the
-number of virtual functions, existing and possible; SPEED is in Mbit/s. Lines with an exclamation mark are problems: things
-that could not be read or make no sense.
+It lists physical and virtual functions, bridges, bonds, VLANs and all other links except the loopback. Columns: IF is
+the interface, if the device has one here; PF and VF are the physical function and index of a virtual function; VFS is
+the number of virtual functions, existing and possible; SPEED is in Mbit/s. Lines with an exclamation mark are
+problems: things that could not be read or make no sense.
 
 With --record the same is written to a directory, as two files that --from reads on any machine. They have no IP
-addresses, routes or serial numbers. MAC addresses are replaced by made-up ones, each by the same one everywhere, also where
-an interface is named after it (enx0242ac110002); so are the link addresses of tunnels, which are IP addresses.
+addresses, routes or serial numbers. MAC addresses are replaced by made-up ones, each by the same one everywhere, also
+where an interface is named after it (enx0242ac110002); so are the link addresses of tunnels, which are IP addresses.
 --with-addresses keeps them.`,
 		Example: `  netdra facts
   netdra facts -o json | jq '.devices[] | select(.type == "pf")'

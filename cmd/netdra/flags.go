@@ -17,9 +17,11 @@ import (
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
 	*form = printer.FormText
-	cmd.Flags().VarP(formValue{form, printer.FormTable, printer.FormText}, "output", "o", "form of the result: text, json or yaml; with json and yaml progress goes to stderr")
+	cmd.Flags().VarP(formValue{form, printer.FormTable, printer.FormText}, "output", "o",
+		"form of the result: text, json or yaml; with json and yaml progress goes to stderr")
 	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormText, printer.FormJSON, printer.FormYAML}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormText, printer.FormJSON,
+		printer.FormYAML}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // formValue is a flag's value that takes a synonym: some commands say text, others table.
@@ -75,11 +77,13 @@ func nameFlag(cmd *cobra.Command, name *string) {
 }
 
 func schemasFlag(cmd *cobra.Command, schemas *string) {
-	cmd.Flags().StringVar(schemas, "schemas", "", "YAML file of CNIPluginSchemas that replace the built-in ones of the same plugins")
+	cmd.Flags().StringVar(schemas, "schemas", "",
+		"YAML file of CNIPluginSchemas that replace the built-in ones of the same plugins")
 }
 
 func cniPathFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"), "directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default")
+	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
+		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default")
 }
 
 func socketFlag(cmd *cobra.Command, socket *string) {
@@ -101,20 +105,28 @@ func logFlag(cmd *cobra.Command, log *bool) {
 
 func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set := cmd.Flags()
-	set.StringArrayVarP(&f.Files, "filename", "f", nil, `YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds are ignored`)
+	set.StringArrayVarP(&f.Files, "filename", "f", nil,
+		`YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds are ignored`)
 	set.StringVar(&f.Recording, "from", "", `directory of a recording of "netdra facts", in place of this machine`)
-	set.Func("node-address", "address of the node in the cluster; repeat it for each (default: those that the driver reports)", func(text string) error {
+	set.Func("node-address", "address of the node in the cluster; repeat it for each (default: those that the driver "+
+		"reports)", func(text string) error {
 		address, err := netip.ParseAddr(text)
 		f.Addresses = append(f.Addresses, address)
 		return err
 	})
-	set.StringVar(&f.Node, "node", "", "name of the node (default: that of this machine, or of the recording's directory)")
-	set.StringToStringVar(&f.Labels, "node-labels", nil, "labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
-	set.StringArrayVar(&f.Plugins, "cni-plugin", nil, "file name of a CNI plugin on the node; repeat it for each (default: all that policies name)")
-	set.BoolVar(&f.Features.ListAttributes, "list-attributes", false, "the cluster has the feature DRAListTypeAttributes")
-	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false, "the cluster has the feature DRADeviceCompatibilityGroups")
+	set.StringVar(&f.Node, "node", "",
+		"name of the node (default: that of this machine, or of the recording's directory)")
+	set.StringToStringVar(&f.Labels, "node-labels", nil,
+		"labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
+	set.StringArrayVar(&f.Plugins, "cni-plugin", nil,
+		"file name of a CNI plugin on the node; repeat it for each (default: all that policies name)")
+	set.BoolVar(&f.Features.ListAttributes, "list-attributes", false,
+		"the cluster has the feature DRAListTypeAttributes")
+	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false,
+		"the cluster has the feature DRADeviceCompatibilityGroups")
 	set.StringVar(&f.Socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
-	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig file: take addresses and labels from the Node object where no driver answers")
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "",
+		"kubeconfig file: take addresses and labels from the Node object where no driver answers")
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 

@@ -20,9 +20,9 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 		Short: "Draw the steps of a topology",
 		Long: `Use graph to see the order of a topology's steps, or to put it into a document.
 
-It draws the steps and their dependencies: as a table, for Graphviz (dot), for Mermaid, which GitHub and GitLab show in
-Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. The problems of an invalid topology
-are printed as by "chain validate".`,
+It draws the steps and their dependencies: as a table, for Graphviz (dot), for Mermaid, which GitHub and GitLab show
+in Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. The problems of an invalid
+topology are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned --format mermaid
   netdra chain graph topology.yaml --format svg > topology.svg
@@ -50,6 +50,7 @@ are printed as by "chain validate".`,
 	schemasFlag(cmd, &source.Schemas)
 	cmd.Flags().StringVar(&format, "format", picture.FormatText, "what to draw for: text, dot, mermaid or svg")
 	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats(),
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -58,7 +58,8 @@ func callAs(root *cobra.Command, name string) {
 	rename = func(cmd *cobra.Command) {
 		lines := strings.Split(cmd.Example, "\n")
 		for i, line := range lines {
-			lines[i] = strings.Replace(strings.Replace(line, "  netdra ", "  "+name+" ", 1), "  sudo netdra ", "  sudo "+name+" ", 1)
+			lines[i] = strings.Replace(strings.Replace(line, "  netdra ", "  "+name+" ", 1), "  sudo netdra ",
+				"  sudo "+name+" ", 1)
 		}
 		cmd.Example = strings.Join(lines, "\n")
 		for _, sub := range cmd.Commands() {

@@ -1,10 +1,10 @@
 // Command netdra is for people who write policies and topologies, and who run nodes. It shows network devices, tries
 // NetworkTopologies out without Kubernetes, and asks the driver of a node for its devices, claims and problems.
 //
-// The rule of this command: this package has flags and help texts, and every command is one call of an internal package.
-// Package cnichain does everything that changes the machine, with a journal, so that another process can undo it. Only the
-// driver changes what the driver owns, when netdra asks it on its socket. No code here knows a CNI plugin by name. Kubernetes
-// is only read, and only with --cluster, --pod or --kubeconfig.
+// The rule of this command: this package has flags and help texts, and every command is one call of an internal
+// package. Package cnichain does everything that changes the machine, with a journal, so that another process can
+// undo it. Only the driver changes what the driver owns, when netdra asks it on its socket. No code here knows a CNI
+// plugin by name. Kubernetes is only read, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (
@@ -24,14 +24,15 @@ import (
 
 func main() {
 	ctx, stop := notifyContext()
-	code := run(ctx, osdeps.Linux(), printer.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Name: displayName(os.Args[0])}, os.Args[1:]...)
+	code := run(ctx, osdeps.Linux(), printer.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Name: displayName(os.Args[0])}, os.Args[1:]...)
 	stop()
 	os.Exit(code)
 }
 
 // notifyContext ends with the first signal that asks the process to end. Further ones are swallowed: undoing takes no
-// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A reader of
-// the output that goes away (SIGPIPE) ends nothing.
+// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A
+// reader of the output that goes away (SIGPIPE) ends nothing.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -41,7 +42,8 @@ func notifyContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// run runs a command line and returns the exit status. An error without one of its own was found before anything was run.
+// run runs a command line and returns the exit status. An error without one of its own was found before anything was
+// run.
 func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
 	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)
@@ -62,12 +64,12 @@ func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
 		Short: "Inspect and try the DRA network driver",
-		Long: `netdra shows what the DRA network driver discovers and would publish, and runs NetworkTopologies as it does for pods, on
-any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's own. On a node, as
-root, it asks the driver for devices, claims and problems.
+		Long: `netdra shows what the DRA network driver discovers and would publish, and runs NetworkTopologies as it
+does for pods, on any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's
+own. On a node, as root, it asks the driver for devices, claims and problems.
 
-Install it as kubectl-netdra in your PATH to call it "kubectl netdra". "netdra help exit-codes" explains the exit status.
-If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
+Install it as kubectl-netdra in your PATH to call it "kubectl netdra". "netdra help exit-codes" explains the exit
+status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
@@ -87,10 +89,12 @@ If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
-	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams), explainCommand(deps, streams),
+	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams),
+		explainCommand(deps, streams),
 		policiesCommand(deps, streams), simulateCommand(deps, streams))
 	addGroup(root, "Topologies:", chainCommand(deps, streams))
-	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams), traceCommand(streams),
+	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams),
+		traceCommand(streams),
 		releaseCommand(streams), reportCommand(deps, streams))
 	root.AddCommand(versionCommand(streams), exitCodesHelp(), logsCommand(streams), gcCommand(streams))
 	callAs(root, streams.CalledAs())

@@ -13,11 +13,12 @@ func planCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan TOPOLOGY --device STEP=LINK...",
 		Short: "Show the steps of a run",
-		Long: `Use plan to see what "chain run" would do. Nothing is changed; plugins are only asked for their versions.
+		Long: `Use plan to see what "chain run" would do. Nothing is changed; plugins are only asked for their
+versions.
 
-It compiles a topology for links of this machine and prints the steps in their order: the plugin and its CNI version, the
-interface and where its name comes from, whether it gets the results of earlier steps, and its configuration. Templates of
-{{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs.`,
+It compiles a topology for links of this machine and prints the steps in their order: the plugin and its CNI version,
+the interface and where its name comes from, whether it gets the results of earlier steps, and its configuration.
+Templates of {{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs.`,
 		Example: `  netdra chain plan topology.yaml --device uplink=eth1
   netdra chain plan topologies.yaml --name bonded --device a=0000:3b:02.1 --device b=0000:3b:02.2 -o yaml`,
 		Args: cobra.ExactArgs(1),

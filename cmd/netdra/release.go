@@ -14,17 +14,18 @@ func releaseCommand(streams printer.Streams) *cobra.Command {
 		Short: "List and retry cleanups that failed",
 		Long: `Use release when a device is in quarantine, or when doctor reports something left over.
 
-It lists the steps that the driver could not undo when a pod ended. After many attempts the driver gives up, so that the
-pod can go. Their devices are in quarantine: no claim gets them until they are clean and back on the host. The driver
-retries every five minutes. With a KEY, or --all, it retries at once: fix what the reason says first.
+It lists the steps that the driver could not undo when a pod ended. After many attempts the driver gives up, so that
+the pod can go. Their devices are in quarantine: no claim gets them until they are clean and back on the host. The
+driver retries every five minutes. With a KEY, or --all, it retries at once: fix what the reason says first.
 
-With --orphans release lists files on the node without an owner: CDI specs of claims that are not prepared, pinned network
-namespaces of sandboxes that are gone, and CNI logs that are too old. They remain only after crashes, or when somebody
-restored files. With --all the driver removes them. It checks each one again under the lock that its owner would hold, so
-that claims and pods that are just starting lose nothing. CNI plugins are not asked to collect garbage (the verb GC): after
-a lost journal they would free the addresses of running pods.
+With --orphans release lists files on the node without an owner: CDI specs of claims that are not prepared, pinned
+network namespaces of sandboxes that are gone, and CNI logs that are too old. They remain only after crashes, or when
+somebody restored files. With --all the driver removes them. It checks each one again under the lock that its owner
+would hold, so that claims and pods that are just starting lose nothing. CNI plugins are not asked to collect garbage
+(the verb GC): after a lost journal they would free the addresses of running pods.
 
-Exit status: 0 nothing is left of what was named, 1 something could not be undone or removed, 2 the driver does not answer.`,
+Exit status: 0 nothing is left of what was named, 1 something could not be undone or removed, 2 the driver does not
+answer.`,
 		Example: `  # list what could not be undone on this node, and why
   sudo netdra release
 

@@ -15,17 +15,17 @@ func runCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "Attach a topology, verify, and undo it",
 		Long: `Use run to try a topology on real links. It does what the driver does for a pod.
 
-It runs the CNI plugins of a NetworkTopology against a network namespace, in order, and verifies that every interface is
-there. Then it prints the namespace, undoes everything, and verifies that links, addresses and routes of the namespace and
-of this machine are as before. If a step fails, or on Ctrl-C, it undoes the completed steps at once. "netdra chain undo"
-undoes a run that was killed, or left attached with --keep; until then no further run begins.
+It runs the CNI plugins of a NetworkTopology against a network namespace, in order, and verifies that every interface
+is there. Then it prints the namespace, undoes everything, and verifies that links, addresses and routes of the
+namespace and of this machine are as before. If a step fails, or on Ctrl-C, it undoes the completed steps at once.
+"netdra chain undo" undoes a run that was killed, or left attached with --keep; until then no further run begins.
 
-A device is exclusive unless it is a bridge or --shared names its step: it must come back as it was, and is restored if a
-plugin does not. Links that carry this machine's default route are refused, and so are exclusive links with addresses or a
-master, which a move into a namespace would remove. --force takes them anyway.
+A device is exclusive unless it is a bridge or --shared names its step: it must come back as it was, and is restored
+if a plugin does not. Links that carry this machine's default route are refused, and so are exclusive links with
+addresses or a master, which a move into a namespace would remove. --force takes them anyway.
 
-{{ device.<attribute> }} has what the driver would publish, except what a policy adds. The claim of {{ claim }} has the name
-of the pod. The selector of a step is validated but not evaluated: you choose the link.
+{{ device.<attribute> }} has what the driver would publish, except what a policy adds. The claim of {{ claim }} has
+the name of the pod. The selector of a step is validated but not evaluated: you choose the link.
 
 --log prints secrets, too.`,
 		Example: `  # one step takes a device; look at the interfaces from another shell until Enter
@@ -52,7 +52,8 @@ of the pod. The selector of a step is validated but not evaluated: you choose th
 	logFlag(cmd, &flags.Log)
 	cmd.Flags().BoolVar(&flags.Keep, "keep", false, "leave it attached, for \"netdra chain undo\"")
 	cmd.Flags().BoolVar(&flags.Hold, "hold", false, "wait for Enter or Ctrl-C before undoing")
-	cmd.Flags().BoolVar(&flags.Check, "check", false, "call STATUS before and CHECK while attached, for plugins that have them")
+	cmd.Flags().BoolVar(&flags.Check, "check", false,
+		"call STATUS before and CHECK while attached, for plugins that have them")
 	cmd.MarkFlagsMutuallyExclusive("keep", "hold")
 	return cmd
 }

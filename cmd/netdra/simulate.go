@@ -13,8 +13,8 @@ func simulateCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE...",
 		Short: "Simulate the allocation of claims",
-		Long: `Use simulate to learn whether claims would get their devices, on which nodes, and what prevents it. It runs the scheduler's
-own allocator and the driver's own checks. It changes nothing.
+		Long: `Use simulate to learn whether claims would get their devices, on which nodes, and what prevents it. It
+runs the scheduler's own allocator and the driver's own checks. It changes nothing.
 
 Files may hold
   ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
@@ -26,12 +26,14 @@ Files may hold
   DeviceClass, ResourceSlice                        those of other drivers, for example
 Other kinds are ignored.
 
-The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's name, or
-this machine. With --cluster nodes, ResourceSlices, DeviceClasses and claims are those of a cluster, which is only read.
+The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's
+name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses and claims are those of a cluster, which is
+only read.
 
-For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal names
-claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other sets of claims
-may exist. Only devices count: whether the pod fits on the node otherwise is for the scheduler to decide.
+For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
+names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
+sets of claims may exist. Only devices count: whether the pod fits on the node otherwise is for the scheduler to
+decide.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
 		Example: `  # before anything is applied, for recorded machines
@@ -46,13 +48,19 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	set := cmd.Flags()
-	set.StringArrayVarP(&flags.Files, "filename", "f", nil, `YAML file of what is tried and what it needs, or "-" for stdin`)
-	set.StringSliceVar(&flags.Machines, "machines", nil, `directories of recordings of "netdra facts", separated by commas, in place of this machine`)
+	set.StringArrayVarP(&flags.Files, "filename", "f", nil,
+		`YAML file of what is tried and what it needs, or "-" for stdin`)
+	set.StringSliceVar(&flags.Machines, "machines", nil,
+		`directories of recordings of "netdra facts", separated by commas, in place of this machine`)
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
-	set.StringArrayVar(&flags.Pods, "pod", nil, "try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
-	set.StringVar(&flags.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
-	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false, "the cluster has the feature DRAListTypeAttributes")
-	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false, "the cluster has the feature DRADeviceCompatibilityGroups")
+	set.StringArrayVar(&flags.Pods, "pod", nil,
+		"try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
+	set.StringVar(&flags.Kubeconfig, "kubeconfig", "",
+		"kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
+	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false,
+		"the cluster has the feature DRAListTypeAttributes")
+	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false,
+		"the cluster has the feature DRADeviceCompatibilityGroups")
 	formFlag(cmd, &flags.Output)
 	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
 	cmd.MarkFlagsMutuallyExclusive("pod", "machines")

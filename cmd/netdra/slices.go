@@ -15,14 +15,14 @@ func slicesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "Show the ResourceSlices of a machine",
 		Long: `Use slices to see what policies would publish before you apply them. It changes nothing.
 
-It prints the ResourceSlices that the driver would publish for the DeviceExposurePolicies in files, with this machine or
-one that "netdra facts" has recorded. Problems, and every hidden device with the reason, go to stderr. No device counts as
-in use. For this machine, addresses and labels of the node are the driver's if it answers, those of the Node object with
---kubeconfig, or given as flags; it prints which.
+It prints the ResourceSlices that the driver would publish for the DeviceExposurePolicies in files, with this machine
+or one that "netdra facts" has recorded. Problems, and every hidden device with the reason, go to stderr. No device
+counts as in use. For this machine, addresses and labels of the node are the driver's if it answers, those of the Node
+object with --kubeconfig, or given as flags; it prints which.
 
-Columns of the text form: POOL is the pool of the device; USE is shared or exclusive; CAPACITY is what claims divide, with
-the default of a claim after a slash; CONSUMES is what the device takes of the shared counters of its pool while it is in
-use, with its compatibility groups in brackets.
+Columns of the text form: POOL is the pool of the device; USE is shared or exclusive; CAPACITY is what claims divide,
+with the default of a claim after a slash; CONSUMES is what the device takes of the shared counters of its pool while
+it is in use, with its compatibility groups in brackets.
 
 Forms of the slices:
   counters  as the driver publishes them
@@ -43,7 +43,9 @@ No API server has kep5941 or mixins yet.`,
 	set.StringVar(&flags.Form, "form", offers.SlicesCounters, "form of the slices: counters, kep5941, mixins or flat")
 	set.StringVarP(&flags.Output, "output", "o", printer.FormYAML, "form of the result: yaml, json or text")
 	// The errors would be that flags do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(offers.SliceForms(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormYAML, printer.FormJSON, printer.FormText}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(offers.SliceForms(),
+		cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormYAML, printer.FormJSON,
+		printer.FormText}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -13,15 +13,16 @@ func traceCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]CLAIM]",
 		Short: "Show the CNI calls for a claim",
-		Long: `Use trace on the pod's node when a pod waits for its interfaces or has wrong ones. It reads the driver's log of CNI
-calls.
+		Long: `Use trace on the pod's node when a pod waits for its interfaces or has wrong ones. It reads the
+driver's log of CNI calls.
 
-For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls adds
-what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output and error.
-Without a claim trace lists the claims that the log has. A claim without a namespace is looked up in "default".
+For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls
+adds what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output
+and error. Without a claim trace lists the claims that the log has. A claim without a namespace is looked up in
+"default".
 
-Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in the time
-zone of this machine. A log is kept for an hour after the release of its claim.
+Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in the
+time zone of this machine. A log is kept for an hour after the release of its claim.
 
 Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of the claim.`,
 		Example: `  # list the claims in the log

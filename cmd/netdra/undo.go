@@ -13,11 +13,13 @@ func undoCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Undo earlier runs",
-		Long: `Use undo after a run that was killed, that was kept with --keep, or that could not be undone. It may be called at any time.
+		Long: `Use undo after a run that was killed, that was kept with --keep, or that could not be undone. It may
+be called at any time.
 
-It undoes everything that "netdra chain run" has in its journal. First it waits until plugins of a killed run have ended.
-What cannot be undone stays in the journal, and no further run begins: fix what the plugin reports and call undo again.
---forget tries once more and then removes it from the journal: what it printed stays on this machine for you to remove.
+It undoes everything that "netdra chain run" has in its journal. First it waits until plugins of a killed run have
+ended. What cannot be undone stays in the journal, and no further run begins: fix what the plugin reports and call
+undo again. --forget tries once more and then removes it from the journal: what it printed stays on this machine for
+you to remove.
 
 Exit status: 0 nothing is left, 3 something could not be undone.`,
 		Example: `  sudo netdra chain undo
@@ -29,6 +31,7 @@ Exit status: 0 nothing is left, 3 something could not be undone.`,
 	stateFlag(cmd, &flags.State)
 	timeoutFlag(cmd, &flags.Timeout)
 	logFlag(cmd, &flags.Log)
-	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "remove from the journal what cannot be undone: it stays on this machine")
+	cmd.Flags().BoolVar(&flags.Forget, "forget", false,
+		"remove from the journal what cannot be undone: it stays on this machine")
 	return cmd
 }

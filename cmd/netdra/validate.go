@@ -16,11 +16,12 @@ func validateCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
 		Short: "Validate topologies",
-		Long: `Use validate while you write a topology, or in CI. It needs no plugins, no devices and no root. "-" is stdin.
+		Long: `Use validate while you write a topology, or in CI. It needs no plugins, no devices and no root. "-" is
+stdin.
 
-It prints every problem of the NetworkTopologies in the files as FILE:LINE: PATH: REASON. It finds what the controller would
-find: unknown fields, names, order and references of steps, configuration, templates, and the CEL expressions of root steps.
-For a valid topology it prints the DeviceClasses that a claim must ask for.
+It prints every problem of the NetworkTopologies in the files as FILE:LINE: PATH: REASON. It finds what the controller
+would find: unknown fields, names, order and references of steps, configuration, templates, and the CEL expressions of
+root steps. For a valid topology it prints the DeviceClasses that a claim must ask for.
 
 Exit status: 0 the topologies are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
@@ -69,7 +70,8 @@ func validateFile(streams printer.Streams, out *printer.Printer, file, name stri
 		}
 		bad += len(problems)
 		if len(problems) == 0 {
-			out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.Location(), topology.Name, strings.Join(manifest.ClassNames(topology), " and "))
+			out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.Location(), topology.Name,
+				strings.Join(manifest.ClassNames(topology), " and "))
 			for _, remark := range cnichain.Remarks(topology, schemas) {
 				out.Warn("%s: %s", found.Location(), remark)
 			}

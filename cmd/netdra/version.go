@@ -14,8 +14,8 @@ func versionCommand(streams printer.Streams) *cobra.Command {
 		Short: "Print versions for fault reports",
 		Long: `Use version when you report a fault.
 
-It prints the build of netdra and, if the driver of this node answers, the versions of driver, kubelet, container runtime and
-kernel.`,
+It prints the build of netdra and, if the driver of this node answers, the versions of driver, kubelet, container
+runtime and kernel.`,
 		Example: `  netdra version
   sudo netdra version -o json`,
 		Args: cobra.NoArgs,

@@ -22,7 +22,8 @@ type CallLog struct {
 func (l *CallLog) Record(call cnichain.Call) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "--- %s %s, step %s: exit status %d after %s\n",
-		call.Command, filepath.Base(call.Plugin), printer.StepTitle(call.Step, call.Instance), call.Output.ExitCode, printer.Milliseconds(call.Duration))
+		call.Command, filepath.Base(call.Plugin), printer.StepTitle(call.Step,
+			call.Instance), call.Output.ExitCode, printer.Milliseconds(call.Duration))
 	fmt.Fprintf(&text, "    plugin  %s\n", call.Plugin)
 	for _, variable := range call.Env {
 		if strings.HasPrefix(variable, "CNI_") {

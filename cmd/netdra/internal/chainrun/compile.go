@@ -35,7 +35,8 @@ func parsePod(text, uid string) (cnichain.Pod, error) {
 func (f *Options) directories() []string { return filepath.SplitList(f.CniPath) }
 
 // compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions.
-func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *cnichain.Executor, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *cnichain.Executor,
+	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod cnichain.Pod, devices []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
 	node, err := deps.Hostname()
@@ -57,7 +58,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *cnic
 	for i, problem := range problems {
 		lines[i] = problem.Error()
 	}
-	return nil, exit.Refusef("topology %s can't be run with these devices:\n  %s%s", topology.Name, strings.Join(lines, "\n  "), f.hint(topology))
+	return nil, exit.Refusef("topology %s can't be run with these devices:\n  %s%s", topology.Name,
+		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
 // hint says with which flags the roots get devices.

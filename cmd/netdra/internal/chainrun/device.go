@@ -45,22 +45,30 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 		case link == "":
 			problems = append(problems, fmt.Errorf("--device %q: say STEP=LINK, for example %s=eth1", text, roots[0]))
 		case !named && len(roots) > 1:
-			problems = append(problems, fmt.Errorf("--device %s: say for which step, since several take a device: STEP=%s with one of %s", text, link, strings.Join(roots, ", ")))
+			problems = append(problems,
+				fmt.Errorf("--device %s: say for which step, since several take a device: STEP=%s with one of %s", text,
+					link, strings.Join(roots, ", ")))
 		case !slices.Contains(roots, step):
-			problems = append(problems, fmt.Errorf("--device %s: topology %s has no root step %q: those that take a device are %s", text, topology.Name, step, strings.Join(roots, ", ")))
+			problems = append(problems,
+				fmt.Errorf("--device %s: topology %s has no root step %q: those that take a device are %s", text,
+					topology.Name, step, strings.Join(roots, ", ")))
 		}
 		all = append(all, deviceChoice{step: step, link: link})
 	}
 	for _, step := range f.Shared {
 		if !slices.Contains(roots, step) {
-			problems = append(problems, fmt.Errorf("--shared %s: topology %s has no root step of that name: those that take a device are %s", step, topology.Name, strings.Join(roots, ", ")))
+			problems = append(problems,
+				fmt.Errorf("--shared %s: topology %s has no root step of that name: those that take a device are %s",
+					step, topology.Name, strings.Join(roots, ", ")))
 		}
 	}
 	return all, errors.Join(problems...)
 }
 
-// bindDevices finds the devices on the machine, and refuses those that a chain would take from the machine's own traffic.
-func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, flags *DeviceOptions) ([]cnichain.RootDevice, error) {
+// bindDevices finds the devices on the machine, and refuses those that a chain would take from the machine's own
+// traffic.
+func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+	flags *DeviceOptions) ([]cnichain.RootDevice, error) {
 	wanted, err := flags.parse(topology)
 	if err != nil {
 		return nil, err
@@ -88,12 +96,15 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && found.Type != discovery.TypeBridge
 		if movesDevices(schemas, device.CNIs[0]) && found.Type == discovery.TypeBridge {
-			problems = append(problems, fmt.Errorf("--device %s=%s: cannot give a bridge to plugin %s: it moves devices into pods, which the kernel refuses for bridges; give another link",
-				choice.step, choice.link, device.CNIs[0]))
+			problems = append(problems,
+				fmt.Errorf("--device %s=%s: cannot give a bridge to plugin %s: it moves devices into pods, which the "+
+					"kernel refuses for bridges; give another link",
+					choice.step, choice.link, device.CNIs[0]))
 			continue
 		}
 		if loss := describeHarm(found, &device, hostView); loss != "" && !flags.Force {
-			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step, choice.link, loss))
+			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
+				choice.link, loss))
 		}
 		devices = append(devices, cnichain.RootDevice{Step: choice.step, Device: device})
 	}
@@ -112,8 +123,10 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 		for j := range i {
 			a, b := &devices[j], &devices[i]
 			if a.Device.Identity() == b.Device.Identity() && (a.Device.Exclusive || b.Device.Exclusive) {
-				problems = append(problems, fmt.Errorf("--device %s=%s: the link is given to step %q already; where the plugins leave it on the machine and only stand on it (macvlan, vlan...), say so with --shared %s",
-					b.Step, b.Device.Name, a.Step, b.Step))
+				problems = append(problems,
+					fmt.Errorf("--device %s=%s: the link is given to step %q already; where the plugins leave it on "+
+						"the machine and only stand on it (macvlan, vlan...), say so with --shared %s",
+						b.Step, b.Device.Name, a.Step, b.Step))
 			}
 		}
 	}
@@ -144,7 +157,8 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 			names = append(names, string(name))
 		}
 	}
-	return nil, fmt.Errorf("this machine has no such link; it has %s", cmp.Or(strings.Join(names, ", "), "none but the loopback"))
+	return nil, fmt.Errorf("this machine has no such link; it has %s",
+		cmp.Or(strings.Join(names, ", "), "none but the loopback"))
 }
 
 // deviceOf is what the driver would give to the chain for a device that was allocated.
@@ -160,8 +174,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf are the attributes that the driver publishes without a policy's, for {{ device.<attribute> }}: those of its
-// own domain by their bare names.
+// attributesOf are the attributes that the driver publishes without a policy's, for {{ device.<attribute> }}: those
+// of its own domain by their bare names.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.Published(*facts) {
@@ -188,17 +202,20 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 // describeHarm says what the machine itself would lose; empty for nothing that is known.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
-		return "it carries this machine's default route, or stands below the link that does, and a chain may cut this machine off"
+		return "it carries this machine's default route, or stands below the link that does, and a chain may cut " +
+			"this machine off"
 	}
 	if !device.Exclusive {
 		return ""
 	}
 	if facts.Master != "" {
-		return fmt.Sprintf("it is a port of the %s %s, and a plugin that moves it takes it out of there for good", facts.MasterKind, facts.Master)
+		return fmt.Sprintf("it is a port of the %s %s, and a plugin that moves it takes it out of there for good",
+			facts.MasterKind, facts.Master)
 	}
 	for i := range hostView.Interfaces {
 		if link := &hostView.Interfaces[i]; link.Name == device.IfName && len(link.Addresses) > 0 {
-			return fmt.Sprintf("it has the addresses %s, and a plugin that moves it takes them off for good (if the plugin leaves it on the machine: --shared %s)",
+			return fmt.Sprintf("it has the addresses %s, and a plugin that moves it takes them off for good (if the "+
+				"plugin leaves it on the machine: --shared %s)",
 				strings.Join(link.Addresses, ", "), device.Request)
 		}
 	}
@@ -235,10 +252,12 @@ func findNamespace(m *osdeps.Deps, given string) (string, error) {
 		path = filepath.Join(m.NetnsDir, given)
 	}
 	if !m.Host.Exists(path) {
-		return "", fmt.Errorf("--netns %s: there is no network namespace at %s: give a path, or a name that \"ip netns list\" shows", given, path)
+		return "", fmt.Errorf("--netns %s: there is no network namespace at %s: give a path, or a name that \"ip "+
+			"netns list\" shows", given, path)
 	}
 	if m.IsHostNamespace(path) {
-		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace: give one that stands for a pod, or leave --netns out", given)
+		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace: give one that stands for a "+
+			"pod, or leave --netns out", given)
 	}
 	return path, nil
 }

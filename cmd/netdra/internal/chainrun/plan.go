@@ -102,7 +102,8 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment
 		}
 		planned := plannedStep{
 			Name: step.Name, Instance: step.Instance, Type: step.Type, Plugin: step.Path, CNIVersion: step.CNIVersion, Network: step.Network,
-			Interface: record.IfName, InterfaceFrom: nameSource(&topology.Spec.Steps[i%len(topology.Spec.Steps)], named, record),
+			Interface: record.IfName, InterfaceFrom: nameSource(&topology.Spec.Steps[i%len(topology.Spec.Steps)], named,
+				record),
 			Makes: step.Makes, PrevResult: step.PrevResult, Config: config,
 		}
 		for _, parent := range step.DependsOn {
@@ -157,7 +158,8 @@ func (s *plannedStep) print(out *printer.Printer, number int) {
 	if s.Makes {
 		verb = "makes"
 	}
-	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step is run"), s.InterfaceFrom)
+	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step is run"),
+		s.InterfaceFrom)
 	out.Printf("   network     %s", s.Network)
 	previous := "no"
 	if s.PrevResult {

@@ -69,7 +69,8 @@ func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opene
 	return s
 }
 
-func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printer, opened *RunJournal, dirs []string, timeout time.Duration, log bool) (*cnichain.Executor, *narrator) {
+func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printer, opened *RunJournal, dirs []string,
+	timeout time.Duration, log bool) (*cnichain.Executor, *narrator) {
 	told := &narrator{Journal: opened.Chains, out: out, clock: deps.Clock}
 	options := cnichain.Options{
 		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: told, Dirs: dirs, StepTimeout: timeout, Clock: deps.Clock,
@@ -120,6 +121,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if s.node, err = s.deps.Hostname(); err != nil {
 		return fmt.Errorf("cannot tell the name of this machine: %w", err)
 	}
-	s.record = RunRecord{Topology: topology.Name, Pin: s.attachment.Pin, Dirs: s.directories(), StartedAt: s.deps.Clock.Now()}
+	s.record = RunRecord{Topology: topology.Name, Pin: s.attachment.Pin, Dirs: s.directories(),
+		StartedAt: s.deps.Clock.Now()}
 	return nil
 }

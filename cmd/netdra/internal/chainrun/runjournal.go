@@ -47,14 +47,16 @@ func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), now)
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps): wait until it has ended, or give another --state", dir)
+		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps): wait "+
+			"until it has ended, or give another --state", dir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	s := &RunJournal{dir: dir, Opened: opened}
 	if opened.SetAside != "" {
-		return nil, errors.Join(fmt.Errorf("the journal of earlier runs could not be read (%w) and was moved to %s: what they left is not known, "+
+		return nil, errors.Join(fmt.Errorf("the journal of earlier runs could not be read (%w) and was moved to %s: "+
+			"what they left is not known, "+
 			"look for network namespaces and links named netdra-...; the next call begins anew", opened.Reason, opened.SetAside), s.Close())
 	}
 	if s.Chains, err = journal.NewChains(opened.DB); err == nil {
@@ -98,7 +100,8 @@ func (s *RunJournal) load(executor *cnichain.Executor) (*earlierRuns, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &earlierRuns{attachments: attachments, leftovers: executor.Leftovers(), runs: runs, damaged: append(damaged, damagedRuns...)}, nil
+	return &earlierRuns{attachments: attachments, leftovers: executor.Leftovers(), runs: runs,
+		damaged: append(damaged, damagedRuns...)}, nil
 }
 
 // keys are the runs of which anything is left, oldest first.
@@ -138,7 +141,8 @@ func (e *earlierRuns) checkUndone(hint string) error {
 		lines = append(lines, e.describe(key))
 	}
 	for i := range e.leftovers {
-		lines = append(lines, fmt.Sprintf("%s of %s could not be undone: %s", e.leftovers[i].Step().Title(), e.leftovers[i].Attachment.SandboxID, e.leftovers[i].Reason))
+		lines = append(lines, fmt.Sprintf("%s of %s could not be undone: %s", e.leftovers[i].Step().Title(),
+			e.leftovers[i].Attachment.SandboxID, e.leftovers[i].Reason))
 	}
 	for _, damaged := range e.damaged {
 		lines = append(lines, fmt.Sprintf("the record %s can't be read: %v", damaged.Key, damaged.Err))
@@ -146,13 +150,15 @@ func (e *earlierRuns) checkUndone(hint string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return exit.Refusef("an earlier run is not undone, so nothing was run: say \"%s\" first\n  %s", hint, strings.Join(lines, "\n  "))
+	return exit.Refusef("an earlier run is not undone, so nothing was run: say \"%s\" first\n  %s", hint,
+		strings.Join(lines, "\n  "))
 }
 
 // describe says what is left of a run.
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
-	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology, run.StartedAt.Local().Format("2006-01-02 15:04:05"))
+	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,
+		run.StartedAt.Local().Format("2006-01-02 15:04:05"))
 	attachment := e.attachments[key]
 	switch {
 	case attachment == nil:

@@ -159,7 +159,8 @@ func (s *session) wait(ctx context.Context) {
 	if s.File == "-" { // the input was the topology
 		keys = "Ctrl-C"
 	}
-	s.out.Printf("Attached. Look at it with \"ip netns exec %s ip addr\". %s undoes it.", filepath.Base(s.attachment.Pin), keys)
+	s.out.Printf("Attached. Look at it with \"ip netns exec %s ip addr\". %s undoes it.",
+		filepath.Base(s.attachment.Pin), keys)
 	entered := make(chan struct{})
 	go func() {
 		if _, err := bufio.NewReader(s.streams.In).ReadString('\n'); !errors.Is(err, io.EOF) {
@@ -176,7 +177,8 @@ func (s *session) wait(ctx context.Context) {
 // leaveAttached ends a run with --keep.
 func (s *session) leaveAttached() error {
 	s.result.Outcome, s.result.Undo = OutcomeKept, s.journal.undoHint()
-	s.out.Good("Attached and kept. Look at it with \"ip netns exec %s ip addr\"; undo it with \"%s\".", filepath.Base(s.attachment.Pin), s.journal.undoHint())
+	s.out.Good("Attached and kept. Look at it with \"ip netns exec %s ip addr\"; undo it with \"%s\".",
+		filepath.Base(s.attachment.Pin), s.journal.undoHint())
 	return s.print()
 }
 
@@ -200,10 +202,12 @@ func (s *session) detach(ctx context.Context) error {
 const UndoAttempts = 4
 
 // undoAttachment undoes whatever happens to ctx. After the first failure it goes on no longer than one call may take.
-func undoAttachment(ctx context.Context, executor *cnichain.Executor, out *printer.Printer, attachment *cnichain.Attachment) error {
+func undoAttachment(ctx context.Context, executor *cnichain.Executor, out *printer.Printer,
+	attachment *cnichain.Attachment) error {
 	start := executor.Clock.Now()
 	for attempt := 1; ; attempt++ {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(len(attachment.Steps)+1)*executor.StepTimeout)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+			time.Duration(len(attachment.Steps)+1)*executor.StepTimeout)
 		err := executor.Del(limited, attachment)
 		cancel()
 		out.EndPending()
@@ -261,7 +265,8 @@ func (s *session) finish(failure, remains error) error {
 	switch {
 	case remains != nil:
 		s.result.Outcome, s.result.Undo = outcomeLeft, s.journal.undoHint()
-		err = exit.NotUndone(failure, fmt.Errorf("the run could not be undone: %w\nput that right and say \"%s\"", remains, s.journal.undoHint()))
+		err = exit.NotUndone(failure, fmt.Errorf("the run could not be undone: %w\nput that right and say \"%s\"",
+			remains, s.journal.undoHint()))
 	case len(s.result.Differences) > 0:
 		s.result.Outcome = outcomeLeft
 		s.out.Section("Not as before the run:")

@@ -68,7 +68,8 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves what nobody knows.
+// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves what nobody
+// knows.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
@@ -76,7 +77,8 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	}
 	u.out.Warn("a CNI plugin of an earlier run still runs: waiting for it, %s at most", earlierLimit)
 	if err := running.AwaitEarlier(ctx, earlierLimit); err != nil {
-		return fmt.Errorf("nothing was undone: %w: end it (\"fuser %s\" shows it) and say \"%s\" again", err, u.journal.lock(), u.journal.undoHint())
+		return fmt.Errorf("nothing was undone: %w: end it (\"fuser %s\" shows it) and say \"%s\" again", err,
+			u.journal.lock(), u.journal.undoHint())
 	}
 	return nil
 }
@@ -94,17 +96,21 @@ func (u *undoer) undoAll(ctx context.Context) error {
 		}
 	}
 	for _, damaged := range u.earlier.damaged {
-		err := fmt.Errorf("the record %s of the journal can't be read, so what it stands for is not undone: %w", damaged.Key, damaged.Err)
+		err := fmt.Errorf("the record %s of the journal can't be read, so what it stands for is not undone: %w",
+			damaged.Key, damaged.Err)
 		if u.Forget {
 			u.out.Warn("forgotten: %v", err)
-			err = errors.Join(u.journal.Chains.Delete(damaged.Key), u.journal.Chains.DeleteLeftover(damaged.Key), u.journal.Runs.Delete(damaged.Key))
+			err = errors.Join(u.journal.Chains.Delete(damaged.Key), u.journal.Chains.DeleteLeftover(damaged.Key),
+				u.journal.Runs.Delete(damaged.Key))
 		}
 		if err != nil {
 			u.remains = append(u.remains, err)
 		}
 	}
 	if len(u.remains) > 0 {
-		return exit.NotUndone(append(u.remains, fmt.Errorf("put that right and say \"%s\" again; with --forget it is forgotten and stays on this machine", u.journal.undoHint()))...)
+		return exit.NotUndone(append(u.remains,
+			fmt.Errorf("put that right and say \"%s\" again; with --forget it is forgotten and stays on this machine",
+				u.journal.undoHint()))...)
 	}
 	u.out.Good("Nothing is left of earlier runs.")
 	return nil
@@ -113,7 +119,8 @@ func (u *undoer) undoAll(ctx context.Context) error {
 // undoRun undoes one run and says what is not as it was before: that may be others' doing, since time has passed.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
-	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) && !u.Forget {
+	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
+		!u.Forget {
 		return nil // that it can't be read is told with the other damage
 	}
 	if attachment := u.earlier.attachments[key]; attachment != nil {

@@ -15,7 +15,8 @@ func PrintView(p *printer.Printer, v view.View) {
 	for i := range v.Interfaces {
 		link := &v.Interfaces[i]
 		rows = append(rows, []string{
-			link.Name, link.Kind, cmp.Or(link.MAC, "-"), fmt.Sprint(link.MTU), link.State(), cmp.Or(strings.Join(link.Addresses, ", "), "-"),
+			link.Name, link.Kind, cmp.Or(link.MAC,
+				"-"), fmt.Sprint(link.MTU), link.State(), cmp.Or(strings.Join(link.Addresses, ", "), "-"),
 		})
 	}
 	p.Printf("")

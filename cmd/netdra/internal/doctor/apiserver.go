@@ -24,7 +24,8 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
 		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		found.Problem = err.Error()
 		return found
@@ -63,7 +64,8 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 	return nil
 }
 
-// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the metrics, as kubelet.
+// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the
+// metrics, as kubelet.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -13,13 +13,20 @@ import (
 
 func deviceChecks() []check {
 	return []check{
-		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver, inspect: checkProblems},
-		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver, inspect: checkGone},
-		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver, inspect: checkInterfaces},
-		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver, inspect: checkQuarantine},
-		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver, inspect: checkOwners},
-		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get", needs: needsDriver, inspect: checkManagers},
-		{group: groupDevices, name: "iommu", fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, inspect: checkIOMMU},
+		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver,
+			inspect: checkProblems},
+		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver,
+			inspect: checkGone},
+		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver,
+			inspect: checkInterfaces},
+		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver,
+			inspect: checkQuarantine},
+		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver,
+			inspect: checkOwners},
+		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get",
+			needs: needsDriver, inspect: checkManagers},
+		{group: groupDevices, name: "iommu",
+			fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, inspect: checkIOMMU},
 	}
 }
 
@@ -27,7 +34,8 @@ func checkProblems(input *Input) []Finding {
 	var found []Finding
 	for _, problem := range input.Driver.State.Problems {
 		found = append(found, Finding{
-			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
+			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than " +
+				"their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
 		})
 	}
 	return found
@@ -42,7 +50,8 @@ func checkGone(input *Input) []Finding {
 		}
 		found = append(found, Finding{
 			Level: Fail, What: fmt.Sprintf("device %s does not exist on the node any more", device.Name),
-			Where: "held by " + cmp.Or(device.HeldBy(), "a claim"), Why: "these pods have no network by it, and their claims keep it from others",
+			Where: "held by " + cmp.Or(device.HeldBy(),
+				"a claim"), Why: "these pods have no network by it, and their claims keep it from others",
 			Do: "bring the device back, then delete these pods to have them attached anew",
 		})
 	}
@@ -63,9 +72,11 @@ func checkInterfaces(input *Input) []Finding {
 				continue
 			}
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod, link.Missing), Where: "device " + link.Device,
+				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod,
+					link.Missing), Where: "device " + link.Device,
 				Why: "the device or what it stands on was removed, or an application has moved the interface",
-				Do:  fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s", sandbox.Pod.Namespace, sandbox.Pod.Name),
+				Do: fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s",
+					sandbox.Pod.Namespace, sandbox.Pod.Name),
 			})
 		}
 	}
@@ -78,18 +89,21 @@ func checkQuarantine(input *Input) []Finding {
 		leftover := &input.Driver.Leftovers[i]
 		step := leftover.Step()
 		finding := Finding{
-			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(), leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
+			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(),
+				leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
 			Do: "put right what the reason says, then: netdra release " + leftover.Key,
 		}
 		if device := leftover.Quarantines(); device != nil {
-			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended", device.Name, leftover.Attachment.Pod)
+			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended",
+				device.Name, leftover.Attachment.Pod)
 		}
 		found = append(found, finding)
 	}
 	return found
 }
 
-// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet knows.
+// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet
+// knows.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -135,13 +149,17 @@ func checkManagers(input *Input) []Finding {
 		if link.Manager == "" || !exclusively(input.Driver.Published, link.Name) {
 			continue
 		}
-		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] unmanaged-devices=interface-name:%s", link.Name, link.Name)
+		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] "+
+			"unmanaged-devices=interface-name:%s", link.Name, link.Name)
 		if link.Manager != "NetworkManager" {
-			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set Unmanaged=yes for it", link.Name, link.Name)
+			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set "+
+				"Unmanaged=yes for it", link.Name, link.Name)
 		}
 		found = append(found, Finding{
-			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager, link.Name), Where: "interface " + link.Name,
-			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those or not at all", Do: do,
+			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
+				link.Name), Where: "interface " + link.Name,
+			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those " +
+				"or not at all", Do: do,
 		})
 	}
 	return found
@@ -162,12 +180,14 @@ func checkIOMMU(input *Input) []Finding {
 		}
 	}
 	hardware := slices.ContainsFunc(input.Driver.Published, func(e draslices.Entry) bool {
-		return e.Device.PCIAddress != "" && (e.Device.Type == discovery.TypeVF || e.Device.Type == discovery.TypeNIC || e.Device.Type == discovery.TypePF)
+		return e.Device.PCIAddress != "" && (e.Device.Type == discovery.TypeVF || e.Device.Type == discovery.TypeNIC ||
+			e.Device.Type == discovery.TypePF)
 	})
 	if len(topologies) == 0 || !hardware {
 		return nil
 	}
-	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " + strings.Join(topologies, ", ") + " can't be attached on this node"}
+	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " +
+		strings.Join(topologies, ", ") + " can't be attached on this node"}
 	switch {
 	case input.IOMMUGroups == 0:
 		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"

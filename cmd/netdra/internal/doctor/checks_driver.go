@@ -8,8 +8,10 @@ import (
 func driverChecks() []check {
 	return []check{
 		{group: groupDriver, name: "driver-answers", fine: "the driver runs and answers", inspect: checkAnswers},
-		{group: groupDriver, name: "driver-ready", fine: "the driver is ready: pods with claims can start", needs: needsDriver, inspect: checkReady},
-		{group: groupDriver, name: "node-name", fine: "the driver works for this node", needs: needsCaches, inspect: checkNodeName},
+		{group: groupDriver, name: "driver-ready", fine: "the driver is ready: pods with claims can start",
+			needs: needsDriver, inspect: checkReady},
+		{group: groupDriver, name: "node-name", fine: "the driver works for this node", needs: needsCaches,
+			inspect: checkNodeName},
 		{group: groupDriver, name: "journal", fine: "the journal was never damaged", inspect: checkJournal},
 	}
 }
@@ -40,8 +42,10 @@ func checkReady(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: "the driver is not ready", Where: "/readyz", Why: strings.Join(input.Driver.State.NotReady, "; "),
-		Do: "if it has just started, wait some seconds; else see what kubelet and the container runtime say of it in their logs",
+		Level: Fail, What: "the driver is not ready", Where: "/readyz", Why: strings.Join(input.Driver.State.NotReady,
+			"; "),
+		Do: "if it has just started, wait some seconds; else see what kubelet and the container runtime say of it in " +
+			"their logs",
 	}}
 }
 
@@ -49,8 +53,10 @@ func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State
 	if !state.NodeFound {
 		return []Finding{{
-			Level: Fail, What: fmt.Sprintf("the API server knows no node %q", state.Node), Where: "--node-name of the driver",
-			Why: "nothing is published for a node that does not exist", Do: "give the driver the name that kubectl get nodes shows for this machine",
+			Level: Fail, What: fmt.Sprintf("the API server knows no node %q",
+				state.Node), Where: "--node-name of the driver",
+			Why: "nothing is published for a node that does not exist", Do: "give the driver the name that kubectl " +
+				"get nodes shows for this machine",
 		}}
 	}
 	if input.Kubelet == nil {
@@ -64,8 +70,10 @@ func checkNodeName(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: fmt.Sprintf("the driver works for node %q, and kubelet is %q", state.Node, wanted), Where: "--node-name of the driver",
-		Why: "this machine's devices are offered as those of another node", Do: "give the driver the name of kubelet, as the DaemonSet does with spec.nodeName",
+		Level: Fail, What: fmt.Sprintf("the driver works for node %q, and kubelet is %q", state.Node,
+			wanted), Where: "--node-name of the driver",
+		Why: "this machine's devices are offered as those of another node", Do: "give the driver the name of " +
+			"kubelet, as the DaemonSet does with spec.nodeName",
 	}}
 }
 

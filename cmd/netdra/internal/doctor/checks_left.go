@@ -13,11 +13,15 @@ import (
 
 func leftChecks() []check {
 	return []check{
-		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver, inspect: checkCDIFiles},
-		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox", needs: needsDriver, inspect: checkPins},
-		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver, inspect: checkClaims},
+		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
+			inspect: checkCDIFiles},
+		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox",
+			needs: needsDriver, inspect: checkPins},
+		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
+			inspect: checkClaims},
 		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkLinks},
-		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed", needs: needsDriver, inspect: checkAttaching},
+		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
+			needs: needsDriver, inspect: checkAttaching},
 	}
 }
 
@@ -71,9 +75,11 @@ func checkClaims(input *Input) []Finding {
 	for i := range input.Driver.Claims {
 		if claim := &input.Driver.Claims[i]; claim.Orphaned {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it", claim.Claim), Where: "claim UID " + claim.Claim.UID,
+				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it",
+					claim.Claim), Where: "claim UID " + claim.Claim.UID,
 				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
-				Do:  "look again in a minute; if it stays, restart kubelet, which then releases it, and look at kubelet's log",
+				Do: "look again in a minute; if it stays, restart kubelet, which then releases it, and look at " +
+					"kubelet's log",
 			})
 		}
 	}
@@ -93,8 +99,10 @@ func checkLinks(input *Input) []Finding {
 	for _, link := range input.Links {
 		if nodeapi.IsTransitLink(link.Name) {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back", link.Name), Where: "interface " + link.Name,
-				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all tries again",
+				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back",
+					link.Name), Where: "interface " + link.Name,
+				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all " +
+					"tries again",
 			})
 		}
 	}
@@ -106,8 +114,10 @@ func checkAttaching(input *Input) []Finding {
 	for i := range input.Driver.Sandboxes {
 		if sandbox := &input.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached", sandbox.Pod), Where: "sandbox " + sandbox.ID,
-				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
+				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached",
+					sandbox.Pod), Where: "sandbox " + sandbox.ID,
+				Why: strings.ReplaceAll(sandbox.Failure, "\n",
+					" "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
 			})
 		}
 	}

@@ -9,10 +9,14 @@ import (
 
 func pathChecks() []check {
 	return []check{
-		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's", needs: needsKubelet, inspect: checkKubeletDir},
-		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space", inspect: checkDisks},
-		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsCaches, inspect: checkPlugins},
-		{group: groupPaths, name: "plugin-folders", fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, inspect: checkPluginFolders},
+		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's",
+			needs: needsKubelet, inspect: checkKubeletDir},
+		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space",
+			inspect: checkDisks},
+		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed",
+			needs: needsCaches, inspect: checkPlugins},
+		{group: groupPaths, name: "plugin-folders",
+			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, inspect: checkPluginFolders},
 	}
 }
 
@@ -38,8 +42,10 @@ func checkKubeletDir(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: "the driver does not work in kubelet's directory: " + strings.Join(wrong, "; "), Where: "flags of the driver",
-		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of the DaemonSet, to what is below kubelet's --root-dir " + root,
+		Level: Fail, What: "the driver does not work in kubelet's directory: " +
+			strings.Join(wrong, "; "), Where: "flags of the driver",
+		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of " +
+			"the DaemonSet, to what is below kubelet's --root-dir " + root,
 	}}
 }
 
@@ -53,7 +59,8 @@ func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
 		disk := &input.Disks[i]
-		finding := Finding{Level: Fail, Where: disk.Path, Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
+		finding := Finding{Level: Fail, Where: disk.Path,
+			Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
 		if same(disk.Path, input.Settings.LogDir) {
 			finding.Level, finding.Why = Warn, "CNI calls are not logged"
 		}
@@ -63,11 +70,14 @@ func checkDisks(input *Input) []Finding {
 		case disk.Missing:
 			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the driver's pod at the path that it has on the node"
 		case disk.ReadOnly:
-			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with errors is mounted read-only by the kernel: see dmesg"
+			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with "+
+				"errors is mounted read-only by the kernel: see dmesg"
 		case disk.Free < leastBytes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free", disk.Free>>20), "make space"
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free",
+				disk.Free>>20), "make space"
 		case disk.Inodes < leastInodes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d are free", disk.Inodes), "remove files"
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d "+
+				"are free", disk.Inodes), "remove files"
 		default:
 			continue
 		}
@@ -85,18 +95,24 @@ func checkPlugins(input *Input) []Finding {
 		if slices.Contains(seen, name) {
 			continue
 		}
-		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " + strings.Join(topologiesWith(input, name), ", ") + " are refused on this node"}
+		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " +
+			strings.Join(topologiesWith(input, name), ", ") + " are refused on this node"}
 		switch {
 		case plugin.Path == "" && plugin.Elsewhere != "":
 			finding.What = fmt.Sprintf("CNI plugin %s is in %s, where the driver does not look", name, plugin.Elsewhere)
-			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory", strings.Join(append(slices.Clone(input.Settings.CNIDirs), plugin.Elsewhere), ","))
+			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory",
+				strings.Join(append(slices.Clone(input.Settings.CNIDirs), plugin.Elsewhere), ","))
 		case plugin.Path == "":
-			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed", name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
+			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
+				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
 		case !plugin.Executable:
-			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run", name), plugin.Path, "chmod 755 "+plugin.Path
+			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run",
+				name), plugin.Path, "chmod 755 "+plugin.Path
 		case seen != nil:
-			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it", name), plugin.Path
-			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image that has the plugin (cniPlugins.image of the chart)"
+			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it",
+				name), plugin.Path
+			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image " +
+				"that has the plugin (cniPlugins.image of the chart)"
 		default:
 			continue
 		}
@@ -126,13 +142,18 @@ func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
 		for _, folder := range input.Plugins[name].HostPaths {
-			if slices.ContainsFunc(input.Mounts, func(mount string) bool { return mount == folder || strings.HasPrefix(folder, mount+"/") }) {
+			if slices.ContainsFunc(input.Mounts, func(mount string) bool {
+				return mount == folder ||
+					strings.HasPrefix(folder, mount+"/")
+			}) {
 				continue
 			}
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod", name, folder), Where: folder,
+				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod",
+					name, folder), Where: folder,
 				Why: "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", "),
-				Do:  fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set there", folder),
+				Do: fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set "+
+					"there", folder),
 			})
 		}
 	}

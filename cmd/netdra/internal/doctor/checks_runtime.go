@@ -19,12 +19,18 @@ const (
 
 func runtimeChecks() []check {
 	return []check{
-		{group: groupRuntime, name: "runtime-version", fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsCaches, inspect: checkVersions},
-		{group: groupRuntime, name: "nri-enabled", fine: "containerd calls NRI plugins", needs: needsContainerd, inspect: checkNRI},
-		{group: groupRuntime, name: "nri-socket", fine: "driver and containerd use the same NRI socket", needs: needsContainerd, inspect: checkNRISocket},
-		{group: groupRuntime, name: "nri-timeout", fine: "containerd gives NRI plugins enough time", needs: needsContainerd, inspect: checkNRITimeout},
-		{group: groupRuntime, name: "nri-required", fine: "the driver's own pod does not wait for the driver", needs: needsContainerd, inspect: checkRequired},
-		{group: groupRuntime, name: "cdi", fine: "containerd reads the driver's CDI specs", needs: needsContainerd, inspect: checkCDI},
+		{group: groupRuntime, name: "runtime-version",
+			fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsCaches, inspect: checkVersions},
+		{group: groupRuntime, name: "nri-enabled", fine: "containerd calls NRI plugins", needs: needsContainerd,
+			inspect: checkNRI},
+		{group: groupRuntime, name: "nri-socket", fine: "driver and containerd use the same NRI socket",
+			needs: needsContainerd, inspect: checkNRISocket},
+		{group: groupRuntime, name: "nri-timeout", fine: "containerd gives NRI plugins enough time",
+			needs: needsContainerd, inspect: checkNRITimeout},
+		{group: groupRuntime, name: "nri-required", fine: "the driver's own pod does not wait for the driver",
+			needs: needsContainerd, inspect: checkRequired},
+		{group: groupRuntime, name: "cdi", fine: "containerd reads the driver's CDI specs", needs: needsContainerd,
+			inspect: checkCDI},
 	}
 }
 
@@ -36,7 +42,8 @@ func checkVersions(input *Input) []Finding {
 	case name == "containerd":
 		found = append(found, judge(compContainerd, number)...)
 	case name != "":
-		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name, Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer", Source: "docs/limits.md"})
+		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name,
+			Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer", Source: "docs/limits.md"})
 	}
 	return found
 }
@@ -57,9 +64,11 @@ func checkNRISocket(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: fmt.Sprintf("containerd's NRI socket is %s, and the driver looks at %s", input.Containerd.NRISocket, input.Settings.NRISocket), Where: input.Containerd.File,
+		Level: Fail, What: fmt.Sprintf("containerd's NRI socket is %s, and the driver looks at %s",
+			input.Containerd.NRISocket, input.Settings.NRISocket), Where: input.Containerd.File,
 		Why: "the driver can't connect to containerd, so every claim is refused",
-		Do:  fmt.Sprintf("give the driver --nri-socket=%s and mount its directory, or remove socket_path from the configuration", input.Containerd.NRISocket),
+		Do: fmt.Sprintf("give the driver --nri-socket=%s and mount its directory, or remove socket_path from the "+
+			"configuration", input.Containerd.NRISocket),
 	}}
 }
 
@@ -72,9 +81,12 @@ func checkNRITimeout(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Warn, What: fmt.Sprintf("containerd gives NRI plugins %s for a request", given), Where: input.Containerd.File,
-		Why: fmt.Sprintf("attaching at once takes up to 300 ms, and containerd drops a plugin that is late: pods then wait longer (needed are %s)", leastNRITimeout),
-		Do:  fmt.Sprintf("remove plugin_request_timeout below [plugins.%q] (2s is containerd's own), and restart containerd", nriPlugin),
+		Level: Warn, What: fmt.Sprintf("containerd gives NRI plugins %s for a request",
+			given), Where: input.Containerd.File,
+		Why: fmt.Sprintf("attaching at once takes up to 300 ms, and containerd drops a plugin that is late: pods "+
+			"then wait longer (needed are %s)", leastNRITimeout),
+		Do: fmt.Sprintf("remove plugin_request_timeout below [plugins.%q] (2s is containerd's own), and restart "+
+			"containerd", nriPlugin),
 	}}
 }
 
@@ -87,7 +99,8 @@ func checkRequired(input *Input) []Finding {
 	return []Finding{{
 		Level: Warn, What: "containerd creates no container without the driver, not even the driver's own", Where: input.Containerd.File,
 		Why: "once the driver's pod has ended, neither it nor any other pod starts on this node",
-		Do:  "set tolerate_missing_plugins_annotation beside required_plugins, and give that annotation to the driver's pod and to static pods",
+		Do: "set tolerate_missing_plugins_annotation beside required_plugins, and give that annotation to the " +
+			"driver's pod and to static pods",
 	}}
 }
 
@@ -110,9 +123,11 @@ func checkCDI(input *Input) []Finding {
 		}}
 	case !contains(input.Containerd.CDIDirs, input.Settings.CDIDir):
 		return []Finding{{
-			Level: Fail, What: fmt.Sprintf("containerd does not read CDI specs from %s", input.Settings.CDIDir), Where: input.Containerd.File,
+			Level: Fail, What: fmt.Sprintf("containerd does not read CDI specs from %s",
+				input.Settings.CDIDir), Where: input.Containerd.File,
 			Why: "containers with claims wait for ever: unresolvable CDI devices",
-			Do:  fmt.Sprintf("add %q to cdi_spec_dirs (now %s), and restart containerd", input.Settings.CDIDir, strings.Join(input.Containerd.CDIDirs, ", ")),
+			Do: fmt.Sprintf("add %q to cdi_spec_dirs (now %s), and restart containerd", input.Settings.CDIDir,
+				strings.Join(input.Containerd.CDIDirs, ", ")),
 		}}
 	}
 	return nil

@@ -51,7 +51,8 @@ const (
 // readContainerd reads a configuration with all that it imports. The defaults are those of containerd 2.2 and newer.
 func readContainerd(root fs.FS, file string) *Containerd {
 	c := &Containerd{
-		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
+		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
+			"/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
 	}
 	settings := map[string]any{}
 	err := merge(root, file, settings, map[string]bool{})

@@ -88,7 +88,8 @@ func Count(findings []Finding, level Level) int {
 // checks are all that there are, grouped.
 func checks() []check {
 	var all []check
-	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(), objectChecks(), leftChecks()} {
+	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(),
+		objectChecks(), leftChecks()} {
 		all = append(all, some...)
 	}
 	return all

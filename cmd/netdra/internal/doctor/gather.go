@@ -33,8 +33,8 @@ type Sources struct {
 
 // Gather reads everything. What can't be read is as if it were not there, and the checks say so.
 //
-// The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is left out,
-// and so nothing that is in use looks left over.
+// The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is
+// left out, and so nothing that is in use looks left over.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
 	before, err := sources.readDriver(ctx)
@@ -66,7 +66,8 @@ func Gather(ctx context.Context, sources Sources) *Input {
 }
 
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
-	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
+	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
+		nodeapi.PathClaims,
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
@@ -76,7 +77,8 @@ func (input *Input) known(later *nodestate.Answers) {
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
-		return c.Orphaned && !slices.ContainsFunc(later.Claims, func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
+		return c.Orphaned && !slices.ContainsFunc(later.Claims,
+			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
 	})
 }
 
@@ -113,7 +115,8 @@ func (s *Sources) processes() []Process {
 			continue
 		}
 		args := strings.Split(s.text(path.Join("/proc", pid, "cmdline")), "\x00")
-		all = append(all, Process{PID: pid, Name: name, Args: args, Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
+		all = append(all, Process{PID: pid, Name: name, Args: args,
+			Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
 	}
 	return all
 }
@@ -185,7 +188,8 @@ func (s *Sources) files(input *Input) {
 			input.Multus = file
 		}
 	}
-	for _, dir := range []string{input.Settings.PluginDir, input.Settings.CDIDir, input.Settings.NetNSDir, input.Settings.LogDir} {
+	for _, dir := range []string{input.Settings.PluginDir, input.Settings.CDIDir, input.Settings.NetNSDir,
+		input.Settings.LogDir} {
 		input.Disks = append(input.Disks, s.disk(dir))
 	}
 }
@@ -253,7 +257,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 		rest = append(rest, input.Containerd.CNIDirs...)
 	}
 	for _, dir := range rest {
-		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() && !contains(input.Settings.CNIDirs, dir) {
+		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() &&
+			!contains(input.Settings.CNIDirs, dir) {
 			plugin.Elsewhere = dir
 		}
 	}
@@ -263,7 +268,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 // mostLinks is how many links to links are followed.
 const mostLinks = 8
 
-// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path of the node.
+// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path
+// of the node.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -278,7 +284,8 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 // hardware reads what the kernel says of links and of the IOMMU.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
-		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name, "ifindex")))})
+		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
+			"ifindex")))})
 	}
 	input.IOMMUGroups = len(s.names("/sys/kernel/iommu_groups"))
 	if input.IOMMUGroups == 0 && s.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y" {

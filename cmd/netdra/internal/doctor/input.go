@@ -26,8 +26,8 @@ type Input struct {
 	Settings nodestate.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
-	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the host if
-	// it has no container. Nil: they can't be read.
+	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the
+	// host if it has no container. Nil: they can't be read.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are journals that could not be read, by path.

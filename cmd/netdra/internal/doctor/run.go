@@ -151,7 +151,8 @@ func printFinding(out *printer.Printer, f *Finding) {
 	case Fail:
 		out.Bad("%s", f.What)
 	}
-	for _, line := range []struct{ title, text string }{{"where", f.Where}, {"why", f.Why}, {"do", f.Do}, {"see", f.Source}} {
+	for _, line := range []struct{ title, text string }{{"where", f.Where}, {"why", f.Why}, {"do", f.Do},
+		{"see", f.Source}} {
 		if line.text != "" {
 			out.Printf("    %s %s", out.Colour(printer.Dim, fmt.Sprintf("%-5s", line.title)), line.text)
 		}

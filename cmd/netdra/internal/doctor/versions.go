@@ -35,7 +35,8 @@ func faults() []fault {
 		},
 		{
 			component: compContainerd, from: "2.2.0", before: "2.2.6", level: Warn,
-			what: "keeps sandboxes that an NRI plugin has refused", why: "after some refusals containerd does not start again: failed to reserve sandbox name",
+			what: "keeps sandboxes that an NRI plugin has refused", why: "after some refusals containerd does not " +
+				"start again: failed to reserve sandbox name",
 			do: "upgrade containerd to 2.2.6 or newer", source: "https://github.com/containerd/containerd/issues/13609",
 		},
 		{
@@ -45,7 +46,8 @@ func faults() []fault {
 		},
 		{
 			component: compServer, from: "0.1.0", before: "1.36.2", level: Warn,
-			what: "goes with a scheduler that forgets what shared devices exclude", why: "devices that exclude others are not published",
+			what: "goes with a scheduler that forgets what shared devices exclude", why: "devices that exclude " +
+				"others are not published",
 			do: "upgrade the control plane to 1.36.2 or newer", source: "docs/compatibility.md",
 		},
 		{
@@ -63,14 +65,17 @@ func judge(component, text string) []Finding {
 	}
 	running, err := version.ParseGeneric(strings.TrimPrefix(text, "v"))
 	if err != nil {
-		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s can't be read: %q", component, text), Why: "it can't be compared with versions that have known faults", Do: "look at its release notes"}}
+		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s can't be read: %q", component, text),
+			Why: "it can't be compared with versions that have known faults", Do: "look at its release notes"}}
 	}
 	var found []Finding
 	for _, f := range faults() {
-		if f.component != component || running.LessThan(version.MustParseGeneric(f.from)) || !running.LessThan(version.MustParseGeneric(f.before)) {
+		if f.component != component || running.LessThan(version.MustParseGeneric(f.from)) ||
+			!running.LessThan(version.MustParseGeneric(f.before)) {
 			continue
 		}
-		found = append(found, Finding{Level: f.level, What: fmt.Sprintf("%s %s %s", component, running, f.what), Why: f.why, Do: f.do, Source: f.source})
+		found = append(found, Finding{Level: f.level, What: fmt.Sprintf("%s %s %s", component, running, f.what),
+			Why: f.why, Do: f.do, Source: f.source})
 	}
 	return found
 }

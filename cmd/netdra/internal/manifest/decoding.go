@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// ExplainDecodeError says in the words of YAML what is wrong with a document that can't be read into a Go type, which may be nil if it is
-// not known.
+// ExplainDecodeError says in the words of YAML what is wrong with a document that can't be read into a Go type, which
+// may be nil if it is not known.
 func ExplainDecodeError(err error, document []byte, goType reflect.Type) error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -48,7 +48,8 @@ func splitPath(path string) (parents []string, name string) {
 	return parts[:len(parts)-1], parts[len(parts)-1]
 }
 
-// fieldNames returns the names, as in YAML, of the fields of what the path leads to; none if that has no fields of its own.
+// fieldNames returns the names, as in YAML, of the fields of what the path leads to; none if that has no fields of
+// its own.
 func fieldNames(t reflect.Type, path []string) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -73,7 +74,8 @@ func fieldNames(t reflect.Type, path []string) []string {
 // describeMistyped says where a value is of the wrong type, what it is and what it must be.
 func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
-	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list", "object": "an object"}
+	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
+		"object": "an object"}
 	path, fields := mistyped.Field, strings.Split(mistyped.Field, ".")
 	var content any
 	if yaml.Unmarshal(document, &content) == nil {
@@ -81,7 +83,8 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 			path = strings.TrimPrefix(found, ".")
 		}
 	}
-	return fmt.Errorf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual), expectedType(mistyped.Type, fields[len(fields)-1]))
+	return fmt.Errorf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
+		expectedType(mistyped.Type, fields[len(fields)-1]))
 }
 
 // locate returns the place of the first value of a type that the fields lead to, through lists with the index.

@@ -111,9 +111,11 @@ func identify(file string, part part) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a Kubernetes object in YAML: %w", file, err)
 	}
-	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text), Kind: header.Kind, Name: header.Metadata.Name}
+	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text), Kind: header.Kind,
+		Name: header.Metadata.Name}
 	if header.Kind == "" || header.APIVersion == "" {
-		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: %s\" and \"kind: %s\"",
+		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: "+
+			"%s\" and \"kind: %s\"",
 			found.Location(), v1alpha1.GroupVersion(), KindTopology)
 	}
 	return found, checkKind(found, header.APIVersion)
@@ -129,7 +131,8 @@ func checkKind(found *Document, apiVersion string) error {
 	if near := cnichain.Nearest(found.Kind, kinds); near != "" {
 		return fmt.Errorf("%s: there is no kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
 	}
-	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.Location(), found.Kind, group, strings.Join(kinds, ", "))
+	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.Location(), found.Kind, group,
+		strings.Join(kinds, ", "))
 }
 
 // blankLines is how many lines of a document stand before its first key: empty ones, comments, the separator.
@@ -154,19 +157,21 @@ const (
 	KindSchema   = "CNIPluginSchema"
 )
 
-// decode reads a document of a kind strictly: a field that the type does not have, or has twice, is an error. Every such
-// error is one of the result.
+// decode reads a document of a kind strictly: a field that the type does not have, or has twice, is an error. Every
+// such error is one of the result.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return object, []error{err}
 	}
-	decoded, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
+	decoded, _, err := serializer.NewCodecFactory(scheme,
+		serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
 		return object, ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeFor[T]())
 	}
 	if runtime.IsNotRegisteredError(err) {
-		err = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s", v1alpha1.GroupVersion(), KindTopology, KindSchema)
+		err = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s", v1alpha1.GroupVersion(),
+			KindTopology, KindSchema)
 	}
 	if err != nil {
 		return object, []error{ExplainDecodeError(err, found.Data, reflect.TypeFor[T]())}
@@ -198,7 +203,8 @@ func ChooseTopology(file string, documents []Document, name string) (*Document, 
 	case len(topologies) == 0:
 		return nil, fmt.Errorf("%s has no %s, only %s", file, KindTopology, strings.Join(rest, ", "))
 	case name == "" && len(topologies) > 1:
-		return nil, fmt.Errorf("%s has several topologies: choose one with --name: %s", file, strings.Join(topologies, ", "))
+		return nil, fmt.Errorf("%s has several topologies: choose one with --name: %s", file,
+			strings.Join(topologies, ", "))
 	case found == nil:
 		return nil, fmt.Errorf("%s has no topology %q: it has %s", file, name, strings.Join(topologies, ", "))
 	}

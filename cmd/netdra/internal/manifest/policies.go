@@ -39,7 +39,8 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 				return nil, err
 			}
 			if other, twice := first[p.Name]; twice {
-				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the other", found.Location(), p.Name, other)
+				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the "+
+					"other", found.Location(), p.Name, other)
 			}
 			first[p.Name] = found.Location()
 			policies = append(policies, *p)
@@ -47,22 +48,25 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 	}
 	switch {
 	case len(policies) == 0 && len(files) > 0:
-		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one", KindPolicy, strings.Join(files, ", "))
+		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one",
+			KindPolicy, strings.Join(files, ", "))
 	case len(policies) == 0:
 		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", KindPolicy)
 	}
 	return policies, nil
 }
 
-// DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent is as
-// the API server would set it.
+// DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is
+// absent is as the API server would set it.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	scheme := runtime.NewScheme()
 	if err := policyapi.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority, Action: policyapi.ActionExpose}}
-	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, p)
+	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority,
+		Action: policyapi.ActionExpose}}
+	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.Data,
+		nil, p)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
 		err = errors.Join(ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeOf(p))...)
 	}
@@ -76,8 +80,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by which a device
-// is never selected.
+// TypeMismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by
+// which a device is never selected.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position is where a field of the document is, or the last of its parents that is there: what is missing is missing from that.
+// Position is where a field of the document is, or the last of its parents that is there: what is missing is missing
+// from that.
 func (d *Document) Position(field string) string {
 	var root yaml.Node
 	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {

@@ -68,8 +68,8 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	return topology, lines
 }
 
-// validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps, and the
-// expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
+// validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps,
+// and the expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -90,8 +90,10 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
 			continue // what is missing was said with the steps
 		}
-		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL), policy.CheckTypes(step.Selector.CEL)); err != nil {
-			problems = append(problems, field.Invalid(field.NewPath("spec", "steps").Index(i).Child("selector", "cel"), step.Selector.CEL, err.Error()))
+		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL),
+			policy.CheckTypes(step.Selector.CEL)); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "steps").Index(i).Child("selector", "cel"),
+				step.Selector.CEL, err.Error()))
 		}
 	}
 	return problems

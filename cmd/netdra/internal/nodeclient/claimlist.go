@@ -19,9 +19,13 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	chosen := []Claim{}
 	for _, name := range names {
 		namespace, short := splitClaim(name)
-		found := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool { return c.Namespace != namespace || c.Name != short })
+		found := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool {
+			return c.Namespace != namespace ||
+				c.Name != short
+		})
 		if len(found) == 0 {
-			return nil, fmt.Errorf("claim %s/%s is not prepared on this node: \"netdra claims\" lists those that are", namespace, short)
+			return nil, fmt.Errorf("claim %s/%s is not prepared on this node: \"netdra claims\" lists those that are",
+				namespace, short)
 		}
 		chosen = append(chosen, found...)
 	}
@@ -84,9 +88,15 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 		{Title: "CLAIM", Value: func(r *claimRow) string { return r.claim.Namespace + "/" + r.claim.Name }},
 		{Title: "POD", Value: func(r *claimRow) string { return r.pod.Name }},
 		{Title: "STATE", Value: func(r *claimRow) string { return r.pod.State }},
-		{Title: "INTERFACES", Value: func(r *claimRow) string { return strings.Join(interfaceTexts(r.pod.Interfaces), ", ") }},
+		{Title: "INTERFACES", Value: func(r *claimRow) string {
+			return strings.Join(interfaceTexts(r.pod.Interfaces),
+				", ")
+		}},
 		{Title: "SINCE", Value: func(r *claimRow) string { return printer.Time(r.pod.Since) }},
-		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Topologies, ", ") }},
+		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string {
+			return strings.Join(r.claim.Topologies,
+				", ")
+		}},
 		{Title: "DEVICES", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Devices, ", ") }},
 		{Title: "PREPARED", Wide: true, Value: func(r *claimRow) string { return printer.Time(r.claim.PreparedAt) }},
 		{Title: "UID", Wide: true, Value: func(r *claimRow) string { return r.claim.UID }},
@@ -94,7 +104,8 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 	}, "no claim is prepared on this node")
 	for i := range rows {
 		if rows[i].pod.Error != "" {
-			printer.New(streams.Out).Bad("%s/%s in pod %s: %s", rows[i].claim.Namespace, rows[i].claim.Name, rows[i].pod.Name, rows[i].pod.Error)
+			printer.New(streams.Out).Bad("%s/%s in pod %s: %s", rows[i].claim.Namespace, rows[i].claim.Name,
+				rows[i].pod.Name, rows[i].pod.Error)
 		}
 	}
 	return err

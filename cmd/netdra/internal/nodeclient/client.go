@@ -41,7 +41,8 @@ func New(socket string) Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	return Client{socket: socket, http: &http.Client{Timeout: ReleaseLimit, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return Client{socket: socket, http: &http.Client{Timeout: ReleaseLimit,
+		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
 func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
@@ -51,7 +52,8 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while the driver runs; "+
+		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while "+
+			"the driver runs; "+
 			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w", d.socket, err)
 	}
 	defer func() { _ = response.Body.Close() }() // only read
@@ -60,7 +62,8 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 		return nil, fmt.Errorf("the driver's answer breaks off: %w", err)
 	}
 	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("the driver at %s does not know %s: is it of another version than netdra?", d.socket, path)
+		return nil, fmt.Errorf("the driver at %s does not know %s: is it of another version than netdra?", d.socket,
+			path)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, errors.New(strings.TrimSpace(string(body)))
@@ -109,7 +112,8 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 
 // ReadHolders reads who holds what.
 func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
-	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathLeftovers)
+	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
+		nodeapi.PathLeftovers)
 }
 
 // ReadState is nil if the driver does not answer.
@@ -145,8 +149,8 @@ func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Lef
 // addressesLimit is how long the driver may take to report the addresses: without it the command still works.
 const addressesLimit = 2 * time.Second
 
-// ReadAddresses returns the cluster's addresses of this node as the driver knows them; none if it does not answer. Links
-// that carry them are the node's own infrastructure.
+// ReadAddresses returns the cluster's addresses of this node as the driver knows them; none if it does not answer.
+// Links that carry them are the node's own infrastructure.
 func ReadAddresses(ctx context.Context) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, addressesLimit)
 	defer cancel()

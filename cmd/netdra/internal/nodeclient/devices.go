@@ -81,7 +81,8 @@ func Devices(answers *nodestate.Answers) []Device {
 			}
 		}
 		if !found {
-			devices = append(devices, Device{Name: held.Name, Pool: held.Pool, PCIAddress: held.PCIAddress, Interface: held.IfName, Use: use(true), State: Quarantined, Why: leftover.Reason})
+			devices = append(devices, Device{Name: held.Name, Pool: held.Pool, PCIAddress: held.PCIAddress,
+				Interface: held.IfName, Use: use(true), State: Quarantined, Why: leftover.Reason})
 		}
 	}
 	return devices
@@ -175,18 +176,20 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes says whether two entries can't be in use at once: those of one device, unless both share it and are not of one
-// exclusion group, and a physical function that is taken as a whole and its virtual functions.
+// excludes says whether two entries can't be in use at once: those of one device, unless both share it and are not of
+// one exclusion group, and a physical function that is taken as a whole and its virtual functions.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
 	}
 	if entry.Device.Name == other.Device.Name {
 		group := entry.Persona.ExclusionGroup
-		return entry.Persona.Exclusive || other.Persona.Exclusive || group != "" && group == other.Persona.ExclusionGroup
+		return entry.Persona.Exclusive || other.Persona.Exclusive || group != "" &&
+			group == other.Persona.ExclusionGroup
 	}
 	isFunctionOf := func(function, physical *draslices.Entry) bool {
-		return function.Device.PFAddress != "" && function.Device.PFAddress == physical.Device.PCIAddress && physical.Persona.Exclusive
+		return function.Device.PFAddress != "" && function.Device.PFAddress == physical.Device.PCIAddress &&
+			physical.Persona.Exclusive
 	}
 	return isFunctionOf(entry, other) || isFunctionOf(other, entry)
 }

@@ -79,7 +79,8 @@ func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]cnicha
 	namespace, short := splitClaim(name)
 	calls, err := cnichain.ReadCalls(f.Dir, namespace, short)
 	if len(calls) == 0 {
-		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? \"netdra trace\" lists what it has", f.Dir, namespace, short), err)
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? "+
+			"\"netdra trace\" lists what it has", f.Dir, namespace, short), err)
 	}
 	if err != nil {
 		printer.New(streams.Err).Warn("%v", err)
@@ -87,8 +88,8 @@ func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]cnicha
 	return calls, nil
 }
 
-// printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first call in the
-// sandbox.
+// printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first
+// call in the sandbox.
 func printTrace(out *printer.Printer, calls []cnichain.LoggedCall, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
@@ -99,7 +100,8 @@ func printTrace(out *printer.Printer, calls []cnichain.LoggedCall, whole bool) {
 		rows := [][]string{{"TIME", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
 		for j := range calls {
 			if call := &calls[j]; call.Sandbox == sandbox {
-				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"), printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
+				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"),
+					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
 					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeOf(call)})
 			}
 		}
@@ -148,7 +150,8 @@ func outcomeOf(call *cnichain.LoggedCall) string {
 }
 
 func printCall(out *printer.Printer, call *cnichain.LoggedCall) {
-	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin, printer.StepTitle(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
+	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin,
+		printer.StepTitle(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
 	printStreams(out, call)
 }
 
@@ -157,7 +160,8 @@ func printStreams(out *printer.Printer, call *cnichain.LoggedCall) {
 	for _, stream := range []struct {
 		name string
 		data string
-	}{{"stdin", printer.PrettyJSON(call.Stdin)}, {"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr", call.Stderr}, {"error", call.Error}} {
+	}{{"stdin", printer.PrettyJSON(call.Stdin)}, {"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr",
+		call.Stderr}, {"error", call.Error}} {
 		if text := strings.TrimSpace(stream.data); text != "" && text != "null" {
 			out.Printf("  %s\n%s", stream.name, printer.Indent(text, 4))
 		}
@@ -179,9 +183,11 @@ func printFullCall(out *printer.Printer, call *cnichain.LoggedCall) {
 	if call.Error != "" {
 		line = out.Bad
 	}
-	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"), call.Command, filepath.Base(call.Plugin),
+	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"),
+		call.Command, filepath.Base(call.Plugin),
 		printer.StepTitle(call.Step, call.Instance), call.ExitCode, printer.Milliseconds(time.Duration(call.Duration)))
-	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod}, {"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
+	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod},
+		{"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
 		out.Printf("    %s %s", out.Colour(printer.Dim, (field.name + "       ")[:7]), field.text)
 	}
 	for _, variable := range call.Env {

@@ -29,9 +29,11 @@ func VersionsOf(state *nodestate.State) Versions {
 // String is one line.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
-	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet}, {"", v.Runtime}, {"kernel", v.Kernel}} {
+	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
+		{"", v.Runtime}, {"kernel", v.Kernel}} {
 		if component.version != "" {
-			parts = append(parts, strings.TrimSpace(component.name+" "+strings.Replace(component.version, "://", " ", 1)))
+			parts = append(parts, strings.TrimSpace(component.name+" "+strings.Replace(component.version, "://", " ",
+				1)))
 		}
 	}
 	return strings.Join(parts, ", ")

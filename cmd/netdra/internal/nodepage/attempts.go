@@ -12,20 +12,24 @@ import (
 // sandboxEnded is the state of a sandbox that the driver has no more.
 const sandboxEnded = "ended"
 
-// withLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at once is undone
-// and its sandbox is gone, until the container runtime makes another.
+// withLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at
+// once is undone and its sandbox is gone, until the container runtime makes another.
 func withLastAttempts(node *Node) []nodestate.Sandbox {
 	boxes := slices.Clone(node.Sandboxes)
 	for i := range node.Claims {
 		claim := &node.Claims[i].Claim
-		if slices.ContainsFunc(node.Sandboxes, func(b nodestate.Sandbox) bool { return slices.Contains(b.Claims, claim.UID) }) {
+		if slices.ContainsFunc(node.Sandboxes, func(b nodestate.Sandbox) bool {
+			return slices.Contains(b.Claims,
+				claim.UID)
+		}) {
 			continue
 		}
 		box, found := lastAttempt(node.Calls[claim.String()], claim.UID)
 		if !found {
 			continue
 		}
-		if same := slices.IndexFunc(boxes, func(b nodestate.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // of a pod with several claims
+		if same := slices.IndexFunc(boxes,
+			func(b nodestate.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // of a pod with several claims
 			boxes[same].Claims = append(boxes[same].Claims, claim.UID)
 			if boxes[same].Failure == "" {
 				boxes[same].Failure = box.Failure
@@ -47,10 +51,12 @@ func lastAttempt(calls []cnichain.LoggedCall, uid string) (nodestate.Sandbox, bo
 		}
 		if box.ID == "" {
 			namespace, name, _ := strings.Cut(call.Pod, "/")
-			box = nodestate.Sandbox{ID: call.Sandbox, Pod: cnichain.Pod{Namespace: namespace, Name: name}, Claims: []string{uid}, State: sandboxEnded}
+			box = nodestate.Sandbox{ID: call.Sandbox, Pod: cnichain.Pod{Namespace: namespace, Name: name},
+				Claims: []string{uid}, State: sandboxEnded}
 		}
 		if call.Sandbox == box.ID && call.Error != "" && box.Failure == "" {
-			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " + call.Error
+			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " +
+				call.Error
 		}
 	}
 	return box, box.ID != ""

@@ -193,7 +193,8 @@ func stepName(name string, instance int) string {
 
 func callOf(logged *cnichain.LoggedCall) Call {
 	call := Call{
-		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " + filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
+		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
+			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
 		Took: duration(time.Duration(logged.Duration)), Result: resultOf(logged), Failed: logged.Error != "",
 	}
 	var compact bytes.Buffer
@@ -251,16 +252,20 @@ func graphOf(id, claim string, run *Run) template.HTML {
 	var told []string
 	for _, step := range run.Steps {
 		state := stepMark(step.State) + " " + strings.TrimSpace(step.State+" "+step.Took)
-		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state}, Class: stepClass(step.State), After: step.After})
+		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state},
+			Class: stepClass(step.State), After: step.After})
 		told = append(told, fmt.Sprintf("%s (%s): %s", step.Name, step.Plugin, step.State))
 	}
-	return template.HTML(graph.Inline(id, strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
+	return template.HTML(graph.Inline(id,
+		strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
 }
 
 func stepMark(state string) string {
-	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepLost: "✗", stepWaiting: "…"}[state]
+	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepLost: "✗",
+		stepWaiting: "…"}[state]
 }
 
 func stepClass(state string) string {
-	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad", stepLost: "bad", stepWaiting: "idle"}[state]
+	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad",
+		stepLost: "bad", stepWaiting: "idle"}[state]
 }

@@ -11,8 +11,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// rowsOf says what there is to say of each device. Devices of which the same is said, apart from their names, share a row: a
-// thousand virtual functions that are all free are one fact.
+// rowsOf says what there is to say of each device. Devices of which the same is said, apart from their names, share a
+// row: a thousand virtual functions that are all free are one fact.
 func rowsOf(node *Node, used *use) []Row {
 	t := newTeller(node, used)
 	decided := make([]*policy.DeviceDecision, 0, len(node.Decision.Devices))
@@ -42,7 +42,8 @@ func rowsOf(node *Node, used *use) []Row {
 
 // inOrder puts virtual functions behind their physical one, by index.
 func inOrder(a, b *discovery.Device) int {
-	return cmp.Or(cmp.Compare(cmp.Or(a.PFName, a.Name), cmp.Or(b.PFName, b.Name)), cmp.Compare(a.VFIndex, b.VFIndex), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(cmp.Or(a.PFName, a.Name), cmp.Or(b.PFName, b.Name)), cmp.Compare(a.VFIndex, b.VFIndex),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // teller has of each device, by name, what is known of it in several places.
@@ -55,7 +56,8 @@ type teller struct {
 }
 
 func newTeller(node *Node, used *use) *teller {
-	t := &teller{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{}, carried: map[string][]string{}}
+	t := &teller{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{},
+		carried: map[string][]string{}}
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		t.entries[string(entry.Device.Name)] = append(t.entries[string(entry.Device.Name)], entry)
@@ -75,7 +77,8 @@ func newTeller(node *Node, used *use) *teller {
 func (t *teller) row(d *policy.DeviceDecision) Row {
 	device := &d.Device
 	name := string(device.Name)
-	row := Row{Type: device.Type, Members: []Member{{Name: name, Address: string(device.PCIAddress), Also: otherNames(device)}}, What: whatIs(device)}
+	row := Row{Type: device.Type, Members: []Member{{Name: name, Address: string(device.PCIAddress),
+		Also: otherNames(device)}}, What: whatIs(device)}
 	if carried := t.carried[name]; len(carried) > 0 && name != "" {
 		row.What = append(row.What, "carries "+ranges(carried))
 	}
@@ -96,7 +99,8 @@ func (t *teller) row(d *policy.DeviceDecision) Row {
 	slices.Sort(row.Why)
 	row.Why = slices.Compact(row.Why)
 	for _, reason := range d.Reasons {
-		row.Outcomes = append(row.Outcomes, Outcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
+		row.Outcomes = append(row.Outcomes, Outcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
+			Why: reason.Message})
 	}
 	return row
 }
@@ -110,7 +114,8 @@ func otherNames(d *discovery.Device) string {
 	return strings.Join(append(names, d.AltNames...), ", ")
 }
 
-// said is everything but the names of a device and of its entries, and of claims that hold them. A physical function speaks for itself.
+// said is everything but the names of a device and of its entries, and of claims that hold them. A physical function
+// speaks for itself.
 func (r *Row) said(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
@@ -120,7 +125,8 @@ func (r *Row) said(device *discovery.Device) string {
 	if device.Type == discovery.TypePF {
 		alone = string(device.Name)
 	}
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %q %d", alone, device.PFName, r.Type, r.What, offers, r.Why, r.Outcomes, device.Driver, device.PCIeRoot, device.NUMANode)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %q %d", alone, device.PFName, r.Type, r.What, offers, r.Why, r.Outcomes,
+		device.Driver, device.PCIeRoot, device.NUMANode)
 }
 
 // finish gives the row its label, and leaves out names where it has several.

@@ -9,7 +9,8 @@ import (
 // mostNames is how many names a label has.
 const mostNames = 4
 
-// ranges writes names shortly: those that differ in a number at their end, and follow each other, as the first and the last.
+// ranges writes names shortly: those that differ in a number at their end, and follow each other, as the first and
+// the last.
 func ranges(names []string) string {
 	var parts []string
 	for i := 0; i < len(names); {

@@ -18,14 +18,15 @@ type Node struct {
 	Source string
 	// Versions are those of the programs, for people.
 	Versions string
-	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes, Leftovers
-	// and Calls are empty.
+	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes,
+	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts
 	Decision policy.Decision
 	// Result is what is published; entries have the taints that the driver has put on them.
 	Result draslices.Result
-	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold secrets.
+	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold
+	// secrets.
 	Claims    []nodestate.Claim
 	Sandboxes []nodestate.Sandbox
 	Leftovers []cnichain.Leftover

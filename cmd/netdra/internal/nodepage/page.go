@@ -221,7 +221,8 @@ func countsOf(page *Page) []Count {
 		devices += len(page.Rows[i].Members)
 		byState[page.Rows[i].State] += len(page.Rows[i].Members)
 	}
-	counts := []Count{{Number: len(page.Problems), What: plain(len(page.Problems), "problem"), Bad: len(page.Problems) > 0}, {Number: devices, What: plain(devices, "device")}}
+	counts := []Count{{Number: len(page.Problems), What: plain(len(page.Problems), "problem"),
+		Bad: len(page.Problems) > 0}, {Number: devices, What: plain(devices, "device")}}
 	for _, state := range states() {
 		if byState[state] > 0 {
 			counts = append(counts, Count{Number: byState[state], What: string(state), Bad: state == HeldBack})
@@ -248,14 +249,16 @@ func policiesOf(node *Node) []PolicyView {
 	slices.Sort(names)
 	views := make([]PolicyView, 0, len(names))
 	for _, name := range names {
-		views = append(views, PolicyView{Name: name, Outcomes: tally(counts[name], outcomes()), Problem: slices.Contains(wrong, name)})
+		views = append(views, PolicyView{Name: name, Outcomes: tally(counts[name], outcomes()),
+			Problem: slices.Contains(wrong, name)})
 	}
 	return views
 }
 
 // outcomes are what may come of a policy, in the order in which they are told.
 func outcomes() []policy.Outcome {
-	return []policy.Outcome{policy.Exposes, policy.Excludes, policy.Failed, policy.Invalid, policy.Lost, policy.NoMatch, policy.OtherNodes}
+	return []policy.Outcome{policy.Exposes, policy.Excludes, policy.Failed, policy.Invalid, policy.Lost, policy.NoMatch,
+		policy.OtherNodes}
 }
 
 // tally says how often there is what.

@@ -31,8 +31,9 @@ func leftovers(node *Node) []Problem {
 		leftover := &node.Leftovers[i]
 		problem := Problem{
 			Where: "step " + leftover.Step().Step.Name + " of pod " + leftover.Attachment.Pod.String(),
-			What:  fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts, leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
-			ToDo:  "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
+			What: fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts,
+				leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
+			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
 		}
 		if device := leftover.Quarantines(); device != nil {
 			problem.Urgent, problem.Where = true, "device "+device.Name
@@ -61,7 +62,8 @@ func failures(node *Node) []Problem {
 			if link.Missing != "" {
 				problems = append(problems, Problem{
 					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
-					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was removed, or an application has moved it", link.Missing, link.Device),
+					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was "+
+						"removed, or an application has moved it", link.Missing, link.Device),
 					ToDo: "delete the pod to have it attached anew",
 				})
 			}
@@ -90,7 +92,8 @@ func unfit(node *Node) []Problem {
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		for _, taint := range entry.Spec.Taints {
-			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " + unavailable(taint.Value), ToDo: cure(taint.Value)}
+			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " +
+				unavailable(taint.Value), ToDo: cure(taint.Value)}
 			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // quarantine has been told
 				problems = append(problems, problem)
 			}
@@ -137,7 +140,9 @@ func orphans(node *Node) []Problem {
 	for i := range node.Facts.Orphans {
 		addresses = append(addresses, string(node.Facts.Orphans[i].PCIAddress))
 	}
-	return []Problem{{Where: "virtual functions " + ranges(addresses), What: "have no names, and are not offered: the interface of their physical function is not on the node, or does not know them"}}
+	return []Problem{{Where: "virtual functions " + ranges(addresses),
+		What: "have no names, and are not offered: the interface of their physical function is not on the node, or " +
+			"does not know them"}}
 }
 
 func whereOf(p policy.Problem) string {

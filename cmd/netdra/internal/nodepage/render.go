@@ -18,7 +18,8 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its own.
+// Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its
+// own.
 func Policy() string {
 	return strings.Join([]string{
 		"default-src 'none'", "img-src data:", "style-src " + digest(pageCSS), "script-src " + digest(pageJS),

@@ -28,7 +28,8 @@ type balance struct {
 	takers      []string
 }
 
-// useOf counts as the scheduler does: an entry in use is charged to the counters of its pool once, however many claims share it.
+// useOf counts as the scheduler does: an entry in use is charged to the counters of its pool once, however many
+// claims share it.
 func useOf(node *Node) *use {
 	u := &use{
 		asked: node.Asked, holders: map[draslices.EntryID][]string{}, counters: map[counterID]*balance{},
@@ -134,7 +135,8 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 	return offer
 }
 
-// amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing particular.
+// amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing
+// particular.
 func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (amount Amount, usedUp bool) {
 	capacity := entry.Spec.Capacity[name]
 	left, wanted := capacity.Value.DeepCopy(), capacity.Value

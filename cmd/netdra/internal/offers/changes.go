@@ -60,7 +60,10 @@ func Compare(before, after []Offer) []Change {
 			changes = append(changes, Change{Kind: Added, Pool: after[i].Pool, Name: after[i].Name, Offer: &after[i]})
 		}
 	}
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool),
+			cmp.Compare(a.Name, b.Name))
+	})
 	return changes
 }
 
@@ -74,7 +77,8 @@ func find(among []Offer, wanted *Offer) *Offer {
 
 func fields(before, after *Offer) []Field {
 	all := []Field{
-		{"policy", before.Policy, after.Policy}, {"use", before.Use, after.Use}, {"plugins", before.Plugins, after.Plugins},
+		{"policy", before.Policy, after.Policy}, {"use", before.Use, after.Use}, {"plugins", before.Plugins,
+			after.Plugins},
 		{"capacity", before.Capacity, after.Capacity}, {"consumes", before.Consumes, after.Consumes},
 	}
 	return slices.DeleteFunc(all, func(f Field) bool { return f.Before == f.After })

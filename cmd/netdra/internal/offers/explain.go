@@ -114,7 +114,8 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 		return nil, s.noDevice(name)
 	}
 	decided := &s.Decision.Devices[i]
-	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type, PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
+	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
+		PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
 	published := upcoming.FromResult(s.Result)
 	for j := range s.Result.Entries {
 		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {
@@ -122,11 +123,13 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 		}
 	}
 	for _, reason := range decided.Reasons {
-		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
+		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
+			Why: reason.Message})
 	}
 	e.Problems = append(e.Problems, s.lostInterfaces(e)...)
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
-		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
+		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
+			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
 		if problem.Device == e.Device || ofPolicy {
 			e.Problems = append(e.Problems, problem.String())
 		}
@@ -136,8 +139,12 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 
 func (s *Snapshot) hasName(decided *policy.DeviceDecision, name string) bool {
 	device := &decided.Device
-	return name == string(device.Name) || name == string(device.Interface) || name == string(device.PCIAddress) || slices.Contains(device.AltNames, name) ||
-		slices.ContainsFunc(s.Result.Entries, func(e draslices.Entry) bool { return e.Name == name && e.Device.Name == device.Name })
+	return name == string(device.Name) || name == string(device.Interface) || name == string(device.PCIAddress) ||
+		slices.Contains(device.AltNames, name) ||
+		slices.ContainsFunc(s.Result.Entries, func(e draslices.Entry) bool {
+			return e.Name == name &&
+				e.Device.Name == device.Name
+		})
 }
 
 func (s *Snapshot) noDevice(name string) error {
@@ -154,12 +161,14 @@ func (s *Snapshot) noDevice(name string) error {
 
 func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
-	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry), Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
+	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
+		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
 	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
 	devices := s.devices()
 	for i := range devices {
 		device := &devices[i]
-		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone || device.State == nodeclient.Lost) {
+		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone ||
+			device.State == nodeclient.Lost) {
 			e.State = device.State
 		}
 	}
@@ -183,7 +192,8 @@ func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 
 // installedPlugins are the CNI plugins of an entry that the node has: classes know it by those only.
 func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
-	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins), func(plugin string) bool { return !s.Features.CNIBinaries.Has(plugin) })
+	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins),
+		func(plugin string) bool { return !s.Features.CNIBinaries.Has(plugin) })
 }
 
 // publishedAs is an entry as it is published.
@@ -200,7 +210,10 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 
 // usable says whether a class can pick one of the entries.
 func (e *Explanation) usable() bool {
-	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool { return len(entry.Plugins) > 0 && entry.State == "" })
+	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
+		return len(entry.Plugins) > 0 &&
+			entry.State == ""
+	})
 }
 
 // unusableBy says why no class can pick an entry.
@@ -238,7 +251,9 @@ func (e *Explanation) print(out *printer.Printer) {
 			if e.Live {
 				heldBy = cmp.Or(strings.Join(entry.HeldBy, ", "), "-")
 			}
-			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use, cmp.Or(strings.Join(entry.Plugins, ", "), "none"), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
+			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use,
+				cmp.Or(strings.Join(entry.Plugins, ", "),
+					"none"), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
 		}
 		out.Printf("")
 		out.Table(rows)
@@ -257,7 +272,8 @@ func (e *Explanation) print(out *printer.Printer) {
 func (e *Explanation) hiddenBy() string {
 	for _, outcome := range e.Policies {
 		if outcome.Outcome == string(policy.Excludes) || outcome.Outcome == string(policy.Failed) {
-			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, strings.Replace(outcome.Outcome, "failed", "failed, which hides", 1), outcome.Why)
+			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy,
+				strings.Replace(outcome.Outcome, "failed", "failed, which hides", 1), outcome.Why)
 		}
 	}
 	if slices.ContainsFunc(e.Policies, func(o ExplainedOutcome) bool { return o.Outcome == string(policy.Exposes) }) {

@@ -76,7 +76,8 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	if len(facts.Devices)+len(facts.Orphans) == 0 {
 		out.Printf("there are no network devices but the loopback")
 	} else {
-		rows := [][]string{{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER", "MASTER", "PARENT", "NOTES"}}
+		rows := [][]string{{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER",
+			"MASTER", "PARENT", "NOTES"}}
 		for i := range facts.Devices {
 			rows = append(rows, factsRow(&facts.Devices[i]))
 		}
@@ -106,7 +107,8 @@ func factsRow(d *discovery.Device) []string {
 	}
 	row := []string{
 		string(d.Name), d.Type, string(d.Interface), d.OperState, string(d.PCIAddress), index(d.NUMANode),
-		pf, index(d.VFIndex), functions, speed, d.Driver, string(d.Master), string(d.Parent), strings.Join(notes(d), ", "),
+		pf, index(d.VFIndex), functions, speed, d.Driver, string(d.Master), string(d.Parent), strings.Join(notes(d),
+			", "),
 	}
 	for i := range row {
 		row[i] = cmp.Or(row[i], "-")

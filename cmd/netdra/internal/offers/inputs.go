@@ -47,9 +47,10 @@ type Snapshot struct {
 	Answers *nodestate.Answers
 }
 
-// Read takes the policies from files; without any it takes everything that it can from the driver of this node. More are
-// further paths of its socket.
-func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot, error) {
+// Read takes the policies from files; without any it takes everything that it can from the driver of this node. More
+// are further paths of its socket.
+func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
+	error) {
 	switch {
 	case len(f.Files) > 0:
 		return f.readFiles(ctx, deps, streams)
@@ -72,7 +73,8 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 }
 
 // Build resolves policies for the machine. What it could not learn about the node is printed as a warning.
-func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy, out *printer.Printer) (*Snapshot, error) {
+func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
+	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
 	if err != nil {
 		return nil, err
@@ -83,7 +85,8 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 // readDriver asks the driver of this node, and reads the devices that are on the node itself. Devices in pods are as
 // they were when their claims were prepared.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
-	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes)
+	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
+		nodeapi.PathSandboxes)
 	answers, err := nodeclient.Read(ctx, nodeclient.New(f.Socket).Get, paths...)
 	if err != nil {
 		return nil, err
@@ -126,7 +129,8 @@ func (f *Inputs) resolve(
 		return nil, err
 	}
 	s := &Snapshot{
-		Node: policy.Node{Name: name, Labels: f.Labels}, Facts: facts, Features: f.features(policies), Policies: policies, Answers: answers,
+		Node: policy.Node{Name: name,
+			Labels: f.Labels}, Facts: facts, Features: f.features(policies), Policies: policies, Answers: answers,
 	}
 	s.Decision = policy.Resolve(facts, policies, s.Node)
 	if s.Result, err = draslices.Build(name, s.Decision, s.Features); err != nil {

@@ -64,7 +64,8 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 		return err
 	}
 	// Without flags the driver's view of the node holds for both.
-	after, err := f.withNodeOf(before).resolve(deps, before.Facts, replaced(before.Policies, given, f.Alone), before.Answers)
+	after, err := f.withNodeOf(before).resolve(deps, before.Facts, replaced(before.Policies, given, f.Alone),
+		before.Answers)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,8 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 		tested.Invalid = append(tested.Invalid, problem.Error())
 	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
-		known := len(invalid) > 0 || slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
+		known := len(invalid) > 0 ||
+			slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
 		if problem.Policy == p.Name && !known {
 			tested.Problems = append(tested.Problems, problem.String())
 		}
@@ -210,9 +212,11 @@ func (t *policyCheck) print(out *printer.Printer) {
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"can't be evaluated for", t.Fails}, {"leaves to another policy", t.Loses}} {
+	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"can't be evaluated for", t.Fails}, {"leaves to another policy",
+		t.Loses}} {
 		if len(row.devices) > 0 {
-			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"), strings.Join(row.devices, ", "))
+			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"),
+				strings.Join(row.devices, ", "))
 		}
 	}
 	if len(t.Exposes)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
@@ -223,13 +227,15 @@ func (t *policyCheck) print(out *printer.Printer) {
 func printChange(out *printer.Printer, c *Change) {
 	switch c.Kind {
 	case Added:
-		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy, c.Offer.Use, c.Offer.Plugins)
+		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy,
+			c.Offer.Use, c.Offer.Plugins)
 	case Removed:
 		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
 	case Changed:
 		var texts []string
 		for _, field := range c.Fields {
-			texts = append(texts, fmt.Sprintf("%s %s → %s", field.Name, cmp.Or(field.Before, "-"), cmp.Or(field.After, "-")))
+			texts = append(texts, fmt.Sprintf("%s %s → %s", field.Name, cmp.Or(field.Before, "-"),
+				cmp.Or(field.After, "-")))
 		}
 		out.Printf("%s %s: %s", out.Colour(printer.Yellow, "~"), c.Name, strings.Join(texts, "; "))
 	}

@@ -58,7 +58,8 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	case printer.FormText:
 		return printSlicesText(printer.New(streams.Out), published)
 	case printer.FormJSON:
-		return printer.Encode(streams.Out, printer.FormJSON, map[string]any{"apiVersion": "v1", "kind": "List", "items": sliceObjects(s.Node.Name, published)})
+		return printer.Encode(streams.Out, printer.FormJSON, map[string]any{"apiVersion": "v1", "kind": "List",
+			"items": sliceObjects(s.Node.Name, published)})
 	}
 	return printDocuments(streams.Out, sliceObjects(s.Node.Name, published))
 }
@@ -111,7 +112,8 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 				Metadata: sliceMetadata{GenerateName: nodeName + "-" + policyapi.AttributeDomain + "-"},
 				Spec: sliceSpec{
 					Driver: policyapi.AttributeDomain, NodeName: nodeName, Slice: slice,
-					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(node.Pools[pool]))},
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
+						ResourceSliceCount: int64(len(node.Pools[pool]))},
 				},
 			})
 		}
@@ -132,7 +134,8 @@ func printDocuments(w io.Writer, objects []sliceObject) error {
 		}
 		pool := objects[i].Spec.Pool
 		number[pool.Name]++
-		if _, err := fmt.Fprintf(w, "---\n# pool %s, slice %d of %d\n%s", pool.Name, number[pool.Name], pool.ResourceSliceCount, data); err != nil {
+		if _, err := fmt.Fprintf(w, "---\n# pool %s, slice %d of %d\n%s", pool.Name, number[pool.Name],
+			pool.ResourceSliceCount, data); err != nil {
 			return err
 		}
 	}

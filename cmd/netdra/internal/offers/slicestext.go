@@ -46,7 +46,8 @@ func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 		rows = append(rows, sliceRow(e, devices[draslices.EntryID{Pool: e.Pool, Name: e.Name}]))
 	}
 	out.Table(rows)
-	out.Printf("\n%s in %s and %s, %d bytes", printer.Plural(len(devices), "device"), printer.Plural(len(node.Pools), "pool"), printer.Plural(count, "slice"), bytes)
+	out.Printf("\n%s in %s and %s, %d bytes", printer.Plural(len(devices), "device"),
+		printer.Plural(len(node.Pools), "pool"), printer.Plural(count, "slice"), bytes)
 	return nil
 }
 
@@ -60,7 +61,8 @@ func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 	for _, c := range d.ConsumesCounters {
 		consumes = append(consumes, consumption(c))
 	}
-	return []string{e.Pool, e.Name, e.Device.Type, use, cmp.Or(capacityText(d.Capacity), "-"), cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
+	return []string{e.Pool, e.Name, e.Device.Type, use, cmp.Or(capacityText(d.Capacity), "-"),
+		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
 // capacityText is the capacity of a device without the driver's domain, each with what a claim takes by default.

@@ -60,7 +60,8 @@ func (d Topology) Rows() [][]string {
 		for _, i := range b.after {
 			after = append(after, d.boxes[i].step)
 		}
-		rows = append(rows, []string{strings.Repeat("  ", b.layer) + b.step, b.cniType, cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
+		rows = append(rows, []string{strings.Repeat("  ", b.layer) + b.step, b.cniType,
+			cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
 	}
 	return rows
 }

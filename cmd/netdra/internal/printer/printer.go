@@ -139,8 +139,8 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// Sanitize replaces what is not seen but commands a terminal, or turns text around: what plugins say, and what links are called, is
-// strangers' text. With colours, those of the printer stay.
+// Sanitize replaces what is not seen but commands a terminal, or turns text around: what plugins say, and what links
+// are called, is strangers' text. With colours, those of the printer stay.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
 	for text != "" {

@@ -53,8 +53,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return nil
 }
 
-// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is no file is not replaced:
-// root would end the machine's /dev/null.
+// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is no file is
+// not replaced: root would end the machine's /dev/null.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no file: leave -o out, and redirect the output", path)
@@ -104,8 +104,8 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	return node
 }
 
-// asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their taints; what they
-// have and take is as computed here, and not known of one that only a claim keeps published.
+// asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
+// taints; what they have and take is as computed here, and not known of one that only a claim keeps published.
 func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	byID := make(map[draslices.EntryID]*draslices.Entry, len(computed))
 	for i := range computed {

@@ -32,7 +32,8 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 		return fmt.Errorf("--serve: %w", err)
 	}
 	word := rand.Text()
-	server := &http.Server{Handler: PageHandler(word, page), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: nodeclient.ReleaseLimit, MaxHeaderBytes: 1 << 14}
+	server := &http.Server{Handler: PageHandler(word, page), ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout: nodeclient.ReleaseLimit, MaxHeaderBytes: 1 << 14}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	out := printer.New(streams.Out)
@@ -51,13 +52,14 @@ func loopback(given string) (netip.AddrPort, error) {
 	case err != nil:
 		return address, errors.New("give an IP address and a port, for example 127.0.0.1:9681 or [::1]:9681")
 	case !address.Addr().Unmap().IsLoopback():
-		return address, errors.New("anybody could read there what the driver tells root: give a loopback address, for example 127.0.0.1:9681, and use ssh -L from elsewhere")
+		return address, errors.New("anybody could read there what the driver tells root: give a loopback address, " +
+			"for example 127.0.0.1:9681, and use ssh -L from elsewhere")
 	}
 	return address, nil
 }
 
-// PageHandler answers GET /<word>/ and nothing else. The word keeps other users of the machine out, and the check of the host keeps
-// out pages of others, whose name somebody has let stand for this machine.
+// PageHandler answers GET /<word>/ and nothing else. The word keeps other users of the machine out, and the check of
+// the host keeps out pages of others, whose name somebody has let stand for this machine.
 func PageHandler(word string, page func(context.Context) ([]byte, error)) http.Handler {
 	mux := http.NewServeMux()
 	var busy sync.Mutex // reading the machine is work: it is done once at a time
@@ -87,7 +89,8 @@ func PageHandler(word string, page func(context.Context) ([]byte, error)) http.H
 	})
 }
 
-// isThisMachine says whether a Host header is a loopback address or localhost, with whatever port: that of ssh -L may be another.
+// isThisMachine says whether a Host header is a loopback address or localhost, with whatever port: that of ssh -L may
+// be another.
 func isThisMachine(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -152,6 +152,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		return request.Exactly != nil && slices.Contains(classes, request.Exactly.DeviceClassName) ||
-			slices.ContainsFunc(request.FirstAvailable, func(sub resourceapi.DeviceSubRequest) bool { return slices.Contains(classes, sub.DeviceClassName) })
+			slices.ContainsFunc(request.FirstAvailable,
+				func(sub resourceapi.DeviceSubRequest) bool { return slices.Contains(classes, sub.DeviceClassName) })
 	})
 }

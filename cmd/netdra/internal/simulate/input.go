@@ -78,7 +78,8 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 	if err := errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
+	object, _, err := serializer.NewCodecFactory(scheme,
+		serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
 		err = errors.Join(manifest.ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeOf(object))...)
 	}
@@ -86,7 +87,8 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		err = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s %s can't be read: %w", found.Location(), found.Kind, found.Name, manifest.ExplainDecodeError(err, found.Data, reflect.TypeOf(object)))
+		return fmt.Errorf("%s: %s %s can't be read: %w", found.Location(), found.Kind, found.Name,
+			manifest.ExplainDecodeError(err, found.Data, reflect.TypeOf(object)))
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:

@@ -101,7 +101,8 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 			}
 		}
 		if len(t.claims) == 0 {
-			return nil, fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; see kubectl describe pod", fullName(pod))
+			return nil, fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+
+				"see kubectl describe pod", fullName(pod))
 		}
 		trials = append(trials, t)
 	}

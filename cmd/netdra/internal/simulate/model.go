@@ -41,7 +41,8 @@ func (w *input) validate() (*model, error) {
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {
-			return nil, fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s", strings.Join(problems, "\n  "))
+			return nil, fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s",
+				strings.Join(problems, "\n  "))
 		}
 		m.topologies = append(m.topologies, topology)
 	}
@@ -81,7 +82,8 @@ func (w *input) arrangeTrials() ([]trial, error) {
 			}
 		case *resourceapi.ResourceClaimTemplate:
 			if !named[o] {
-				trials = append(trials, trial{title: "a claim of template " + fullName(o), claims: []*resourceapi.ResourceClaim{fromTemplate(o, o.Name)}})
+				trials = append(trials, trial{title: "a claim of template " + fullName(o),
+					claims: []*resourceapi.ResourceClaim{fromTemplate(o, o.Name)}})
 			}
 		}
 	}
@@ -98,7 +100,8 @@ func (w *input) arrangeTrials() ([]trial, error) {
 }
 
 // claimOf finds or makes a claim of a pod. It is nil for one that has its devices already.
-func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim, source metav1.Object, err error) {
+func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
+	source metav1.Object, err error) {
 	same := func(o metav1.Object, name string) bool {
 		return o.GetName() == name && namespaceOf(o) == namespaceOf(pod)
 	}
@@ -109,7 +112,8 @@ func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (cl
 				return made, template, nil
 			}
 		}
-		return nil, nil, fmt.Errorf("pod %s names the ResourceClaimTemplate %s, which is in none of the files", fullName(pod), name)
+		return nil, nil, fmt.Errorf("pod %s names the ResourceClaimTemplate %s, which is in none of the files",
+			fullName(pod), name)
 	}
 	name := ptr.Deref(reference.ResourceClaimName, "")
 	for _, claim := range w.claims {
@@ -124,7 +128,8 @@ func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (cl
 }
 
 func fromTemplate(template *resourceapi.ResourceClaimTemplate, name string) *resourceapi.ResourceClaim {
-	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: template.Namespace, Name: name}, Spec: *template.Spec.Spec.DeepCopy()}
+	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: template.Namespace, Name: name},
+		Spec: *template.Spec.Spec.DeepCopy()}
 }
 
 func namespaceOf(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }

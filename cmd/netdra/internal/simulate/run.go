@@ -52,7 +52,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		return err
 	}
 	if len(m.trials) == 0 {
-		return exit.Refusef("there is nothing to try: give a file with a ResourceClaim, a ResourceClaimTemplate or a Pod with -f, or a pod of the cluster with --pod")
+		return exit.Refusef("there is nothing to try: give a file with a ResourceClaim, a ResourceClaimTemplate or a " +
+			"Pod with -f, or a pod of the cluster with --pod")
 	}
 	answers, err := m.answer(ctx, cluster)
 	if err != nil {
@@ -88,11 +89,13 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
-// buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines. Pods
-// of the live cluster are added to the trials.
-func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input, m *model) (*Cluster, error) {
+// buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
+// Pods of the live cluster are added to the trials.
+func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input,
+	m *model) (*Cluster, error) {
 	cluster := &Cluster{
-		Classes: slices.Concat(parsed.classes, m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
+		Classes: slices.Concat(parsed.classes,
+			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
 	}
 	if f.Cluster || len(f.Pods) > 0 {
@@ -113,13 +116,15 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
 	}
 	if len(cluster.Nodes) == 0 {
-		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, or use --cluster")
+		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, " +
+			"or use --cluster")
 	}
 	return cluster, nil
 }
 
 // addMachines adds what the policies publish on each machine. It returns why machines publish nothing.
-func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model, cluster *Cluster) (idle []string, err error) {
+func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
+	cluster *Cluster) (idle []string, err error) {
 	machines := f.Machines
 	if len(machines) == 0 && len(m.policies) > 0 {
 		machines = []string{""} // this one
@@ -158,7 +163,8 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, i)},
 				Spec: resourceapi.ResourceSliceSpec{
 					Driver: policyapi.AttributeDomain, NodeName: &node, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
-					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(pools[pool].Slices))},
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
+						ResourceSliceCount: int64(len(pools[pool].Slices))},
 				},
 			})
 		}
@@ -192,7 +198,8 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 	if len(names) == 0 {
 		return fmt.Sprintf("no policy exposes devices of %s, they only exclude", inputs.Node)
 	}
-	return fmt.Sprintf("of the devices of %s none is exposed by policy %s: %s says why", inputs.Node, strings.Join(names, ", "), command)
+	return fmt.Sprintf("of the devices of %s none is exposed by policy %s: %s says why", inputs.Node,
+		strings.Join(names, ", "), command)
 }
 
 // Answer is what became of a pod or a claim.

@@ -23,8 +23,8 @@ type Refusal struct {
 	Node string
 	// Reason is one sentence.
 	Reason string
-	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any of them they
-	// don't. There may be other such sets. Empty if nothing that is held is in the way.
+	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any
+	// of them they don't. There may be other such sets. Empty if nothing that is held is in the way.
 	Release []string
 	// Short are devices and counters that those claims hold and that are wanted.
 	Short []string
@@ -62,7 +62,8 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 }
 
 // refusal finds out why claims don't fit on a node. What is cheap to say is tried first.
-func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal, error) {
+func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
+	error) {
 	refusal := Refusal{Node: node.Name}
 	reason, err := s.tooFew(ctx, node, claims)
 	if err != nil || reason != "" {
@@ -90,9 +91,10 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, nil
 }
 
-// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim is put back if
-// it can be, so what is left is needed; who came first stays.
-func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
+// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each
+// claim is put back if it can be, so what is left is needed; who came first stays.
+func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
+	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
 	results, err = s.allocate(ctx, node, claims, nil)
 	if err != nil {
 		return nil, nil, err

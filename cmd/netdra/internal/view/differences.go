@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their index.
-// The address of a bridge is not compared: it has that of one of its ports unless it was given one.
+// Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their
+// index. The address of a bridge is not compared: it has that of one of its ports unless it was given one.
 func Differences(before, after View) []string {
 	differences := []string{}
 	seen := map[int]bool{} // by index, the links of after that were there before
@@ -64,13 +64,16 @@ func compare(was, is *Interface) []string {
 	differs("up", was.Up, is.Up)
 	differs("the master", orNone(was.Master), orNone(is.Master))
 	if lost := missing(was.AltNames, is.AltNames); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the alternative names %s", was.Name, strings.Join(lost, ", ")))
+		differences = append(differences, fmt.Sprintf("link %s has lost the alternative names %s", was.Name,
+			strings.Join(lost, ", ")))
 	}
 	if lost := missing(was.Addresses, is.Addresses); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the addresses %s", was.Name, strings.Join(lost, ", ")))
+		differences = append(differences, fmt.Sprintf("link %s has lost the addresses %s", was.Name,
+			strings.Join(lost, ", ")))
 	}
 	if more := missing(is.Addresses, was.Addresses); len(more) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has the new addresses %s", was.Name, strings.Join(more, ", ")))
+		differences = append(differences, fmt.Sprintf("link %s has the new addresses %s", was.Name,
+			strings.Join(more, ", ")))
 	}
 	return differences
 }

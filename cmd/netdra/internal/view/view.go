@@ -1,7 +1,8 @@
 // Package view shows what a network namespace holds, for people and for comparing before and after.
 //
-// The rule of this package: [Read] is the only code that asks the kernel; everything else is pure. What the kernel itself
-// makes and takes away at any time (the loopback's addresses, link-local addresses and their routes) is not shown.
+// The rule of this package: [Read] is the only code that asks the kernel; everything else is pure. What the kernel
+// itself makes and takes away at any time (the loopback's addresses, link-local addresses and their routes) is not
+// shown.
 package view
 
 import (
