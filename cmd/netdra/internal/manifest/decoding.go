@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// ExplainDecodeError says in the words of YAML what is wrong with a document that can't be read into a Go type, which
+// explainDecodeError says in the words of YAML what is wrong with a document that can't be read into a Go type, which
 // may be nil if it is not known.
-func ExplainDecodeError(err error, document []byte, goType reflect.Type) error {
+func explainDecodeError(err error, document []byte, goType reflect.Type) error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
 		return describeMistyped(mistyped, document)
@@ -31,15 +31,6 @@ func ExplainDecodeError(err error, document []byte, goType reflect.Type) error {
 		return fmt.Errorf("%w; did you mean %s?", err, near)
 	}
 	return err
-}
-
-// ExplainDecodeErrors is readable for each of several errors.
-func ExplainDecodeErrors(errs []error, document []byte, goType reflect.Type) []error {
-	better := make([]error, len(errs))
-	for i, err := range errs {
-		better[i] = ExplainDecodeError(err, document, goType)
-	}
-	return better
 }
 
 // splitPath splits spec.steps[1].name into the fields spec and steps, and name.

@@ -157,24 +157,41 @@ const (
 	KindSchema   = "CNIPluginSchema"
 )
 
-// decode reads a document of a kind strictly: a field that the type does not have, or has twice, is an error. Every
-// such error is one of the result.
-func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
+// DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type
+// does not have, or that stands twice, is an error, and every such error is one of the result.
+func DecodeStrict(
+	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
+) (decoded runtime.Object, problems []error) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return object, []error{err}
+	for _, addToScheme := range builders {
+		if err := addToScheme(scheme); err != nil {
+			return nil, []error{err}
+		}
 	}
-	decoded, _, err := serializer.NewCodecFactory(scheme,
-		serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	decoded, _, err := decoder.Decode(found.Data, nil, object)
+	if err == nil {
+		return decoded, nil
+	}
+	problems = []error{err}
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		return object, ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeFor[T]())
+		problems = strict.Errors()
 	}
-	if runtime.IsNotRegisteredError(err) {
-		err = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s", v1alpha1.GroupVersion(),
-			KindTopology, KindSchema)
+	for i := range problems {
+		problems[i] = explainDecodeError(problems[i], found.Data, reflect.TypeOf(decoded))
 	}
-	if err != nil {
-		return object, []error{ExplainDecodeError(err, found.Data, reflect.TypeFor[T]())}
+	return decoded, problems
+}
+
+// decode reads a document of a kind of the driver's group.
+func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
+	decoded, problems := DecodeStrict(found, nil, v1alpha1.AddToScheme)
+	if len(problems) > 0 {
+		if runtime.IsNotRegisteredError(problems[0]) {
+			problems[0] = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s",
+				v1alpha1.GroupVersion(), KindTopology, KindSchema)
+		}
+		return object, problems
 	}
 	object, matches := decoded.(T)
 	if !matches {

@@ -4,11 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -59,21 +55,13 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 // DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is
 // absent is as the API server would set it.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
-	scheme := runtime.NewScheme()
-	if err := policyapi.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority,
-		Action: policyapi.ActionExpose}}
-	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.Data,
-		nil, p)
-	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeOf(p))...)
-	}
+	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
+		Priority: defaultPriority, Action: policyapi.ActionExpose,
+	}}
+	_, problems := DecodeStrict(found, p, policyapi.AddToScheme)
 	switch {
-	case err != nil:
-		err = ExplainDecodeError(err, found.Data, reflect.TypeOf(p))
-		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.Location(), found.Name, err)
+	case len(problems) > 0:
+		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.Location(), found.Name, errors.Join(problems...))
 	case p.Name == "":
 		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.Location())
 	}

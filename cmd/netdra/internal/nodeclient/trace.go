@@ -1,6 +1,7 @@
 package nodeclient
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func printTrace(out *printer.Printer, calls []cnichain.LoggedCall, whole bool) {
 			if call := &calls[j]; call.Sandbox == sandbox {
 				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"),
 					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
-					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeOf(call)})
+					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeText(call)})
 			}
 		}
 		out.Table(rows)
@@ -125,28 +126,37 @@ func sandboxesOf(calls []cnichain.LoggedCall) []string {
 	return sandboxes
 }
 
-// outcomeOf is an error, or what ADD has made in the pod.
-func outcomeOf(call *cnichain.LoggedCall) string {
+// outcomeText is what the time line says of a call.
+func outcomeText(call *cnichain.LoggedCall) string {
+	text := ResultText(call)
+	switch {
+	case call.Error != "":
+		return "failed: " + strings.ReplaceAll(text, "\n", " ")
+	case text == "ok":
+		return text
+	}
+	return "ok: " + text
+}
+
+// ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod.
+func ResultText(call *cnichain.LoggedCall) string {
 	if call.Error != "" {
-		return "failed: " + strings.ReplaceAll(call.Error, "\n", " ")
+		return call.Error
 	}
 	var result types100.Result
 	if json.Unmarshal(call.Stdout, &result) != nil {
 		return "ok"
 	}
-	parts := []string{"ok:"}
+	var parts []string
 	for _, link := range result.Interfaces {
-		if link.Sandbox != "" {
+		if link.Sandbox != "" { // others are on the host
 			parts = append(parts, link.Name)
 		}
 	}
 	for _, ip := range result.IPs {
 		parts = append(parts, ip.Address.String())
 	}
-	if len(parts) == 1 {
-		return "ok"
-	}
-	return strings.Join(parts, " ")
+	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
 func printCall(out *printer.Printer, call *cnichain.LoggedCall) {

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -180,7 +180,7 @@ func stepOf(planned *cnichain.PlanStep, calls []cnichain.LoggedCall) (Step, time
 	if add == nil {
 		return step, 0
 	}
-	step.Took, step.Result = duration(time.Duration(add.Duration)), cmp.Or(step.Result, resultOf(add))
+	step.Took, step.Result = duration(time.Duration(add.Duration)), cmp.Or(step.Result, nodeclient.ResultText(add))
 	return step, time.Duration(add.Duration)
 }
 
@@ -195,7 +195,7 @@ func callOf(logged *cnichain.LoggedCall) Call {
 	call := Call{
 		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
 			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
-		Took: duration(time.Duration(logged.Duration)), Result: resultOf(logged), Failed: logged.Error != "",
+		Took: duration(time.Duration(logged.Duration)), Result: nodeclient.ResultText(logged), Failed: logged.Error != "",
 	}
 	var compact bytes.Buffer
 	if json.Compact(&compact, logged.Stdout) != nil {
@@ -210,27 +210,6 @@ func shorten(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
-}
-
-// resultOf is an error, or what ADD has made in the pod.
-func resultOf(call *cnichain.LoggedCall) string {
-	if call.Error != "" {
-		return call.Error
-	}
-	var result types100.Result
-	if json.Unmarshal(call.Stdout, &result) != nil {
-		return "ok"
-	}
-	var parts []string
-	for _, link := range result.Interfaces {
-		if link.Sandbox != "" {
-			parts = append(parts, link.Name)
-		}
-	}
-	for _, ip := range result.IPs {
-		parts = append(parts, ip.Address.String())
-	}
-	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
 func duration(d time.Duration) string {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -74,21 +72,12 @@ func (w *input) add(found *manifest.Document) error {
 }
 
 func (w *input) addKubernetes(found *manifest.Document) error {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme)); err != nil {
-		return err
-	}
-	object, _, err := serializer.NewCodecFactory(scheme,
-		serializer.EnableStrict).UniversalDeserializer().Decode(found.Data, nil, nil)
-	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(manifest.ExplainDecodeErrors(strict.Errors(), found.Data, reflect.TypeOf(object))...)
-	}
-	if runtime.IsNotRegisteredError(err) {
-		err = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %s %s can't be read: %w", found.Location(), found.Kind, found.Name,
-			manifest.ExplainDecodeError(err, found.Data, reflect.TypeOf(object)))
+	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme)
+	if len(problems) > 0 {
+		if runtime.IsNotRegisteredError(problems[0]) {
+			problems[0] = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
+		}
+		return fmt.Errorf("%s: %s %s can't be read: %w", found.Location(), found.Kind, found.Name, errors.Join(problems...))
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:

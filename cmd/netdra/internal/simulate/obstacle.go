@@ -12,6 +12,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -60,11 +61,11 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	case len(here) == 0:
 		return "the node publishes no devices", nil
 	case len(ofClass) == 0:
-		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, plural(len(here), "device"),
+		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, printer.Plural(len(here), "device"),
 			whyNone(class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants,
-			plural(len(ofClass), "device")), nil
+			printer.Plural(len(ofClass), "device")), nil
 	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
 		return fmt.Sprintf("%s, and those that match are tainted: %s", wants, strings.Join(tainted, ", ")), nil
 	case int64(len(usable)) < request.Exactly.Count && !shared:
@@ -90,7 +91,7 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	slices.Sort(rest)
 	switch {
 	case with > 0:
-		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", plural(with, "device"),
+		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", printer.Plural(with, "device"),
 			plugin)
 	case len(rest) == 0:
 		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
@@ -311,11 +312,4 @@ func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
