@@ -29,7 +29,7 @@ type fake struct {
 	facts discovery.Facts
 	// onCall is called before a plugin call such as "tuning ADD" has an effect.
 	onCall map[string]func()
-	// stuck says that a plugin of an earlier process still runs.
+	// stuck means that a plugin of an earlier process still runs.
 	stuck error
 	last  map[string]view.View // of namespaces that lost their name
 	// spoil changes how the machine itself looks.

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// garbageDriver has what is given. It can't remove what is called stuck.
+// garbageDriver has what is given. It cannot remove what is called stuck.
 func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts *int) {
 	t.Helper()
 	posts = new(int)

@@ -199,7 +199,7 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm says what the machine itself would lose; empty for nothing that is known.
+// describeHarm describes what the machine itself would lose; empty for nothing that is known.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or stands below the link that does, and a chain may cut " +
@@ -231,7 +231,7 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines reads how the devices are now, which is how they must be when they have come home.
+// takeBaselines reads how the devices are now, which is how they must be when they have return to the host.
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {

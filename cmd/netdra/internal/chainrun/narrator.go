@@ -84,7 +84,7 @@ func (n *narrator) Save(attachment *cnichain.Attachment) error {
 	return err
 }
 
-// reportStep says what has become of a step.
+// reportStep describes what has become of a step.
 func (n *narrator) reportStep(attachment *cnichain.Attachment, i int, previous stepStatus, took time.Duration) {
 	record, report := &attachment.Steps[i], &n.steps[i]
 	report.Step, report.Instance, report.Type, report.Interface = record.Step.Name, record.Step.Instance, record.Step.Type, record.IfName

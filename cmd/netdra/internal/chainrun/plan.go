@@ -117,7 +117,7 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment
 	return chain, nil
 }
 
-// nameSource says why an interface is called as it is.
+// nameSource returns why an interface is called as it is.
 func nameSource(step *v1alpha1.Step, named *cnichain.Attachment, record *cnichain.StepRecord) string {
 	switch wanted := record.Step.IfName; {
 	case wanted != "" && step.IfName != "" && record.IfName == "":

@@ -154,7 +154,7 @@ func (e *earlierRuns) checkUndone(hint string) error {
 		strings.Join(lines, "\n  "))
 }
 
-// describe says what is left of a run.
+// describe describes what is left of a run.
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
 	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,

@@ -63,7 +63,7 @@ const (
 	outcomeLeft   = "left"
 )
 
-// runAndUndo runs the chain and undoes it. From here on everything is undone whatever happens.
+// runAndUndo runs the chain and undoes it. From here on everything is undone in any case.
 func (s *session) runAndUndo(ctx context.Context) error {
 	release, err := s.begin()
 	if err != nil {
@@ -197,11 +197,11 @@ func (s *session) detach(ctx context.Context) error {
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
-// UndoAttempts is how often DEL is tried before a person is asked: so often that the engine brings a device home itself
-// when its plugin can't.
+// UndoAttempts is how often DEL is tried before a person is asked: so often that the engine brings a device back to the
+// host itself when its plugin cannot.
 const UndoAttempts = 4
 
-// undoAttachment undoes whatever happens to ctx. After the first failure it goes on no longer than one call may take.
+// undoAttachment undoes in any case to ctx. After the first failure it goes on no longer than one call may take.
 func undoAttachment(ctx context.Context, executor *cnichain.Executor, out *printer.Printer,
 	attachment *cnichain.Attachment) error {
 	start := executor.Clock.Now()

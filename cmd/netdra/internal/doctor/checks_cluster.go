@@ -44,7 +44,7 @@ func checkServer(input *Input) []Finding {
 		return []Finding{{Level: Fail, What: "the API server can't be asked", Where: "--kubeconfig",
 			Why: input.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
 	}
-	found := judge(compServer, input.Cluster.Version)
+	found := checkVersion(compServer, input.Cluster.Version)
 	for _, api := range neededAPIs() {
 		if !slices.Contains(input.Cluster.Serves, api.name) {
 			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name,
@@ -55,7 +55,7 @@ func checkServer(input *Input) []Finding {
 	return found
 }
 
-// needsFeatures says what is missing to know features; empty if nothing is.
+// needsFeatures describes what is missing to know features; empty if nothing is.
 func needsFeatures(input *Input) string {
 	if missing := needsAnswers(input); missing != "" {
 		return missing

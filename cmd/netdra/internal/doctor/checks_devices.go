@@ -165,7 +165,7 @@ func checkManagers(input *Input) []Finding {
 	return found
 }
 
-// exclusively says whether an interface is offered as a whole.
+// exclusively reports whether an interface is offered as a whole.
 func exclusively(published []draslices.Entry, name string) bool {
 	return slices.ContainsFunc(published, func(e draslices.Entry) bool {
 		return e.Persona.Exclusive && string(e.Device.Interface) == name

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-func leftChecks() []check {
+func leftoverChecks() []check {
 	return []check{
 		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
 			inspect: checkCDIFiles},
@@ -19,7 +19,7 @@ func leftChecks() []check {
 			needs: needsDriver, inspect: checkPins},
 		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
 			inspect: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkLinks},
+		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkTransitLinks},
 		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
 			needs: needsDriver, inspect: checkAttaching},
 	}
@@ -31,7 +31,7 @@ func isOfAny(file string, claims []nodestate.Claim) bool {
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-// pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
+// pinned reports whether a pin is of a sandbox, or stands in for one while that is undone.
 func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return cnichain.IsPinOf(path, s.Pin) })
 }
@@ -86,7 +86,7 @@ func checkClaims(input *Input) []Finding {
 	return found
 }
 
-func checkLinks(input *Input) []Finding {
+func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // it is one of these, of which is told elsewhere
 	}

@@ -30,12 +30,12 @@ func needsKubelet(input *Input) string {
 func checkKubeletDir(input *Input) []Finding {
 	root := input.Kubelet.RootDir
 	var wrong []string
-	for _, dir := range []struct{ is, wanted, flag string }{
+	for _, dir := range []struct{ path, wanted, flag string }{
 		{filepath.Dir(input.Settings.PluginDir), filepath.Join(root, "plugins"), "--plugin-dir"},
 		{input.Settings.RegistrarDir, filepath.Join(root, "plugins_registry"), "--registrar-dir"},
 	} {
-		if !same(dir.is, dir.wanted) {
-			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.is, dir.wanted))
+		if !samePath(dir.path, dir.wanted) {
+			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.path, dir.wanted))
 		}
 	}
 	if len(wrong) == 0 {
@@ -61,7 +61,7 @@ func checkDisks(input *Input) []Finding {
 		disk := &input.Disks[i]
 		finding := Finding{Level: Fail, Where: disk.Path,
 			Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
-		if same(disk.Path, input.Settings.LogDir) {
+		if samePath(disk.Path, input.Settings.LogDir) {
 			finding.Level, finding.Why = Warn, "CNI calls are not logged"
 		}
 		switch {

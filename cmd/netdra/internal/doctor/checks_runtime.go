@@ -36,11 +36,11 @@ func runtimeChecks() []check {
 
 func checkVersions(input *Input) []Finding {
 	versions := input.Driver.State.Versions
-	found := judge(compKubelet, versions.Kubelet)
+	found := checkVersion(compKubelet, versions.Kubelet)
 	name, number, _ := strings.Cut(versions.Runtime, "://")
 	switch {
 	case name == "containerd":
-		found = append(found, judge(compContainerd, number)...)
+		found = append(found, checkVersion(compContainerd, number)...)
 	case name != "":
 		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name,
 			Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer", Source: "docs/limits.md"})
@@ -60,7 +60,7 @@ func checkNRI(input *Input) []Finding {
 }
 
 func checkNRISocket(input *Input) []Finding {
-	if input.Containerd.NRIDisabled || same(input.Containerd.NRISocket, input.Settings.NRISocket) {
+	if input.Containerd.NRIDisabled || samePath(input.Containerd.NRISocket, input.Settings.NRISocket) {
 		return nil
 	}
 	return []Finding{{
@@ -104,7 +104,7 @@ func checkRequired(input *Input) []Finding {
 	}}
 }
 
-// alwaysHasCDI says whether containerd's version is known to be one that ignores enable_cdi.
+// alwaysHasCDI reports whether containerd's version is known to be one that ignores enable_cdi.
 func alwaysHasCDI(input *Input) bool {
 	if input.Driver == nil {
 		return false
@@ -121,7 +121,7 @@ func checkCDI(input *Input) []Finding {
 			Level: Fail, What: "CDI is switched off in containerd", Where: input.Containerd.File,
 			Why: "containers with claims are refused, or start before their interfaces are there", Do: "remove enable_cdi = false, and restart containerd",
 		}}
-	case !contains(input.Containerd.CDIDirs, input.Settings.CDIDir):
+	case !containsPath(input.Containerd.CDIDirs, input.Settings.CDIDir):
 		return []Finding{{
 			Level: Fail, What: fmt.Sprintf("containerd does not read CDI specs from %s",
 				input.Settings.CDIDir), Where: input.Containerd.File,

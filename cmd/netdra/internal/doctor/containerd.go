@@ -16,7 +16,7 @@ import (
 
 // Containerd is what matters of its configuration, with its own defaults.
 type Containerd struct {
-	// File is the main one. Problem is why it can't be read.
+	// File is the main one. Problem is why it cannot be read.
 	File    string
 	Problem string
 

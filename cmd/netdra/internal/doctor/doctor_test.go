@@ -261,7 +261,7 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// Of an API server that can't be asked nothing is said but that.
+// Of an API server that cannot be asked nothing is said but that.
 func TestAPIServerCannotBeAsked(t *testing.T) {
 	got := map[string]Level{}
 	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
@@ -387,7 +387,7 @@ func TestTablesAreComplete(t *testing.T) {
 		seen[c.name] = true
 	}
 	for _, f := range faults() {
-		if f.source == "" || f.do == "" || f.why == "" || len(judge(f.component, f.from)) == 0 || slices.ContainsFunc(judge(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
+		if f.source == "" || f.do == "" || f.why == "" || len(checkVersion(f.component, f.first)) == 0 || slices.ContainsFunc(checkVersion(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
 			t.Errorf("fault %+v", f)
 		}
 	}

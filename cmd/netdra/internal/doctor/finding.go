@@ -74,7 +74,7 @@ func (c *check) findings(input *Input) []Finding {
 	return found
 }
 
-// Count says how many findings have a level.
+// Count describes how many findings have a level.
 func Count(findings []Finding, level Level) int {
 	n := 0
 	for i := range findings {
@@ -89,7 +89,7 @@ func Count(findings []Finding, level Level) int {
 func checks() []check {
 	var all []check
 	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(),
-		objectChecks(), leftChecks()} {
+		objectChecks(), leftoverChecks()} {
 		all = append(all, some...)
 	}
 	return all

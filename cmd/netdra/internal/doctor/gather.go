@@ -31,7 +31,7 @@ type Sources struct {
 	Cluster func(ctx context.Context) *Cluster
 }
 
-// Gather reads everything. What can't be read is as if it were not there, and the checks say so.
+// Gather reads everything. What cannot be read is as if it were not there, and the checks say so.
 //
 // The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is
 // left out, and so nothing that is in use looks left over.
@@ -82,7 +82,7 @@ func (input *Input) known(later *nodestate.Answers) {
 	})
 }
 
-// text is a short file of the kernel, trimmed; empty if it can't be read.
+// text is a short file of the kernel, trimmed; empty if it cannot be read.
 func (s *Sources) text(file string) string {
 	data, err := fs.ReadFile(s.Root, relative(file))
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained says whether a process has an ID for each of several PID namespaces.
+// isContained reports whether a process has an ID for each of several PID namespaces.
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -258,7 +258,7 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	}
 	for _, dir := range rest {
 		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() &&
-			!contains(input.Settings.CNIDirs, dir) {
+			!containsPath(input.Settings.CNIDirs, dir) {
 			plugin.Elsewhere = dir
 		}
 	}

@@ -27,7 +27,7 @@ type Input struct {
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
 	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the
-	// host if it has no container. Nil: they can't be read.
+	// host if it has no container. Nil: they cannot be read.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are journals that could not be read, by path.
@@ -35,7 +35,7 @@ type Input struct {
 	// CDIFiles and Pins are files in the driver's directories of CDI specs and network namespaces, by path.
 	CDIFiles, Pins []string
 	Links          []Link
-	// IOMMUGroups is how many there are; VFIO says whether the kernel's driver is loaded.
+	// IOMMUGroups is how many there are; VFIO reports whether the kernel's driver is loaded.
 	IOMMUGroups int
 	VFIO        bool
 	// Registered are the names of the drivers that have a socket in kubelet's plugin registry.
@@ -51,7 +51,7 @@ type Process struct {
 	PID  string
 	Name string // as the kernel has it: 15 bytes at most
 	Args []string
-	// Contained says that it has a PID namespace of its own, as in a container.
+	// Contained means that it has a PID namespace of its own, as in a container.
 	Contained bool
 }
 
@@ -88,7 +88,7 @@ type Link struct {
 
 // Cluster is what the API server says.
 type Cluster struct {
-	// Problem is why it can't be asked.
+	// Problem is why it cannot be asked.
 	Problem string
 	Version string
 	// Serves are group/version.
@@ -131,8 +131,8 @@ func (p *Process) flag(name string) string {
 	return ""
 }
 
-// same says whether two paths are one: /var/run is /run everywhere.
-func same(path, other string) bool { return plainPath(path) == plainPath(other) }
+// samePath reports whether two paths are one: /var/run is /run everywhere.
+func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {
 	path = filepath.Clean(path)
@@ -142,8 +142,8 @@ func plainPath(path string) string {
 	return path
 }
 
-func contains(paths []string, path string) bool {
-	return slices.ContainsFunc(paths, func(other string) bool { return same(other, path) })
+func containsPath(paths []string, path string) bool {
+	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
 }
 
 // defaultSettings are those of the DaemonSet as it is shipped.

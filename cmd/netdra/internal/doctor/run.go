@@ -54,7 +54,7 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	return Gather(ctx, sources), nil
 }
 
-// openNode opens a node's file system. Links in one that is mounted elsewhere don't lead out of it.
+// openNode opens a node's file system. Links in one that is mounted elsewhere do not lead out of it.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// explainDecodeError says in the words of YAML what is wrong with a document that can't be read into a Go type, which
+// explainDecodeError says in the words of YAML what is wrong with a document that cannot be read into a Go type, which
 // may be nil if it is not known.
 func explainDecodeError(err error, document []byte, goType reflect.Type) error {
 	var mistyped *json.UnmarshalTypeError

@@ -92,7 +92,7 @@ func split(stream string) []part {
 	return append(parts, part{line: begin, text: text.String()})
 }
 
-// identify says what a document is; nil when it is empty.
+// identify describes what a document is; nil when it is empty.
 func identify(file string, part part) (*Document, error) {
 	var header struct {
 		metav1.TypeMeta `json:",inline"`
@@ -121,7 +121,7 @@ func identify(file string, part part) (*Document, error) {
 	return found, checkKind(found, header.APIVersion)
 }
 
-// checkKind refuses kinds that the driver's group doesn't have. Those of other groups are for others.
+// checkKind refuses kinds that the driver's group does not have. Those of other groups are for others.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy}

@@ -41,7 +41,7 @@ type Device struct {
 	State string `json:"state"`
 	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
 	Why string `json:"why,omitempty"`
-	// Lost says that a pod has lost an interface of the device.
+	// Lost means that a pod has lost an interface of the device.
 	Lost     bool      `json:"lost,omitempty"`
 	Holders  []Holder  `json:"holders,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
@@ -112,7 +112,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	return d
 }
 
-// lostInterfaces says which pods have lost an interface of an entry.
+// lostInterfaces returns which pods have lost an interface of an entry.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
 	var texts []string
 	for i := range answers.Sandboxes {
@@ -176,8 +176,8 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes says whether two entries can't be in use at once: those of one device, unless both share it and are not of
-// one exclusion group, and a physical function that is taken as a whole and its virtual functions.
+// excludes reports whether two entries cannot be in use at once: those of one device, unless both share it and are not
+// of one exclusion group, and a physical function that is taken as a whole and its virtual functions.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false

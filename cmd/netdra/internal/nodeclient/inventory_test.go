@@ -106,7 +106,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Entries of one device that share it and are of no group, or of different ones, don't exclude each other.
+// Entries of one device that share it and are of no group, or of different ones, do not exclude each other.
 func TestGroups(t *testing.T) {
 	entries := published()
 	another := entries[2]

@@ -58,7 +58,7 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 		var amounts []string
 		for _, name := range sortedNames(held.Consumed) {
 			amount := held.Consumed[resourceapi.QualifiedName(name)]
-			amounts = append(amounts, amount.String()+" "+bare(name))
+			amounts = append(amounts, amount.String()+" "+unqualified(name))
 		}
 		device.Consumed = strings.Join(amounts, ", ")
 		view.Devices = append(view.Devices, device)
@@ -133,7 +133,7 @@ func lostBy(box *nodestate.Sandbox, claimUID string) []nodestate.Interface {
 	return lost
 }
 
-// isLost says whether a step attached a device of which an interface is lost.
+// isLost reports whether a step attached a device of which an interface is lost.
 func isLost(step *cnichain.PlanStep, lost []nodestate.Interface) bool {
 	return step.Device != nil && slices.ContainsFunc(lost, func(link nodestate.Interface) bool {
 		return link.Pool == step.Device.Pool && link.Device == step.Device.Name
@@ -193,7 +193,7 @@ func stepName(name string, instance int) string {
 
 func callOf(logged *cnichain.LoggedCall) Call {
 	call := Call{
-		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
+		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
 			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
 		Took: duration(time.Duration(logged.Duration)), Result: nodeclient.ResultText(logged), Failed: logged.Error != "",
 	}

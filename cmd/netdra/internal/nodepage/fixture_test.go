@@ -50,7 +50,7 @@ func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.Dev
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := Node{Name: "worker-1", At: start().Add(time.Minute), Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies, policy.Node{Name: "worker-1"})}
+	node := Node{Name: "worker-1", Time: start().Add(time.Minute), Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies, policy.Node{Name: "worker-1"})}
 	plugins := sets.New("macvlan", "host-device", "sriov", "bridge")
 	if node.Result, err = draslices.Build("worker-1", node.Decision, draslices.Features{CNIBinaries: plugins}); err != nil {
 		t.Fatal(err)

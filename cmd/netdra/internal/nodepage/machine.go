@@ -107,7 +107,7 @@ func cardOf(row *Row, functions []Cell) Card {
 		for _, cell := range functions {
 			counts[cell.State]++
 		}
-		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), plain(len(functions), "function"),
+		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), pluralize(len(functions), "function"),
 			tally(counts, states()))
 	}
 	return card

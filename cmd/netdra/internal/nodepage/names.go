@@ -34,7 +34,7 @@ func ranges(names []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// follows says whether the second name is the first one with the next number.
+// follows reports whether the second name is the first one with the next number.
 func follows(first, second string) bool {
 	digits := len(first) - len(strings.TrimRight(first, "0123456789"))
 	if digits == 0 || digits > 9 {

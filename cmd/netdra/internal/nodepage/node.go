@@ -13,12 +13,12 @@ import (
 // Node is everything that is known of a node at one moment.
 type Node struct {
 	Name string
-	At   time.Time
+	Time time.Time
 	// Source says where this is from, for people.
 	Source string
 	// Versions are those of the programs, for people.
 	Versions string
-	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes,
+	// Asked means that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes,
 	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts

@@ -11,7 +11,7 @@ import (
 
 // problemsOf are all problems, urgent ones first.
 func problemsOf(node *Node) []Problem {
-	problems := slices.Concat(leftovers(node), failures(node), unfit(node), published(node))
+	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		switch {
 		case a.Urgent == b.Urgent:
@@ -44,7 +44,7 @@ func leftovers(node *Node) []Problem {
 	return problems
 }
 
-// failures are chains that pods wait for, or can't end for.
+// failures are chains that pods wait for, or cannot end for.
 func failures(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Sandboxes {
@@ -86,14 +86,14 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
 }
 
-// unfit are devices that nobody is given now.
-func unfit(node *Node) []Problem {
+// taintProblems are devices that nobody is given now.
+func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		for _, taint := range entry.Spec.Taints {
 			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " +
-				unavailable(taint.Value), ToDo: cure(taint.Value)}
+				describeTaint(taint.Value), ToDo: remedyForTaint(taint.Value)}
 			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // quarantine has been told
 				problems = append(problems, problem)
 			}
@@ -102,8 +102,8 @@ func unfit(node *Node) []Problem {
 	return problems
 }
 
-// cure says what to do about a taint.
-func cure(value string) string {
+// remedyForTaint describes what to do about a taint.
+func remedyForTaint(value string) string {
 	switch value {
 	case "gone":
 		return "delete the pods that use it, or bring it back"

@@ -77,7 +77,7 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// What is logged is shortened: the calls of one claim don't make a page that no browser opens.
+// What is logged is shortened: the calls of one claim do not make a page that no browser opens.
 func TestLongOutputs(t *testing.T) {
 	node := liveNode(t)
 	call := called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 1, "")

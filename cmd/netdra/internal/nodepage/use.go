@@ -144,7 +144,7 @@ func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (am
 	if !entry.Persona.Exclusive { // else nothing is divided
 		left.Sub(taken)
 	}
-	amount = Amount{Name: bare(string(name)), Left: left.String(), Total: capacity.Value.String()}
+	amount = Amount{Name: unqualified(string(name)), Left: left.String(), Total: capacity.Value.String()}
 	if p := capacity.RequestPolicy; p != nil && p.Default != nil {
 		amount.Default, wanted = p.Default.String(), *p.Default
 	}
@@ -188,8 +188,8 @@ func sortedNames[K ~string, V any](m map[K]V) []string {
 	return names
 }
 
-// bare is a name without its domain.
-func bare(name string) string {
+// unqualified is a name without its domain.
+func unqualified(name string) string {
 	_, short, qualified := strings.Cut(name, "/")
 	if !qualified {
 		return name

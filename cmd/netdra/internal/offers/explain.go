@@ -78,7 +78,7 @@ type Explanation struct {
 	Type       string              `json:"type"`
 	PCIAddress string              `json:"pciAddress,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
-	// Live says that the driver of the node was asked, so that it is known who holds what.
+	// Live means that the driver of the node was asked, so that it is known who holds what.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
@@ -175,7 +175,7 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	return e
 }
 
-// lostInterfaces says which pods have lost interfaces of the entries.
+// lostInterfaces returns which pods have lost interfaces of the entries.
 func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	var texts []string
 	devices := s.devices()
@@ -208,7 +208,7 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 	return upcoming.Device{}
 }
 
-// usable says whether a class can pick one of the entries.
+// usable reports whether a class can pick one of the entries.
 func (e *Explanation) usable() bool {
 	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
 		return len(entry.Plugins) > 0 &&
@@ -216,7 +216,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy says why no class can pick an entry.
+// unusableBy returns why no class can pick an entry.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {

@@ -62,7 +62,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// openRecording names the directory where it can't be used.
+// openRecording names the directory where it cannot be used.
 func openRecording(dir string) (discovery.Recording, error) {
 	recording, err := discovery.OpenRecording(os.DirFS(dir))
 	if err != nil {

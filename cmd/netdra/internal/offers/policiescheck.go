@@ -40,13 +40,13 @@ type policyCheck struct {
 	Problems []string `json:"problems,omitempty"`
 	Exposes  []string `json:"exposes,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices for which it can't be evaluated; an exclude policy hides them.
+	// Fails are devices for which it cannot be evaluated; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
 	// Loses are devices that it matches, and of which another policy decides.
 	Loses []string `json:"loses,omitempty"`
-	// OtherNodes says that it is not for this node.
+	// OtherNodes means that it is not for this node.
 	OtherNodes bool `json:"otherNodes,omitempty"`
-	// NotEvaluated says that it is so wrong that nodes would not ask it about devices.
+	// NotEvaluated means that it is so wrong that nodes would not ask it about devices.
 	NotEvaluated bool `json:"notEvaluated,omitempty"`
 }
 
@@ -64,7 +64,7 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 		return err
 	}
 	// Without flags the driver's view of the node holds for both.
-	after, err := f.withNodeOf(before).resolve(deps, before.Facts, replaced(before.Policies, given, f.Alone),
+	after, err := f.withNodeOf(before).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
 		before.Answers)
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	return &inputs
 }
 
-// replaced are the policies that would be there.
-func replaced(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
+// mergePolicies are the policies that would be there.
+func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
 	}
@@ -136,7 +136,7 @@ func (s *Snapshot) offers() []Offer {
 	return offers
 }
 
-// checkPolicy says what comes of one policy.
+// checkPolicy describes what comes of one policy.
 func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	tested := policyCheck{Name: p.Name}
 	invalid, remarks := policy.Check(p)

@@ -97,7 +97,7 @@ func consumption(c upcoming.Consumption) string {
 	return strings.Join(texts, " ")
 }
 
-// printHidden says what is wrong, and why devices are not published.
+// printHidden describes what is wrong, and why devices are not published.
 func printHidden(out *printer.Printer, decision policy.Decision, problems []policy.Problem) {
 	for _, problem := range slices.Concat(decision.Problems, problems) {
 		out.Warn("%s", problem)

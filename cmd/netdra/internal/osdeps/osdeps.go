@@ -40,7 +40,7 @@ type Deps struct {
 	Hold func(netns string) (path string, release func(), err error)
 	// MakeNamespace makes a network namespace, mounted at the path.
 	MakeNamespace func(path string) error
-	// IsHostNamespace says whether a path is the machine's own network namespace.
+	// IsHostNamespace reports whether a path is the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
 	// NewRunID makes the name of a run: unique on the machine, and a valid CNI container id and file name.
 	NewRunID func() (string, error)

@@ -110,7 +110,7 @@ func Encode(w io.Writer, form string, result any) error {
 	return err
 }
 
-// Printer writes for people. What it can't write is lost: nothing that a run does may depend on who reads.
+// Printer writes for people. What it cannot write is lost: nothing that a run does may depend on who reads.
 type Printer struct {
 	W        io.Writer
 	Terminal bool // moves the cursor

@@ -80,12 +80,12 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.St
 		return nil, err
 	}
 	node := f.nodeOf(s)
-	node.At = time.Now()
+	node.Time = time.Now()
 	if deps.Clock != nil {
-		node.At = deps.Clock.Now()
+		node.Time = deps.Clock.Now()
 	}
 	var page bytes.Buffer
-	err = nodepage.Write(&page, nodepage.Of(node))
+	err = nodepage.Write(&page, nodepage.Build(node))
 	return page.Bytes(), err
 }
 
@@ -123,7 +123,7 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	return entries
 }
 
-// readLogs reads the log of each claim. What can't be read is told, and missing.
+// readLogs reads the log of each claim. What cannot be read is told, and missing.
 func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]cnichain.LoggedCall, unread []string) {
 	calls = map[string][]cnichain.LoggedCall{}
 	for i := range claims {

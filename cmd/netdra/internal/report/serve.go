@@ -89,8 +89,8 @@ func PageHandler(word string, page func(context.Context) ([]byte, error)) http.H
 	})
 }
 
-// isThisMachine says whether a Host header is a loopback address or localhost, with whatever port: that of ssh -L may
-// be another.
+// isThisMachine reports whether a Host header is a loopback address or localhost, with whatever port: that of ssh -L
+// may be another.
 func isThisMachine(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -65,7 +65,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 }
 
 // allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no
-// results if they don't fit.
+// results if they do not fit.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{

@@ -148,7 +148,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	return remarks
 }
 
-// requestsClass says whether a claim asks for one of the classes.
+// requestsClass reports whether a claim asks for one of the classes.
 func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		return request.Exactly != nil && slices.Contains(classes, request.Exactly.DeviceClassName) ||

@@ -19,8 +19,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew says which request finds too few devices on a node even if nobody holds any; empty if none does, or if that
-// can't be said because the request has alternatives.
+// tooFew returns which request finds too few devices on a node even if nobody holds any; empty if none does, or if that
+// cannot be said because the request has alternatives.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -74,7 +74,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone says why no device is of a class of a topology; "" for other classes.
+// whyNone returns why no device is of a class of a topology; "" for other classes.
 func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
@@ -194,11 +194,11 @@ func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.Devi
 	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
-// impossible says what keeps claims from a node on which nobody holds anything: the first of their constraints,
+// impossible describes what keeps claims from a node on which nobody holds anything: the first of their constraints,
 // amounts, requests and claims without which they fit.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
-	for _, less := range lesser(claims) {
+	for _, less := range relaxations(claims) {
 		results, err := s.allocate(ctx, node, less.claims, nil)
 		if err != nil {
 			return "", err
@@ -211,19 +211,19 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 		"requests", nil
 }
 
-// variant are claims that want something less.
-type variant struct {
+// relaxation are claims that want something less.
+type relaxation struct {
 	reason string
 	claims []*resourceapi.ResourceClaim
 }
 
-func lesser(claims []*resourceapi.ResourceClaim) []variant {
-	var all []variant
+func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
+	var all []relaxation
 	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
 		changed := slices.Clone(claims)
 		changed[i] = claims[i].DeepCopy()
 		change(&changed[i].Spec.Devices)
-		all = append(all, variant{reason: reason, claims: changed})
+		all = append(all, relaxation{reason: reason, claims: changed})
 	}
 	for i, claim := range claims {
 		name := claim.Namespace + "/" + claim.Name
@@ -256,7 +256,7 @@ func lesser(claims []*resourceapi.ResourceClaim) []variant {
 		if len(claims) > 1 {
 			reason := fmt.Sprintf("the claims fit on the node only without claim %s: what it wants excludes what "+
 				"others want, or there is not enough for all", name)
-			all = append(all, variant{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
+			all = append(all, relaxation{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
 		}
 	}
 	return all

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// short says which of the devices that would be allocated are held by claims, and of which counters there is not
+// short returns which of the devices that would be allocated are held by claims, and of which counters there is not
 // enough beside all claims that hold devices.
 func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
 	var texts []string

@@ -190,7 +190,7 @@ func TestObstaclesAreRight(t *testing.T) {
 	}
 }
 
-// What an empty node can't give is said.
+// What an empty node cannot give is said.
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{

@@ -18,13 +18,13 @@ type Verdict struct {
 	Refusals []Refusal
 }
 
-// Refusal is why claims don't fit on a node.
+// Refusal is why claims do not fit on a node.
 type Refusal struct {
 	Node string
 	// Reason is one sentence.
 	Reason string
 	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any
-	// of them they don't. There may be other such sets. Empty if nothing that is held is in the way.
+	// of them they do not. There may be other such sets. Empty if nothing that is held is in the way.
 	Release []string
 	// Short are devices and counters that those claims hold and that are wanted.
 	Short []string
@@ -61,7 +61,7 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// refusal finds out why claims don't fit on a node. What is cheap to say is tried first.
+// refusal finds out why claims do not fit on a node. What is cheap to say is tried first.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
