@@ -47,7 +47,7 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags.StringVar(&f.Netns, "netns", "",
 		"network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
 	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as plugins see it")
-	cniPathFlag(cmd, &f.CniPath)
+	cniPathFlag(cmd, &f.CNIPath)
 	schemasFlag(cmd, &f.Schemas)
 	formFlag(cmd, &f.Form)
 	completeDevices(cmd)

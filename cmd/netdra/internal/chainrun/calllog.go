@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// CallLog shows every CNI call whole, secrets included: it is for the person who wrote the configuration.
+// CallLog prints every CNI call in full, secrets included: its reader is the author of the configuration.
 type CallLog struct {
 	mu sync.Mutex
 	W  io.Writer

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions
-	CniPath string
+	CNIPath string
 	Pod     string
 	Netns   string
 	Form    string
@@ -32,7 +32,7 @@ func parsePod(text, uid string) (cnichain.Pod, error) {
 }
 
 // directories reads --cni-path.
-func (f *Options) directories() []string { return filepath.SplitList(f.CniPath) }
+func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
 // compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *cnichain.Executor,
@@ -62,7 +62,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *cnic
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint says with which flags the roots get devices.
+// hint returns the flags that are missing to give every root step a device.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions say which devices a chain is given.
+// DeviceOptions select the links that stand for allocated devices.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
@@ -116,7 +116,7 @@ func movesDevices(schemas cnichain.Schemas, cniType string) bool {
 	return slices.Contains(schemas.Moving(), cniType)
 }
 
-// refuseTwice refuses a link that would be owned by two instances or steps.
+// refuseTwice refuses a link for two instances or steps if one of them owns it: the second would not find it.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -161,7 +161,7 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 		cmp.Or(strings.Join(names, ", "), "none but the loopback"))
 }
 
-// deviceOf is what the driver would give to the chain for a device that was allocated.
+// deviceOf returns what the driver would pass to the chain for an allocated device.
 func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Device {
 	name := string(facts.Name)
 	if name == "" {
@@ -199,7 +199,8 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm describes what the machine itself would lose; empty for nothing that is known.
+// describeHarm describes the connectivity that this machine would lose; empty if none is known. A user who is logged in
+// over the network would lose the session.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or stands below the link that does, and a chain may cut " +
@@ -231,7 +232,7 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines reads how the devices are now, which is how they must be when they have return to the host.
+// takeBaselines records the state of the devices. A device must have it again when it is back on the host.
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {

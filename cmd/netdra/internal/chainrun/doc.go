@@ -3,5 +3,5 @@
 //	topology + links ─plan─► Plan ─RunOptions.Run─► attached ─► undone and verified
 //
 // The rule of this package: the run is in the journal before anything changes, so that another process can undo
-// whatever was begun. Package cnichain does everything that changes the machine.
+// what was begun. Package cnichain does everything that changes the machine.
 package chainrun

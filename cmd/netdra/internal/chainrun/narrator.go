@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// narrator is a journal that tells people what is written to it: the journal knows when a step begins and how it ended,
-// including what the engine itself has verified. It is used by one goroutine.
+// narrator is a journal that prints what is written to it. The journal is the one place that knows when a step begins
+// and how it ended, including what the engine has verified. It is used by one goroutine.
 type narrator struct {
 	cnichain.Journal
 	out   *printer.Printer
@@ -22,13 +22,13 @@ type narrator struct {
 	steps []stepReport
 }
 
-// stepStatus is what was last told of a step.
+// stepStatus is what was last printed about a step.
 type stepStatus struct {
 	phase    cnichain.StepPhase
 	failures int
 }
 
-// stepReport is what came of a step.
+// stepReport is the outcome of a step.
 type stepReport struct {
 	Step      string `json:"step"`
 	Instance  int    `json:"instance"`
@@ -44,7 +44,7 @@ type stepReport struct {
 	Result any `json:"result,omitempty"`
 }
 
-// watch takes an attachment as it is; what changes from now on is told.
+// watch takes the state of an attachment; only later changes are printed.
 func (n *narrator) watch(attachment *cnichain.Attachment) {
 	n.known = make([]stepStatus, len(attachment.Steps))
 	if len(n.steps) != len(attachment.Steps) {
@@ -84,7 +84,7 @@ func (n *narrator) Save(attachment *cnichain.Attachment) error {
 	return err
 }
 
-// reportStep describes what has become of a step.
+// reportStep prints the outcome of a step that has changed.
 func (n *narrator) reportStep(attachment *cnichain.Attachment, i int, previous stepStatus, took time.Duration) {
 	record, report := &attachment.Steps[i], &n.steps[i]
 	report.Step, report.Instance, report.Type, report.Interface = record.Step.Name, record.Step.Instance, record.Step.Type, record.IfName
@@ -107,7 +107,7 @@ func (n *narrator) reportStep(attachment *cnichain.Attachment, i int, previous s
 	}
 }
 
-// announce shows what is done next.
+// announce shows the step that runs next, on a terminal.
 func (n *narrator) announce(attachment *cnichain.Attachment) {
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]

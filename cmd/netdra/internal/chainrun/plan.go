@@ -90,7 +90,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return describePlan(topology, named)
 }
 
-// describePlan makes the result of an attachment that has names and was never run.
+// describePlan describes an attachment whose interfaces have names and whose steps have not run.
 func describePlan(topology *v1alpha1.NetworkTopology, named *cnichain.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {

@@ -24,7 +24,7 @@ type RunOptions struct {
 	Log     bool
 }
 
-// Run prepares everything that changes nothing, and then plays.
+// Run does everything first that changes nothing, so that a refusal leaves nothing to undo.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession wires the engine.
+// newSession connects the engine with the journal and the output.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
 	if f.Form != printer.FormText {
@@ -82,7 +82,7 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	return cnichain.NewExecutor(options), told
 }
 
-// prepare finds devices and namespace and compiles; nothing is changed.
+// prepare finds devices and namespace, and compiles. It changes nothing.
 func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) error {
 	id, err := s.deps.NewRunID()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // DefaultState is the directory of the journal.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal is what survives the process. One process has it at a time.
+// RunJournal survives the process. One process has it open at a time, so that two cannot undo the same run.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -32,7 +32,7 @@ type RunJournal struct {
 // RunRecord is written before a run changes anything, and deleted when nothing of it is left.
 type RunRecord struct {
 	Topology string `json:"topology"`
-	// Pin is where the network namespace is reachable.
+	// Pin is the path at which the network namespace stays reachable.
 	Pin string `json:"pin"`
 	// Dirs are where the run's CNI plugins are.
 	Dirs      []string  `json:"dirs"`
@@ -71,10 +71,10 @@ func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 // Close lets another process open the journal.
 func (s *RunJournal) Close() error { return s.Opened.Close() }
 
-// lock is the file that is locked while a CNI plugin runs.
+// lock is the file that is locked while a CNI plugin runs: undo waits for plugins of a killed run with it.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
-// undoHint is the command that undoes what is in this state.
+// undoHint returns the command that undoes what this journal has.
 func (s *RunJournal) undoHint() string {
 	if s.dir == cmp.Or(os.Getenv("NETDRA_STATE"), DefaultState) {
 		return "netdra chain undo"
@@ -90,7 +90,7 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads what earlier runs left, and tells the executor.
+// load reads what earlier runs left, and gives it to the executor.
 func (s *RunJournal) load(executor *cnichain.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *RunJournal) load(executor *cnichain.Executor) (*earlierRuns, error) {
 		damaged: append(damaged, damagedRuns...)}, nil
 }
 
-// keys are the runs of which anything is left, oldest first.
+// keys returns the runs that are not undone, oldest first.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -121,7 +121,7 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs are where the plugins of the runs are.
+// dirs returns the plugin directories of the runs: undo needs the plugins that ADD was called with.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {

@@ -63,7 +63,7 @@ const (
 	outcomeLeft   = "left"
 )
 
-// runAndUndo runs the chain and undoes it. From here on everything is undone in any case.
+// runAndUndo runs the chain and undoes it. From here on everything is undone, also after a failure or a signal.
 func (s *session) runAndUndo(ctx context.Context) error {
 	release, err := s.begin()
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *session) runAndUndo(ctx context.Context) error {
 	return s.finish(failure, s.detach(ctx))
 }
 
-// begin writes down that there is a run, and makes its namespace.
+// begin records the run before it creates the namespace: a killed run must be found again.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -133,7 +133,7 @@ func (s *session) attach(ctx context.Context) error {
 	return nil
 }
 
-// checkAttached asks the plugins whether all is well.
+// checkAttached calls CHECK of the plugins.
 func (s *session) checkAttached(ctx context.Context) error {
 	if err := s.executor.Check(ctx, s.attachment); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *session) checkAttached(ctx context.Context) error {
 	return nil
 }
 
-// cause is the failure without what Add says of its undoing, which is tried again.
+// cause returns the failure without the error of its undoing, since detach undoes it again.
 func (s *session) cause(ctx context.Context, err error) error {
 	if both := (&cnichain.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
@@ -153,7 +153,7 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns when somebody presses Enter, or with ctx. At the end of the input only ctx counts.
+// wait returns on Enter, or when ctx ends. At the end of the input only ctx counts: the run may have no terminal.
 func (s *session) wait(ctx context.Context) {
 	keys := "Enter or Ctrl-C"
 	if s.File == "-" { // the input was the topology
@@ -182,7 +182,7 @@ func (s *session) leaveAttached() error {
 	return s.print()
 }
 
-// detach undoes the chain and proves it. The error is of what is left.
+// detach undoes the chain and verifies that. The error is of what is left.
 func (s *session) detach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
@@ -201,7 +201,8 @@ func (s *session) detach(ctx context.Context) error {
 // host itself when its plugin cannot.
 const UndoAttempts = 4
 
-// undoAttachment undoes in any case to ctx. After the first failure it goes on no longer than one call may take.
+// undoAttachment undoes an attachment also after ctx has ended: an interrupted run must not stay attached. After the
+// first failure it continues no longer than one call may take.
 func undoAttachment(ctx context.Context, executor *cnichain.Executor, out *printer.Printer,
 	attachment *cnichain.Attachment) error {
 	start := executor.Clock.Now()
@@ -258,7 +259,7 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish tells the end of a run that was undone, or should have been.
+// finish prints the end of a run, and returns the exit status.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure

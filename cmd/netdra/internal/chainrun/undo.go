@@ -68,8 +68,8 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves what nobody
-// knows.
+// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves an interface
+// without a record.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
@@ -151,7 +151,7 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 	return u.journal.Runs.Delete(key)
 }
 
-// retryLeftover tries once more what was given up.
+// retryLeftover retries a step that the engine gave up.
 func (u *undoer) retryLeftover(ctx context.Context, leftover cnichain.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
 	defer cancel()

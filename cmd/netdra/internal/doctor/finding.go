@@ -24,7 +24,7 @@ type Finding struct {
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
 	Do    string `json:"do,omitempty"`
-	// Source is where a known fault of somebody else's program is described.
+	// Source is where a known fault of another program is described.
 	Source string `json:"source,omitempty"`
 }
 

@@ -27,7 +27,7 @@ type Sources struct {
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
-	// Cluster asks the API server; nil: nobody is asked.
+	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
 }
 

@@ -66,7 +66,8 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe is what the driver's probe says if it is not ready; empty if nobody answers.
+// probe returns why the driver is not ready, as its readiness probe reports it; empty if it is ready or does not
+// answer.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""

@@ -28,7 +28,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrPrinted is the cause of a failure that the output has explained already.
 var ErrPrinted = errors.New("shown already")
 
-// Refusef is an error of which nothing was run.
+// Refusef returns an error for a command that did nothing.
 func Refusef(format string, arguments ...any) error {
 	return &Error{Code: Refused, Err: fmt.Errorf(format, arguments...)}
 }

@@ -27,7 +27,7 @@ type Document struct {
 	Name string
 }
 
-// Location is how editors and people find the document.
+// Location returns FILE:LINE, which editors open.
 func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
 // maxFile bounds what is read, in bytes: an object in Kubernetes is smaller than 1.5 MiB.
@@ -92,7 +92,7 @@ func split(stream string) []part {
 	return append(parts, part{line: begin, text: text.String()})
 }
 
-// identify describes what a document is; nil when it is empty.
+// identify reads kind and name of a document; it returns nil for an empty one.
 func identify(file string, part part) (*Document, error) {
 	var header struct {
 		metav1.TypeMeta `json:",inline"`
@@ -135,7 +135,7 @@ func checkKind(found *Document, apiVersion string) error {
 		strings.Join(kinds, ", "))
 }
 
-// blankLines is how many lines of a document stand before its first key: empty ones, comments, the separator.
+// blankLines counts the lines of a document before its first key: empty lines, comments, the separator.
 func blankLines(part part) int {
 	blank := 0
 	for i, line := range slices.Collect(strings.Lines(part.text)) {

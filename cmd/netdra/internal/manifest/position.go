@@ -9,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position is where a field of the document is, or the last of its parents that is there: what is missing is missing
-// from that.
+// Position returns FILE:LINE of a field, or of its last parent that exists: a missing field is missing there.
 func (d *Document) Position(field string) string {
 	var root yaml.Node
 	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {
@@ -32,7 +31,7 @@ func fieldParts(field string) []string {
 	return regexp.MustCompile(`[^.[\]]+`).FindAllString(field, -1)
 }
 
-// child is the value of a key, or an item of a list, and what stands at the beginning of it; nil if there is none.
+// child returns the value of a key, or an item of a list, and the node at its beginning; nil if there is none.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {
 	switch node.Kind {
 	case yaml.AliasNode:

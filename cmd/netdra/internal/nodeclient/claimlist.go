@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// chooseClaims are those with the names; all without any.
+// chooseClaims returns the claims with the names; all without names.
 func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
@@ -41,7 +41,7 @@ func splitClaim(name string) (namespace, short string) {
 	return namespace, short
 }
 
-// claimRow is a claim in one of its pods.
+// claimRow is a line of the table: a claim in one of its pods.
 type claimRow struct {
 	claim *Claim
 	pod   Pod

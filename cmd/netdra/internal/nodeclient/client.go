@@ -24,7 +24,7 @@ func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir
 // SocketVariable names the environment variable for nodes whose kubelet has another folder.
 const SocketVariable = "NETDRA_SOCKET"
 
-// DefaultSocket is where the driver of this node answers unless a flag says otherwise.
+// DefaultSocket returns the socket of this node's driver unless a flag names another.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
 // Client asks the driver of this node.
@@ -33,7 +33,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// ReleaseLimit is how long undoing may take.
+// ReleaseLimit is how long one cleanup may take: it runs plugins.
 const ReleaseLimit = 2 * time.Minute
 
 // New returns a client of the driver that serves a socket.
@@ -71,7 +71,7 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// answerLimit is how long a driver may take to say what it knows. One that takes longer hangs.
+// answerLimit is how long a driver may take to answer a GET, which reads memory. One that takes longer hangs.
 const answerLimit = 10 * time.Second
 
 // Get reads the answer at a path.
@@ -116,7 +116,7 @@ func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error)
 		nodeapi.PathLeftovers)
 }
 
-// ReadState is nil if the driver does not answer.
+// ReadState returns nil if the driver does not answer.
 func ReadState(ctx context.Context, socket string) *nodestate.State {
 	state := &nodestate.State{}
 	if err := New(socket).Get(ctx, nodeapi.PathState, state); err != nil {
@@ -125,7 +125,7 @@ func ReadState(ctx context.Context, socket string) *nodestate.State {
 	return state
 }
 
-// DeviceNames are those of devices that are published.
+// DeviceNames returns the names of published devices.
 func DeviceNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, device := range Devices(all) {
@@ -134,7 +134,7 @@ func DeviceNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// ClaimNames are those of claims that are prepared.
+// ClaimNames returns the names of prepared claims.
 func ClaimNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, claim := range Claims(all) {
@@ -143,7 +143,7 @@ func ClaimNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// LeftoverKeys are those of cleanups that failed.
+// LeftoverKeys returns the keys of cleanups that failed.
 func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
 
 // addressesLimit is how long the driver may take to report the addresses: without it the command still works.

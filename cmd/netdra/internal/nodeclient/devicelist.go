@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// chooseDevices are those with the names; all without any.
+// chooseDevices returns the devices with the names; all without names.
 func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	if len(names) == 0 {
 		return devices, nil

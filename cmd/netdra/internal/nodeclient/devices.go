@@ -37,7 +37,7 @@ type Device struct {
 	Use        string   `json:"use"` // shared or exclusive
 	Policy     string   `json:"policy,omitempty"`
 	Plugins    []string `json:"plugins,omitempty"`
-	// State is Free, InUse, Blocked, or why nobody should be given it.
+	// State is Free, InUse, Blocked, or the reason why no claim should get it.
 	State string `json:"state"`
 	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
 	Why string `json:"why,omitempty"`
@@ -55,7 +55,7 @@ type Holder struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// Counter is what claims divide of a device.
+// Counter is a capacity that claims divide.
 type Counter struct {
 	Name  string `json:"name"`
 	Used  string `json:"used"`
@@ -166,7 +166,7 @@ func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	return found
 }
 
-// blockedBy is what is in use and excludes an entry; empty if nothing does.
+// blockedBy returns a device in use that excludes an entry; empty if there is none.
 func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	for i := range answers.Published {
 		if other := &answers.Published[i]; excludes(other, entry) && len(holders(answers, other)) > 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// DefaultLogDir is where the driver of a node logs CNI calls.
+// DefaultLogDir is the directory of the driver's log of CNI calls.
 const DefaultLogDir = nodeapi.DefaultLogDir
 
 // TraceOptions are the options of "trace".
@@ -126,7 +126,7 @@ func sandboxesOf(calls []cnichain.LoggedCall) []string {
 	return sandboxes
 }
 
-// outcomeText is what the time line says of a call.
+// outcomeText is the result of a call in one line of the time line.
 func outcomeText(call *cnichain.LoggedCall) string {
 	text := ResultText(call)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Versions are those that a report of a fault is about.
+// Versions are those that a fault report needs.
 type Versions struct {
 	Netdra version.Info `json:"netdra"`
 	// Driver is empty if it does not answer, or is one that does not say it.

@@ -133,7 +133,7 @@ func lostBy(box *nodestate.Sandbox, claimUID string) []nodestate.Interface {
 	return lost
 }
 
-// isLost reports whether a step attached a device of which an interface is lost.
+// isLost reports whether a step attached a device that has lost an interface.
 func isLost(step *cnichain.PlanStep, lost []nodestate.Interface) bool {
 	return step.Device != nil && slices.ContainsFunc(lost, func(link nodestate.Interface) bool {
 		return link.Pool == step.Device.Pool && link.Device == step.Device.Name

@@ -18,7 +18,7 @@ type Node struct {
 	Source string
 	// Versions are those of the programs, for people.
 	Versions string
-	// Asked means that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes,
+	// Asked means that the driver of the node was asked. Otherwise the holders are unknown, and Claims, Sandboxes,
 	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts

@@ -60,7 +60,7 @@ func (s State) Class() string {
 	return map[State]string{Offered: "f", Free: "f", InUse: "u", Full: "u", Blocked: "b", HeldBack: "x", Hidden: "h"}[s]
 }
 
-// Problem is something that somebody should put right.
+// Problem is something that an administrator can fix.
 type Problem struct {
 	// Urgent ones keep a pod waiting, or a device from everybody.
 	Urgent            bool
@@ -96,7 +96,7 @@ type Cell struct {
 	State State
 }
 
-// Row is a device, or several of which the same is said.
+// Row is a device, or several that differ in their names only.
 type Row struct {
 	ID, Label, Type string
 	Members         []Member

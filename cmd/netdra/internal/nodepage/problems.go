@@ -86,7 +86,7 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
 }
 
-// taintProblems are devices that nobody is given now.
+// taintProblems are devices that no claim should get now.
 func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {
@@ -131,7 +131,7 @@ func published(node *Node) []Problem {
 	return problems
 }
 
-// orphans are virtual functions that nobody can name.
+// orphans are virtual functions without a name.
 func orphans(node *Node) []Problem {
 	if len(node.Facts.Orphans) == 0 {
 		return nil

@@ -33,7 +33,7 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Write writes the page as HTML. Texts of the page are text in it, whatever they hold.
+// Write writes the page as HTML. Every text of the page is escaped: plugins and users supply them.
 func Write(w io.Writer, page Page) error {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join}).Parse(pageHTML)
 	if err != nil {

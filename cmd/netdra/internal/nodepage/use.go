@@ -163,7 +163,7 @@ func consumption(device *resourceapi.Device) string {
 	return strings.Join(texts, ", ")
 }
 
-// countersOf are all counters, those of which the least is left first.
+// countersOf returns all counters, the fullest first.
 func (u *use) countersOf() []Counter {
 	counters := make([]Counter, 0, len(u.counters))
 	for id, b := range u.counters {

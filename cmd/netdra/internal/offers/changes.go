@@ -23,7 +23,7 @@ const (
 	Changed = "changed"
 )
 
-// Change is what becomes of one device.
+// Change is the difference that other policies make for one device.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`

@@ -42,7 +42,7 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	return err
 }
 
-// devices are those that the driver publishes; none if it was not asked.
+// devices returns those that the driver publishes; none if it was not asked.
 func (s *Snapshot) devices() []nodeclient.Device {
 	if s.Answers == nil {
 		return nil
@@ -50,7 +50,7 @@ func (s *Snapshot) devices() []nodeclient.Device {
 	return nodeclient.Devices(s.Answers)
 }
 
-// heldBy are the claims that hold a published device, as namespace/name.
+// heldBy returns the claims that hold a published device, as namespace/name.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -64,7 +64,7 @@ func (s *Snapshot) heldBy(pool, name string) []string {
 	return claims
 }
 
-// Versions are those of netdra, and of what the driver reports.
+// Versions returns those of netdra, and those that the driver reports.
 func (s *Snapshot) Versions() nodeclient.Versions {
 	if s.Answers == nil {
 		return nodeclient.VersionsOf(nil)
@@ -72,7 +72,7 @@ func (s *Snapshot) Versions() nodeclient.Versions {
 	return nodeclient.VersionsOf(&s.Answers.State)
 }
 
-// Explanation is what there is to say of one device.
+// Explanation is why a device is offered as it is, or why not.
 type Explanation struct {
 	Device     string              `json:"device"`
 	Type       string              `json:"type"`
@@ -100,7 +100,7 @@ type ExplainedEntry struct {
 	State string `json:"state,omitempty"`
 }
 
-// ExplainedOutcome is what came of one policy.
+// ExplainedOutcome is the outcome of one policy.
 type ExplainedOutcome struct {
 	Policy  string `json:"policy"`
 	Outcome string `json:"outcome"`

@@ -45,7 +45,8 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource is what the facts are read from, also those of this machine: what is shown is then what is recorded.
+// openSource returns the recording that the facts are read from. This machine is recorded, too, so that what is printed
+// is what --record writes.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording(f.Recording)

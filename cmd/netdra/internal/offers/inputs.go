@@ -206,8 +206,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	return strings.ToLower(name), err
 }
 
-// features are those of the cluster, with the CNI plugins of the node. Without --cni-plugin the node is taken to have
-// every plugin that a policy names.
+// features returns those of the cluster, with the CNI plugins of the node. Without --cni-plugin the node is taken to
+// have every plugin that a policy names.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	features.CNIBinaries, features.MovingCNIs = sets.New(f.Plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)

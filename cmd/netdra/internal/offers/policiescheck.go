@@ -30,7 +30,7 @@ type PoliciesCheck struct {
 	Changes  []Change      `json:"changes"`
 }
 
-// policyCheck is what is to be said of one policy.
+// policyCheck is the result for one policy.
 type policyCheck struct {
 	Name string `json:"name"`
 	// Invalid is why it would not be accepted.
@@ -42,7 +42,7 @@ type policyCheck struct {
 	Hides    []string `json:"hides,omitempty"`
 	// Fails are devices for which it cannot be evaluated; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
-	// Loses are devices that it matches, and of which another policy decides.
+	// Loses are devices that it matches and another policy decides about.
 	Loses []string `json:"loses,omitempty"`
 	// OtherNodes means that it is not for this node.
 	OtherNodes bool `json:"otherNodes,omitempty"`

@@ -80,7 +80,7 @@ func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapac
 	return strings.Join(texts, " ")
 }
 
-// consumption is what a device consumes of one counter set.
+// consumption formats what a device consumes of one counter set.
 func consumption(c upcoming.Consumption) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Counters)) {

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// Streams is what a command talks to.
+// Streams are the standard streams of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -89,7 +89,7 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 	return nil
 }
 
-// Time is a time as people read it; empty if it is not known.
+// Time formats a time in UTC; empty if it is not known.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -228,7 +228,7 @@ func (p *Printer) Table(rows [][]string) {
 	_ = writer.Flush()
 }
 
-// Milliseconds is how long something took, as people read it.
+// Milliseconds formats how long something took.
 func Milliseconds(duration time.Duration) string {
 	if duration >= 10*time.Second {
 		return fmt.Sprintf("%.1f s", duration.Seconds())

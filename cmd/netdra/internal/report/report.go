@@ -123,7 +123,7 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	return entries
 }
 
-// readLogs reads the log of each claim. What cannot be read is told, and missing.
+// readLogs reads the log of each claim. It returns what could not be read, so that the page can name it.
 func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]cnichain.LoggedCall, unread []string) {
 	calls = map[string][]cnichain.LoggedCall{}
 	for i := range claims {

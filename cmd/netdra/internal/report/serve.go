@@ -45,7 +45,8 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 	return nil
 }
 
-// loopback reads an address that only this machine can reach. Names are refused: what they mean is not ours to say.
+// loopback reads an address that only this machine can reach. Host names are refused: another resolver may answer them
+// differently.
 func loopback(given string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(given)
 	switch {
@@ -59,7 +60,7 @@ func loopback(given string) (netip.AddrPort, error) {
 }
 
 // PageHandler answers GET /<word>/ and nothing else. The word keeps other users of the machine out, and the check of
-// the host keeps out pages of others, whose name somebody has let stand for this machine.
+// the host keeps out pages of others, whose host name was made to resolve to this machine (DNS rebinding).
 func PageHandler(word string, page func(context.Context) ([]byte, error)) http.Handler {
 	mux := http.NewServeMux()
 	var busy sync.Mutex // reading the machine is work: it is done once at a time

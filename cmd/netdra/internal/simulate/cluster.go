@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Cluster is what the scheduler sees of devices. It is not changed.
+// Cluster has the objects that the scheduler allocates by.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
@@ -84,7 +84,7 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	return results, nil
 }
 
-// stateOf is what kube-scheduler keeps of claims that have devices.
+// stateOf returns what kube-scheduler keeps about allocated claims.
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -107,7 +107,7 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets what the API server would set in a claim that nobody has sent to it.
+// Complete sets the defaults of the API server in a claim that was not sent to it.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim asks for nothing: add spec.devices.requests")

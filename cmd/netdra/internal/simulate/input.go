@@ -15,7 +15,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// input has the objects of the files as they are written. It is what parsing returns, and is not changed after.
+// input has the objects of the files as they are written. Parsing returns it, and nothing changes it later.
 type input struct {
 	policies          []policyapi.DeviceExposurePolicy
 	topologyDocuments []manifest.Document // they are validated when all schemas are known

@@ -71,7 +71,7 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	return nil
 }
 
-// podTrials makes trials of pods, each with those of its claims that have no devices yet.
+// podTrials makes a trial of each pod, with its claims that are not allocated.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {

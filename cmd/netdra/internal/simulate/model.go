@@ -27,7 +27,7 @@ type model struct {
 	trials     []trial
 }
 
-// trial is what is given devices at once.
+// trial is a set of claims that must fit together on one node.
 type trial struct {
 	title string
 	// pod is the one that the claims are for; nil for claims without a pod.

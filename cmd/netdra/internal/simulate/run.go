@@ -34,7 +34,7 @@ type Options struct {
 	Features           draslices.Features
 }
 
-// Run tries every claim and prints what became of it.
+// Run parses, validates, builds the model of the cluster, and prints the answers.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
@@ -172,7 +172,7 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 	return all
 }
 
-// topologyClasses are those that the controller would make for the topologies.
+// topologyClasses returns the classes that the controller would make for the topologies.
 func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
 	var all []*resourceapi.DeviceClass
 	for _, topology := range m.topologies {
@@ -183,7 +183,7 @@ func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass 
 	return all
 }
 
-// exposesNothing says of a machine that policies expose none of its devices, and how to find out why.
+// exposesNothing explains that policies expose no device of a machine, and how to find out why.
 func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePolicy) string {
 	var names []string
 	for i := range policies {
@@ -202,7 +202,7 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 		strings.Join(names, ", "), command)
 }
 
-// Answer is what became of a pod or a claim.
+// Answer is the result for a pod or a claim.
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
@@ -285,7 +285,7 @@ func (t *Answer) print(out *printer.Printer) {
 	}
 }
 
-// addRemarks adds those that no other claim of the pod has brought.
+// addRemarks adds remarks that are not there yet: claims of one pod often share a topology.
 func (t *Answer) addRemarks(remarks []string) {
 	for _, remark := range remarks {
 		if !slices.Contains(t.Remarks, remark) {

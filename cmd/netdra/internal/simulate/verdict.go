@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Verdict is what becomes of the claims of one pod.
+// Verdict says where the claims of one pod fit.
 type Verdict struct {
 	// Nodes are those on which the claims fit, sorted. The scheduler chooses one of them, by other criteria, too.
 	Nodes []string
@@ -18,7 +18,7 @@ type Verdict struct {
 	Refusals []Refusal
 }
 
-// Refusal is why claims do not fit on a node.
+// Refusal explains why claims do not fit on a node.
 type Refusal struct {
 	Node string
 	// Reason is one sentence.
