@@ -11,7 +11,7 @@ import (
 func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
-		Short: "Try DeviceExposurePolicies before they are applied",
+		Short: "Test policies before they are applied",
 		Long: `Use policies test before kubectl apply. It reads DeviceExposurePolicies from YAML files and changes
 nothing.`,
 		Example: `  sudo netdra policies test policies.yaml`,
