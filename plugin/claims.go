@@ -5,63 +5,22 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/discovery"
-	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs.
-type ClaimRecord struct {
-	Claim cnichain.Claim `json:"claim"`
-	// PreparedAt is zero in records of drivers that did not note it.
-	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// Consumers are the pods that the claim was reserved for when it was prepared.
-	Consumers []Consumer `json:"consumers"`
-	// Shareable is true for a claim that a user made: pods that it was not reserved for yet may come later.
-	Shareable bool            `json:"shareable,omitempty"`
-	Devices   []HeldDevice    `json:"devices"`
-	Plans     []cnichain.Plan `json:"plans"`
-}
-
-// Consumer is a pod that uses a claim.
-type Consumer struct {
-	PodUID string `json:"podUID"`
-	// Position is the claim's index in the pod's resourceClaims; interfaces are numbered in this order.
-	Position int `json:"position"`
-}
-
-// HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.
-type HeldDevice struct {
-	Request   string `json:"request"`
-	Pool      string `json:"pool"`
-	Name      string `json:"name"`
-	ShareID   string `json:"shareID,omitempty"`
-	Exclusive bool   `json:"exclusive,omitempty"`
-	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if that is not counted.
-	Bandwidth int64            `json:"bandwidth,omitempty"`
-	Facts     discovery.Device `json:"facts"`
-	// Persona is what the device was published as; nil in records of drivers that did not note it.
-	Persona *policy.Persona `json:"persona,omitempty"`
-	// Consumed is what the claim was given of the device's counters.
-	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
-}
-
-// position returns the claim's index in a pod, and whether the pod is a known consumer.
-func (r *ClaimRecord) position(podUID string) (int, bool) {
-	for _, consumer := range r.Consumers {
-		if consumer.PodUID == podUID {
-			return consumer.Position, true
-		}
-	}
-	return 0, false
-}
+// The records of the journal are also served on the node socket.
+type (
+	// ClaimRecord is the durable record of a prepared claim.
+	ClaimRecord = nodestate.ClaimRecord
+	// Consumer is a pod that uses a claim.
+	Consumer = nodestate.Consumer
+	// HeldDevice is a device of a prepared claim.
+	HeldDevice = nodestate.HeldDevice
+)
 
 // claims keeps the records in memory and in the journal. It is safe for concurrent use.
 type claims struct {
@@ -166,13 +125,13 @@ func (c *claims) ofPod(podUID string) []ClaimRecord {
 	defer c.mu.Unlock()
 	var found []ClaimRecord
 	for _, record := range c.byUID {
-		if _, uses := record.position(podUID); uses {
+		if _, uses := record.Position(podUID); uses {
 			found = append(found, record)
 		}
 	}
 	slices.SortFunc(found, func(a, b ClaimRecord) int {
-		left, _ := a.position(podUID)
-		right, _ := b.position(podUID)
+		left, _ := a.Position(podUID)
+		right, _ := b.Position(podUID)
 		return cmp.Or(cmp.Compare(left, right), cmp.Compare(a.Claim.UID, b.Claim.UID))
 	})
 	return found

@@ -308,7 +308,7 @@ func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("cannot read claim %s: %w", record.Claim, err)
 	}
-	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && record.isOf(claim), nil
+	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && isRecordOf(record, claim), nil
 }
 
 // onPodGone calls wake when a pod is gone from the API server.

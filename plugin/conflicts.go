@@ -117,7 +117,7 @@ func overdrawn(record *ClaimRecord, held ...map[string]ClaimRecord) error {
 			continue
 		}
 		for _, counter := range sortedKeys(device.Persona.ConsumePerAllocation) {
-			least, taken := device.Persona.ConsumePerAllocation[counter], device.consumes(counter)
+			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
 				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: delete the claim to have it allocated anew",
 					taken.String(), counter, device.Name, device.Persona.Policy, least.String())
@@ -140,7 +140,7 @@ func consumed(device *HeldDevice, counter string, record *ClaimRecord, held ...m
 	count := func(devices []HeldDevice) {
 		for i := range devices {
 			if devices[i].Pool == device.Pool && devices[i].Name == device.Name {
-				total.Add(devices[i].consumes(counter))
+				total.Add(consumes(&devices[i], counter))
 			}
 		}
 	}
@@ -156,6 +156,6 @@ func consumed(device *HeldDevice, counter string, record *ClaimRecord, held ...m
 }
 
 // consumes is what the claim takes of one of the device's counters.
-func (h *HeldDevice) consumes(counter string) resource.Quantity {
+func consumes(h *HeldDevice, counter string) resource.Quantity {
 	return h.Consumed[resourceapi.QualifiedName(policyapi.QualifiedName(counter))]
 }

@@ -8,36 +8,27 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// SocketName is the socket in the plugin's directory by which `netdra` asks the driver. Only root may open it.
-const SocketName = "netdra.sock"
-
-// beliefs are what the node's devices are judged by.
-type beliefs struct {
-	Node     string                           `json:"node"`
-	Labels   map[string]string                `json:"labels"`
-	Policies []policyapi.DeviceExposurePolicy `json:"policies"`
-}
-
-func (c *cluster) beliefs() beliefs {
-	b := beliefs{Node: c.nodeName, Policies: c.exposurePolicies()}
+// policyInputs are the policies that the node's devices are resolved with.
+func (c *cluster) policyInputs() nodestate.PolicyInputs {
+	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.exposurePolicies()}
 	if node, err := c.thisNode(); err == nil {
-		b.Labels = node.Labels
+		inputs.Labels = node.Labels
 	}
-	return b
+	return inputs
 }
 
 // serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON. It changes
 // nothing but for trying to undo what is left over, and removing what nobody has.
 func (d *Driver) serveDebug(ctx context.Context) error {
-	path := filepath.Join(d.config.PluginDir, SocketName)
+	path := nodeapi.SocketPath(d.config.PluginDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
 		return fmt.Errorf("cannot serve netdra: %w", err)
 	}
@@ -60,21 +51,21 @@ func (d *Driver) serveDebug(ctx context.Context) error {
 func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, read := range map[string]func() any{
-		"GET /policies":  func() any { return d.cluster.beliefs() },
-		"GET /published": func() any { return d.publisher.offered() },
-		"GET /claims":    func() any { return d.claimStates() },
-		"GET /sandboxes": func() any { return d.sandboxStates() },
-		"GET /state":     func() any { return d.state() },
-		"GET /leftovers": func() any { return d.dra.executor.Leftovers() },
+		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
+		"GET " + nodeapi.PathPublished: func() any { return d.publisher.offered() },
+		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
+		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxStates() },
+		"GET " + nodeapi.PathState:     func() any { return d.state() },
+		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.executor.Leftovers() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(read()) // whoever asked has gone
 		})
 	}
-	for pattern, do := range map[string]func(context.Context) ([]garbage, error){
-		"GET /garbage":  func(context.Context) ([]garbage, error) { return d.garbage() },
-		"POST /garbage": d.removeGarbage,
+	for pattern, do := range map[string]func(context.Context) ([]nodestate.Orphan, error){
+		"GET " + nodeapi.PathOrphans:  func(context.Context) ([]nodestate.Orphan, error) { return d.garbage() },
+		"POST " + nodeapi.PathOrphans: d.removeGarbage,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			found, err := do(r.Context())
@@ -86,7 +77,7 @@ func (d *Driver) debugHandler() http.Handler {
 			_ = json.NewEncoder(w).Encode(found) // whoever asked has gone
 		})
 	}
-	mux.HandleFunc("POST /leftovers", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST "+nodeapi.PathLeftovers, func(w http.ResponseWriter, r *http.Request) {
 		if err := d.retryLeftover(r.Context(), r.FormValue("key")); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}

@@ -20,6 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // driver is one as far as its socket needs it.
@@ -86,7 +88,7 @@ func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 func TestDebugSocket(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
-	path := filepath.Join(f.dir, SocketName)
+	path := nodeapi.SocketPath(f.dir)
 	f.must(os.WriteFile(path, nil, 0o644))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -139,22 +141,22 @@ func TestStateOfTheNode(t *testing.T) {
 	f.dra.publisher.problems = []finding{{source: fromSlices, policy: "p", text: "bad"}}
 
 	got := d.state()
-	if diff := cmp.Diff(nodeVersions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"}, got.Versions); diff != "" || !got.NodeFound {
+	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"}, got.Versions); diff != "" || !got.NodeFound {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]problemState{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
+	if diff := cmp.Diff([]nodestate.Problem{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	if !got.Heard {
+	if !got.Synced {
 		t.Error("nothing is left to be read")
 	}
-	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Heard {
+	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Synced {
 		t.Error("topologies were not read yet")
 	}
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)
 	}
-	want := topologyState{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology), Drivers: []string{"vfio-pci"}}
+	want := nodestate.Topology{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology), Drivers: []string{"vfio-pci"}}
 	if diff := cmp.Diff(want, got.Topologies[len(got.Topologies)-1]); diff != "" {
 		t.Errorf("topology (-want +got):\n%s", diff)
 	}
@@ -165,12 +167,12 @@ func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	record := f.prepared("claim-a", "a", "up0")
-	forsaken := func() bool { return d.claimStates()[0].Forsaken }
-	if !d.forsaken(&record, sets.New("b")) || d.forsaken(&record, sets.New("a", "b")) {
+	forsaken := func() bool { return d.claimStates()[0].Orphaned }
+	if !d.isOrphaned(&record, sets.New("b")) || d.isOrphaned(&record, sets.New("a", "b")) {
 		t.Error("its pod decides")
 	}
 	f.must(f.attach("a-0", record))
-	if d.forsaken(&record, sets.New[string]()) {
+	if d.isOrphaned(&record, sets.New[string]()) {
 		t.Error("a sandbox has it")
 	}
 	if forsaken() {

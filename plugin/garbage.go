@@ -15,35 +15,13 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
-
-// Kinds of garbage.
-const (
-	// garbageGate is the CDI spec that lets containers of a claim start.
-	garbageGate = "CDI spec"
-	// garbageMetadata is a CDI spec by which containers are told of their devices.
-	garbageMetadata = "CDI spec of metadata"
-	// garbageNamespace is the pin of a network namespace.
-	garbageNamespace = "network namespace"
-	// garbageLog is the CNI log of a claim.
-	garbageLog = "CNI log"
-)
-
-// garbage is something on the node that nobody has any more. There is none, but after crashes and faults: what claims and
-// sandboxes have goes with them.
-type garbage struct {
-	Kind string `json:"kind"`
-	Path string `json:"path"`
-	// Claim is the UID of the claim that had it.
-	Claim string `json:"claim,omitempty"`
-	// Error is why it could not be removed.
-	Error string `json:"error,omitempty"`
-}
 
 // garbage lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
 // and what is in the list and has an owner has had it before.
-func (d *Driver) garbage() ([]garbage, error) {
+func (d *Driver) garbage() ([]nodestate.Orphan, error) {
 	found, err := d.garbageSpecs()
 	problems := []error{err}
 	pins, err := os.ReadDir(d.config.NetNSDir)
@@ -53,31 +31,31 @@ func (d *Driver) garbage() ([]garbage, error) {
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
 		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
-			found = append(found, garbage{Kind: garbageNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
+			found = append(found, nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
 	for _, path := range logs {
-		found = append(found, garbage{Kind: garbageLog, Path: path})
+		found = append(found, nodestate.Orphan{Kind: nodestate.OrphanLog, Path: path})
 	}
 	return slices.DeleteFunc(found, isGone), errors.Join(problems...)
 }
 
 // garbageSpecs lists the CDI specs of claims that are not prepared.
-func (d *Driver) garbageSpecs() ([]garbage, error) {
+func (d *Driver) garbageSpecs() ([]nodestate.Orphan, error) {
 	entries, err := os.ReadDir(d.config.CDIDir)
-	found := []garbage{}
+	found := []nodestate.Orphan{}
 	for _, entry := range entries {
-		kind, uid := specOf(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == garbageMetadata && d.isAmnesic()
-		if kind != "" && !needed {
-			found = append(found, garbage{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
+		kind, uid := nodeapi.ParseSpecName(entry.Name())
+		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == nodeapi.MetadataSpec && d.isAmnesic()
+		if kind != nodeapi.NoSpec && !needed {
+			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
 		}
 	}
 	return found, missingIsEmpty(err)
 }
 
 // isGone says whether its owner has removed it since it was listed.
-func isGone(file garbage) bool {
+func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
 }
@@ -89,19 +67,6 @@ func missingIsEmpty(err error) error {
 	return err
 }
 
-// specOf says of a file with a CDI spec whether it is the driver's, and which claim it is for.
-func specOf(name string) (kind, claimUID string) {
-	name, isSpec := strings.CutSuffix(strings.TrimSuffix(name, suspended), ".json")
-	if uid, found := strings.CutPrefix(name, v1alpha1.DriverName+"-"); found && isSpec {
-		return garbageGate, uid
-	}
-	if rest, found := strings.CutPrefix(name, v1alpha1.DriverName+"_metadata_"); found && isSpec {
-		uid, _, _ := strings.Cut(rest, "_")
-		return garbageMetadata, uid
-	}
-	return "", ""
-}
-
 func (d *Driver) isPrepared(claimUID string) bool {
 	_, prepared := d.claims.get(claimUID)
 	return prepared
@@ -110,8 +75,8 @@ func (d *Driver) isPrepared(claimUID string) bool {
 // isAmnesic says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs are started
 // with metadata.
 func (d *Driver) isAmnesic() bool {
-	lost, err := filepath.Glob(filepath.Join(d.config.PluginDir, "journal.db.unreadable-*"))
-	return err != nil || len(lost) > 0
+	entries, err := os.ReadDir(d.config.PluginDir)
+	return missingIsEmpty(err) != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
 // keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
@@ -126,7 +91,7 @@ func (d *Driver) keepsPin(name string) bool {
 
 // removeGarbage removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with
 // what could not be removed.
-func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
+func (d *Driver) removeGarbage(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.garbage()
 	for i := range found {
 		file := &found[i]
@@ -139,15 +104,15 @@ func (d *Driver) removeGarbage(ctx context.Context) ([]garbage, error) {
 	return found, err
 }
 
-func (d *Driver) discard(ctx context.Context, file *garbage) error {
+func (d *Driver) discard(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
-	case garbageGate: // stays open if the claim is attached by now
+	case nodeapi.GateSpec: // stays open if the claim is attached by now
 		return d.sandboxes.syncGate(file.Claim)
-	case garbageMetadata:
+	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
-	case garbageNamespace:
+	case nodestate.OrphanNamespace:
 		return d.sandboxes.unpinUnknown(file.Path)
-	case garbageLog:
+	case nodestate.OrphanLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}
 	return fmt.Errorf("nobody knows how to remove a %s", file.Kind)
@@ -155,7 +120,7 @@ func (d *Driver) discard(ctx context.Context, file *garbage) error {
 
 // removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and the spec
 // is written after that.
-func (d *Driver) removeMetadata(ctx context.Context, file *garbage) error {
+func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.lock(ctx, file.Claim)
 	if err != nil {
 		return err

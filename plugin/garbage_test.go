@@ -14,6 +14,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are gone.
@@ -39,7 +41,7 @@ func littered(t *testing.T) (*fixture, *Driver) {
 }
 
 // paths are those of garbage, below the fixture's directory.
-func (f *fixture) paths(found []garbage) []string {
+func (f *fixture) paths(found []nodestate.Orphan) []string {
 	paths := []string{}
 	for _, file := range found {
 		if file.Error != "" {
@@ -123,7 +125,7 @@ func TestGarbageOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	file := garbage{Kind: garbageMetadata, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
+	file := nodestate.Orphan{Kind: nodeapi.MetadataSpec, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
 	if err := d.discard(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Errorf("the spec was removed: %v", err)
 	}
@@ -160,7 +162,7 @@ func TestGarbageOnTheSocket(t *testing.T) {
 	f, d := littered(t)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		code, body := ask(d, method, "/garbage")
-		var found []garbage
+		var found []nodestate.Orphan
 		if err := json.Unmarshal([]byte(body), &found); err != nil || code != http.StatusOK || len(found) != 4 {
 			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
 		}

@@ -40,7 +40,7 @@ func (gate) device(claimUID string) string { return gateKind + "=" + deviceName(
 func deviceName(claimUID string) string { return "not-attached-yet." + claimUID }
 
 func (g gate) path(claimUID string) string {
-	return filepath.Join(g.dir, v1alpha1.DriverName+"-"+claimUID+".json")
+	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening again
@@ -61,16 +61,13 @@ func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
 	}
-	return missingIsEmpty(os.Remove(path + suspended))
+	return missingIsEmpty(os.Remove(path + nodeapi.Suspended))
 }
-
-// suspended is what the names of gates end with that are closed for a while. CDI and the hook don't see them.
-const suspended = ".closed"
 
 // suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
 func (g gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
-	if err := missingIsEmpty(os.Rename(path, path+suspended)); err != nil {
+	if err := missingIsEmpty(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -79,7 +76,7 @@ func (g gate) suspend(claimUID string) error {
 // resume opens a gate as it was when it was suspended.
 func (g gate) resume(claimUID string) error {
 	path := g.path(claimUID)
-	return missingIsEmpty(os.Rename(path+suspended, path))
+	return missingIsEmpty(os.Rename(path+nodeapi.Suspended, path))
 }
 
 // writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
@@ -108,7 +105,7 @@ func envName(claimUID string) string {
 // close keeps further containers of the claim from being created. Closing again is no error.
 func (g gate) close(claimUID string) error {
 	path := g.path(claimUID)
-	if err := errors.Join(missingIsEmpty(os.Remove(path)), missingIsEmpty(os.Remove(path+suspended))); err != nil {
+	if err := errors.Join(missingIsEmpty(os.Remove(path)), missingIsEmpty(os.Remove(path+nodeapi.Suspended))); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -118,7 +115,7 @@ func (g gate) close(claimUID string) error {
 func (g gate) namespaces(claimUID string) ([]string, error) {
 	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
 	if errors.Is(err, os.ErrNotExist) {
-		_, pins, err = nodeapi.ReadNamespaces(g.path(claimUID) + suspended)
+		_, pins, err = nodeapi.ReadNamespaces(g.path(claimUID) + nodeapi.Suspended)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -126,7 +123,7 @@ func (g gate) namespaces(claimUID string) ([]string, error) {
 	return pins, err
 }
 
-// claims returns the UIDs of the claims whose gates are open or suspended, sorted, each once.
+// claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted, each once.
 func (g gate) claims() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
 	if err != nil {
@@ -134,7 +131,7 @@ func (g gate) claims() ([]string, error) {
 	}
 	uids := make([]string, len(paths))
 	for i, path := range paths {
-		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), suspended), ".json")
+		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), nodeapi.Suspended), ".json")
 		uids[i] = strings.TrimPrefix(name, v1alpha1.DriverName+"-")
 	}
 	return slices.Compact(uids), nil

@@ -18,7 +18,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
@@ -91,7 +91,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 		return
 	}
 	for _, file := range orphans {
-		if file.Kind != garbageMetadata {
+		if file.Kind != nodeapi.MetadataSpec {
 			continue
 		}
 		if err := d.discard(ctx, &file); err != nil {
@@ -105,7 +105,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 func (d *Driver) lacksMetadata(record *ClaimRecord) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
-		name := fmt.Sprintf("%s_metadata_%s_%s.json", v1alpha1.DriverName, record.Claim.UID, request)
+		name := nodeapi.MetadataName(record.Claim.UID, request)
 		if _, err := os.Lstat(filepath.Join(d.config.CDIDir, name)); errors.Is(err, os.ErrNotExist) {
 			return true
 		}

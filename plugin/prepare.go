@@ -101,7 +101,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, errors.New("the driver is not connected to the container runtime (NRI), so the pod would start without its interfaces; it is trying again")
 	}
 	record, known := d.claims.get(string(claim.UID))
-	if known && !record.isOf(claim) {
+	if known && !isRecordOf(&record, claim) {
 		// The claim was deallocated and allocated again, and kubelet did not release it in between: its last pod was
 		// deleted by force, or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is released first")

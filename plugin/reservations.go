@@ -139,9 +139,9 @@ func (c *claims) releasedLocked() {
 	c.freed = make(chan struct{})
 }
 
-// isOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is deallocated
+// isRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is deallocated
 // and allocated again.
-func (r *ClaimRecord) isOf(claim *resourceapi.ResourceClaim) bool {
+func isRecordOf(r *ClaimRecord, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }
 	count := map[device]int{}
 	for _, held := range r.Devices {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
@@ -30,13 +32,13 @@ spec:
 `
 
 // simulateDocuments runs "netdra simulate" on the fixture with four virtual functions on each of its two functions.
-func simulateDocuments(t *testing.T, documents ...string) []triedClaims {
+func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	t.Helper()
 	fixture := filepath.Join("..", "..", "discovery", "testdata", "igb-4vfs")
 	stdin := strings.Join(append([]string{twoLinks}, documents...), "\n---\n")
 	code, stdout, stderr := runNetdra(t, stdin, "simulate", "-f", "-", "--machines", fixture, "-o", "json")
-	var tried []triedClaims
-	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exitFailed {
+	var tried []simulate.Answer
+	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exit.Failed {
 		t.Fatalf("exit status %d, %v:\n%s%s", code, err, stdout, stderr)
 	}
 	return tried

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 )
 
@@ -54,8 +55,8 @@ func TestRefusals(t *testing.T) {
 				test.change(f)
 			}
 			code, out, errs := f.run(t.Context(), append([]string{"run", f.write("t.yaml", linkThenTune)}, test.arguments...)...)
-			if code != exitRefused || out != "" || !strings.Contains(errs, test.want) {
-				t.Errorf("exit status %d, want %d\n%s%s\nwant %q", code, exitRefused, out, errs, test.want)
+			if code != exit.Refused || out != "" || !strings.Contains(errs, test.want) {
+				t.Errorf("exit status %d, want %d\n%s%s\nwant %q", code, exit.Refused, out, errs, test.want)
 			}
 			for _, call := range f.node.Calls() {
 				if !strings.Contains(call, " VERSION ") {

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
 // answering is a driver that says the same always, by path; it returns its socket.
@@ -75,19 +77,19 @@ func TestDoctor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := runNetdra(t, "", append([]string{"doctor"}, arguments...)...)
-			if want := map[string]int{"faults": exitFailed, "nodriver": exitFailed}[name]; code != want {
+			if want := map[string]int{"faults": exit.Failed, "nodriver": exit.Failed}[name]; code != want {
 				t.Errorf("exit status %d, want %d", code, want)
 			}
-			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET", versionsOf(nil).String(), "netdra VERSION").Replace(stdout+stderr))
+			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET", nodeclient.VersionsOf(nil).String(), "netdra VERSION").Replace(stdout+stderr))
 		})
 	}
 	code, stdout, _ := runNetdra(t, "", "doctor", "--root", off, "--socket", socket, "-o", "json")
 	var findings []doctor.Finding
-	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exitFailed || doctor.Count(findings, doctor.Fail) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exit.Failed || doctor.Count(findings, doctor.Fail) != 1 {
 		t.Errorf("exit status %d, %v: %s", code, err, stdout)
 	}
 	for _, arguments := range [][]string{{"--root", "/nowhere"}, {"-o", "xml"}, {"more"}} {
-		if code, _, _ := runNetdra(t, "", append([]string{"doctor"}, arguments...)...); code != exitRefused {
+		if code, _, _ := runNetdra(t, "", append([]string{"doctor"}, arguments...)...); code != exit.Refused {
 			t.Errorf("%v: exit status %d", arguments, code)
 		}
 	}
@@ -125,7 +127,7 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := askCluster(t.Context(), kubeconfig)
+	got := doctor.ReadCluster(t.Context(), kubeconfig)
 	if got.Ahead.Round(time.Minute) != time.Hour {
 		t.Errorf("the clock is ahead by %s", got.Ahead)
 	}
@@ -134,10 +136,10 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
-	if got := askCluster(t.Context(), "/nowhere"+string(filepath.ListSeparator)+kubeconfig); got.Problem != "" {
+	if got := doctor.ReadCluster(t.Context(), "/nowhere"+string(filepath.ListSeparator)+kubeconfig); got.Problem != "" {
 		t.Errorf("of several files: %s", got.Problem)
 	}
-	if got := askCluster(t.Context(), "/nowhere"); got.Problem == "" {
+	if got := doctor.ReadCluster(t.Context(), "/nowhere"); got.Problem == "" {
 		t.Error("nobody says that there is no kubeconfig")
 	}
 }

@@ -16,6 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
@@ -66,34 +71,34 @@ func golden(t *testing.T, path, got string) {
 func runNetdra(t *testing.T, stdin string, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	on := machine{hostname: func() (string, error) { return "Host-1", nil }}
-	code = run(t.Context(), on, console{in: strings.NewReader(stdin), out: &out, err: &errs}, arguments...)
+	deps := osdeps.Deps{Facts: osdeps.ReadFacts, Hostname: func() (string, error) { return "Host-1", nil }}
+	code = run(t.Context(), deps, printer.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs}, arguments...)
 	return code, out.String(), errs.String()
 }
 
 func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
-	from, file := recordedFunctions(t), policyFile(t, somePolicies)
+	recording, file := recordedFunctions(t), policyFile(t, somePolicies)
 	for _, name := range []string{"eth0", "0000:03:00.0", "eth0-macvlan", "eth0-whole"} {
-		code, stdout, stderr := runNetdra(t, "", "explain", name, "-f", file, "--from", from, "--node-labels", "zone=a", "-o", "json")
-		var explained explanation
-		if err := json.Unmarshal([]byte(stdout), &explained); err != nil || code != exitOK {
+		code, stdout, stderr := runNetdra(t, "", "explain", name, "-f", file, "--from", recording, "--node-labels", "zone=a", "-o", "json")
+		var explained offers.Explanation
+		if err := json.Unmarshal([]byte(stdout), &explained); err != nil || code != exit.OK {
 			t.Fatalf("%s: exit status %d, %v:\n%s", name, code, err, stderr)
 		}
-		want := explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Versions: versionsOf(nil), Entries: []explainedEntry{
+		want := offers.Explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Versions: nodeclient.VersionsOf(nil), Entries: []offers.ExplainedEntry{
 			{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"}, Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
 			{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"}, Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
-		}, Policies: []explainedOutcome{
+		}, Policies: []offers.ExplainedOutcome{
 			{Policy: "macvlans", Outcome: "exposes", Why: "the expression is true"}, {Policy: "vfs", Outcome: "no match", Why: "the expression is false"}, {Policy: "whole", Outcome: "exposes", Why: "the expression is true"},
 		}}
 		if diff := cmp.Diff(want, explained); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	code, _, stderr := runNetdra(t, "", "explain", "eth7", "-f", file, "--from", from)
-	if code != exitRefused || !strings.Contains(stderr, "there is no device eth7: there are br0, eth0, eth0v0") {
+	code, _, stderr := runNetdra(t, "", "explain", "eth7", "-f", file, "--from", recording)
+	if code != exit.Refused || !strings.Contains(stderr, "there is no device eth7: there are br0, eth0, eth0v0") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", from); code != exitRefused || !strings.Contains(stderr, "give a file of them with -f") {
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", recording); code != exit.Refused || !strings.Contains(stderr, "give a file of them with -f") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
@@ -117,7 +122,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	var addresses []netip.Addr // by which links of the node's infrastructure are known, as the driver knows them
-	on := machine{facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
+	deps := osdeps.Deps{Facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
 		addresses = given
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 	}}
@@ -126,8 +131,8 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		"eth1": "eth1    worker-1/eth1  exclusive  host-device  -         -         whole   ns/c\n",
 	} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), on, console{out: &out, err: &errs}, "explain", device, "--socket", socket)
-		if code != exitOK || !strings.Contains(out.String(), want) {
+		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "explain", device, "--socket", socket)
+		if code != exit.OK || !strings.Contains(out.String(), want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, out.String(), errs.String())
 		}
 	}
@@ -142,17 +147,17 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	} {
 		answers["/published"] = published
 		var out bytes.Buffer
-		code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth1", "--socket", socket)
-		if code != exitFailed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
+		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth1", "--socket", socket)
+		if code != exit.Failed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
 			t.Errorf("exit status %d, want %q:\n%s", code, want, out.String())
 		}
 	}
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
-	if code := run(t.Context(), on, console{out: &out, err: &out}, "explain", "eth0", "--socket", socket); code != exitFailed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket", socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
-	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exitRefused || !strings.Contains(stderr, "does not answer") {
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exit.Refused || !strings.Contains(stderr, "does not answer") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
@@ -22,7 +25,7 @@ import (
 func runFacts(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), machine{}, console{out: &out, err: &errs}, append([]string{"facts"}, arguments...)...)
+	code = run(t.Context(), osdeps.Deps{}, printer.Streams{Out: &out, Err: &errs}, append([]string{"facts"}, arguments...)...)
 	return code, out.String(), errs.String()
 }
 
@@ -31,7 +34,7 @@ func factsAs(t *testing.T, arguments ...string) discovery.Facts {
 	t.Helper()
 	code, stdout, stderr := runFacts(t, append(arguments, "-o", "json")...)
 	var facts discovery.Facts
-	if err := json.Unmarshal([]byte(stdout), &facts); err != nil || code != exitOK {
+	if err := json.Unmarshal([]byte(stdout), &facts); err != nil || code != exit.OK {
 		t.Fatalf("exit status %d: %v\n%s%s", code, err, stdout, stderr)
 	}
 	return facts
@@ -92,7 +95,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	defer tick.Stop()
 	deadline := time.After(20 * time.Second)
 	for {
-		facts, err := readFacts(t.Context(), nil)
+		facts, err := osdeps.ReadFacts(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,14 +197,14 @@ eth0.5  vlan    eth0.5  down   -             -     -     -   -    -      -      
 eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pci  -       -       -
 ! 0000:03:00.0: cannot use numa_node: it says "many", which is no number from -1 to 1023
 `
-	if diff := cmp.Diff(want, "\n"+stdout); diff != "" || code != exitOK || stderr != "" {
+	if diff := cmp.Diff(want, "\n"+stdout); diff != "" || code != exit.OK || stderr != "" {
 		t.Errorf("exit status %d, %s (-want +got):\n%s", code, stderr, diff)
 	}
 }
 
 func TestFactsYAML(t *testing.T) {
 	code, stdout, _ := runFacts(t, "--from", recorded(t), "-o", "yaml")
-	if code != exitOK || !strings.Contains(stdout, "- adminUp: false") || !strings.Contains(stdout, "problems:") {
+	if code != exit.OK || !strings.Contains(stdout, "- adminUp: false") || !strings.Contains(stdout, "problems:") {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 }
@@ -228,7 +231,7 @@ func TestFactsRefuses(t *testing.T) {
 		"give another directory":       {"--record", dir},
 		"unknown command":              {"eth0"},
 	} {
-		if code, stdout, stderr := runFacts(t, arguments...); code != exitRefused || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := runFacts(t, arguments...); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)
 		}
 	}

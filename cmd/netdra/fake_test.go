@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
@@ -28,7 +30,7 @@ type fake struct {
 	facts discovery.Facts
 	// onCall is called before a plugin call such as "tuning ADD" has an effect.
 	onCall map[string]func()
-	// stuck says that a plugin of an earlier process still runs.
+	// stuck means that a plugin of an earlier process still runs.
 	stuck error
 	last  map[string]view.View // of namespaces that lost their name
 	// spoil changes how the machine itself looks.
@@ -57,20 +59,20 @@ func newFake(t *testing.T) *fake {
 }
 
 // machine is the fake as the commands see it.
-func (f *fake) machine() machine {
-	return machine{
-		plugins:       func(string) plugins { return &fakePlugins{Node: f.node, fake: f} },
-		host:          &fakeHost{Node: f.node, fake: f},
-		clock:         instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
-		facts:         func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
-		look:          f.look,
-		hold:          func(path string) (string, func(), error) { return path, func() {}, nil },
-		makeNamespace: func(path string) error { return f.node.Pin("", path) },
-		isOwn:         func(path string) bool { return path == "/run/netns/own" },
-		newID:         func() (string, error) { return "netdra-1", nil },
-		mayChange:     func() error { return nil },
-		hostname:      func() (string, error) { return "node-1", nil },
-		netnsDir:      "/run/netns",
+func (f *fake) machine() osdeps.Deps {
+	return osdeps.Deps{
+		Plugins:         func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
+		Host:            &fakeHost{Node: f.node, fake: f},
+		Clock:           instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
+		Facts:           func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
+		Inspect:         f.look,
+		Hold:            func(path string) (string, func(), error) { return path, func() {}, nil },
+		MakeNamespace:   func(path string) error { return f.node.Pin("", path) },
+		IsHostNamespace: func(path string) bool { return path == "/run/netns/own" },
+		NewRunID:        func() (string, error) { return "netdra-1", nil },
+		CheckPrivilege:  func() error { return nil },
+		Hostname:        func() (string, error) { return "node-1", nil },
+		NetnsDir:        "/run/netns",
 	}
 }
 
@@ -110,7 +112,7 @@ func (f *fake) runTo(ctx context.Context, out, errs interface{ Write([]byte) (in
 	if arguments[0] == "run" || arguments[0] == "undo" {
 		full = append(full, "--state", f.state)
 	}
-	return run(ctx, f.machine(), console{in: strings.NewReader(f.stdin), out: out, err: errs}, full...)
+	return run(ctx, f.machine(), printer.Streams{In: strings.NewReader(f.stdin), Out: out, Err: errs}, full...)
 }
 
 func (f *fake) normal(text string) string { return strings.ReplaceAll(text, f.dir, "DIR") }
@@ -162,7 +164,7 @@ func (p *fakePlugins) FindInPath(plugin string, _ []string) (string, error) {
 
 func (p *fakePlugins) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	for _, variable := range environ {
-		if command, is := strings.CutPrefix(variable, "CNI_COMMAND="); is {
+		if command, matches := strings.CutPrefix(variable, "CNI_COMMAND="); matches {
 			if hook := p.fake.onCall[filepath.Base(path)+" "+command]; hook != nil {
 				hook()
 			}

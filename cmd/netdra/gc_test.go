@@ -10,10 +10,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// garbageDriver has what is given. It can't remove what is called stuck.
-func garbageDriver(t *testing.T, left ...garbage) (socket string, posts *int) {
+// garbageDriver has what is given. It cannot remove what is called stuck.
+func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts *int) {
 	t.Helper()
 	posts = new(int)
 	directory, err := os.MkdirTemp("", "netdra")
@@ -27,7 +30,7 @@ func garbageDriver(t *testing.T, left ...garbage) (socket string, posts *int) {
 		t.Fatal(err)
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found := append([]garbage{}, left...)
+		found := append([]nodestate.Orphan{}, left...)
 		if r.Method == http.MethodPost {
 			*posts++
 			for i := range found {
@@ -47,24 +50,24 @@ func garbageDriver(t *testing.T, left ...garbage) (socket string, posts *int) {
 }
 
 func TestGC(t *testing.T) {
-	spec := garbage{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
-	stuck := garbage{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
+	spec := nodestate.Orphan{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
+	stuck := nodestate.Orphan{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
 	for name, test := range map[string]struct {
-		left      []garbage
+		left      []nodestate.Orphan
 		arguments []string
 		code      int
 		posts     int
 		want      []string
 	}{
-		"nothing":     {nil, nil, exitOK, 0, []string{"nothing is left"}},
-		"shown":       {[]garbage{spec, stuck}, nil, exitOK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra gc --all" removes it`}},
-		"dry run":     {[]garbage{spec}, []string{"--dry-run"}, exitOK, 0, []string{"removes it"}},
-		"wide":        {[]garbage{spec}, []string{"-o", "wide"}, exitOK, 0, []string{"CLAIM UID"}},
-		"JSON":        {[]garbage{spec}, []string{"-o", "json"}, exitOK, 0, []string{`"claim": "u"`}},
-		"removed":     {[]garbage{spec}, []string{"--all"}, exitOK, 1, []string{"✓ removed"}},
-		"not removed": {[]garbage{spec, stuck}, []string{"--all"}, exitFailed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
-		"both":        {[]garbage{spec}, []string{"--all", "--dry-run"}, exitRefused, 0, []string{"none of the others can be"}},
-		"wrong form":  {nil, []string{"-o", "xml"}, exitRefused, 0, []string{"use table, wide, json or yaml"}},
+		"nothing":     {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
+		"shown":       {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra release --orphans --all" removes them`}},
+		"dry run":     {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes them"}},
+		"wide":        {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
+		"JSON":        {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
+		"removed":     {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
+		"not removed": {[]nodestate.Orphan{spec, stuck}, []string{"--all"}, exit.Failed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
+		"both":        {[]nodestate.Orphan{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0, []string{"none of the others can be"}},
+		"wrong form":  {nil, []string{"-o", "xml"}, exit.Refused, 0, []string{"use table, wide, json or yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket, posts := garbageDriver(t, test.left...)

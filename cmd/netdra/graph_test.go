@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 )
 
 // bondedTopology has two layers of one step, above one of two.
@@ -20,9 +23,9 @@ spec:
 `
 
 func TestGraphGolden(t *testing.T) {
-	for _, format := range graphFormats() {
+	for _, format := range picture.Formats() {
 		code, stdout, stderr := runNetdra(t, bondedTopology, "chain", "graph", "-", "--format", format)
-		if code != exitOK {
+		if code != exit.OK {
 			t.Fatalf("%s: exit status %d:\n%s", format, code, stderr)
 		}
 		golden(t, filepath.Join("testdata", "graph", "bonded."+format), stdout)
@@ -35,7 +38,7 @@ func TestGraphRefuses(t *testing.T) {
 		"did you mean":                nil,
 	} {
 		wrong := strings.Replace(bondedTopology, "vlanId", "vlanID", 1)
-		if code, stdout, stderr := runNetdra(t, wrong, append([]string{"chain", "graph", "-"}, arguments...)...); code != exitRefused || !strings.Contains(stderr, want) || stdout != "" {
+		if code, stdout, stderr := runNetdra(t, wrong, append([]string{"chain", "graph", "-"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)
 		}
 	}

@@ -5,14 +5,18 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
 // Under the name by which kubectl finds it the program says how it is called.
 func TestKubectlPlugin(t *testing.T) {
 	for called, want := range map[string]string{"/usr/bin/kubectl-netdra": "kubectl netdra", "./netdra": "netdra"} {
 		var out, errs bytes.Buffer
-		to := console{in: strings.NewReader(""), out: &out, err: &errs, name: displayName(called)}
-		if code := run(t.Context(), machine{}, to, "devices", "--help"); code != exitOK {
+		streams := printer.Streams{In: strings.NewReader(""), Out: &out, Err: &errs, Name: displayName(called)}
+		if code := run(t.Context(), osdeps.Deps{}, streams, "devices", "--help"); code != exit.OK {
 			t.Errorf("exit status %d", code)
 		}
 		for _, line := range []string{"\n  " + want + " devices [DEVICE]... [flags]\n", "\n  sudo " + want + " devices -o wide\n"} {
@@ -20,7 +24,7 @@ func TestKubectlPlugin(t *testing.T) {
 				t.Errorf("%s: %q is not in\n%s", called, line, out.String())
 			}
 		}
-		if run(t.Context(), machine{}, to, "nothing"); !strings.HasPrefix(errs.String(), want+": unknown command") {
+		if run(t.Context(), osdeps.Deps{}, streams, "nothing"); !strings.HasPrefix(errs.String(), want+": unknown command") {
 			t.Errorf("%s: %s", called, errs.String())
 		}
 	}
@@ -29,7 +33,7 @@ func TestKubectlPlugin(t *testing.T) {
 // The table of exit statuses has every command, and every command that says something of them says it in one form.
 func TestExitCodesAreDocumented(t *testing.T) {
 	_, stdout, _ := runNetdra(t, "", "help", "exit-codes")
-	for _, cmd := range rootCommand(machine{}, console{}).Commands() {
+	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
 		if cmd.IsAdditionalHelpTopicCommand() {
 			continue
 		}

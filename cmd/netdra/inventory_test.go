@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
 // busyDriver has an exclusive device in a pod, a shared one of which one pod's chain fails, and one in quarantine.
@@ -35,18 +36,18 @@ func TestInventoryGolden(t *testing.T) {
 		line string
 		code int
 	}{
-		{"devices", exitOK},
-		{"devices -o wide", exitOK},
-		{"devices eth1 0000:02:00.0", exitOK},
-		{"devices up0 -o yaml", exitOK},
-		{"devices nothing", exitRefused},
-		{"devices -o text", exitRefused},
-		{"claims", exitFailed},
-		{"claims -o wide", exitFailed},
-		{"claims ns/whole later", exitOK},
-		{"claims later -o yaml", exitOK},
-		{"claims nothing", exitRefused},
-		{"claims -o text", exitRefused},
+		{"devices", exit.OK},
+		{"devices -o wide", exit.OK},
+		{"devices eth1 0000:02:00.0", exit.OK},
+		{"devices up0 -o yaml", exit.OK},
+		{"devices nothing", exit.Refused},
+		{"devices -o text", exit.Refused},
+		{"claims", exit.Failed},
+		{"claims -o wide", exit.Failed},
+		{"claims ns/whole later", exit.OK},
+		{"claims later -o yaml", exit.OK},
+		{"claims nothing", exit.Refused},
+		{"claims -o text", exit.Refused},
 	} {
 		code, stdout, stderr := runNetdra(t, "", append(strings.Fields(test.line), "--socket", socket)...)
 		if code != test.code {
@@ -60,12 +61,12 @@ func TestInventoryGolden(t *testing.T) {
 func TestEmptyInventory(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{}})
 	for command, want := range map[string]string{"devices": "no device is offered", "claims": "no claim is prepared"} {
-		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exitOK || !strings.Contains(stdout, want) {
+		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exit.OK || !strings.Contains(stdout, want) {
 			t.Errorf("%s: exit status %d: %s", command, code, stdout)
 		}
 		code, stdout, _ := runNetdra(t, "", command, "--socket", socket, "-o", "json")
-		var list []inventory.Device
-		if err := json.Unmarshal([]byte(stdout), &list); err != nil || list == nil || code != exitOK {
+		var list []nodeclient.Device
+		if err := json.Unmarshal([]byte(stdout), &list); err != nil || list == nil || code != exit.OK {
 			t.Errorf("%s: exit status %d, %v: %s", command, code, err, stdout)
 		}
 	}
@@ -92,16 +93,16 @@ func TestLogs(t *testing.T) {
 	var all strings.Builder
 	for _, arguments := range [][]string{{"p-net"}, {"default/p-net", "--failed"}} {
 		code, stdout, stderr := runNetdra(t, "", append([]string{"logs", "--log-dir", dir}, arguments...)...)
-		if code != exitFailed {
+		if code != exit.Failed {
 			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
 		}
 		all.WriteString("$ netdra logs " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
 	}
 	golden(t, filepath.Join("testdata", "logs.txt"), all.String())
-	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exitRefused || !strings.Contains(stderr, "is this the pod's node?") {
+	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exit.Refused || !strings.Contains(stderr, "is this the pod's node?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o", "json"); code != exitFailed || strings.Count(stdout, `"error"`) != 1 || strings.Count(stdout, `"command"`) != 1 {
+	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o", "json"); code != exit.Failed || strings.Count(stdout, `"error"`) != 1 || strings.Count(stdout, `"command"`) != 1 {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 }

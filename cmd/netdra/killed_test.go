@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
@@ -85,7 +86,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = killed.Wait() // it was killed
-	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exitRefused || !strings.Contains(errs, "was ended in the middle of attaching") {
+	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exit.Refused || !strings.Contains(errs, "was ended in the middle of attaching") {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
 	undo, out := r.start("undo")
@@ -114,12 +115,12 @@ func TestRunThatIsAskedToEndUndoes(t *testing.T) {
 		}
 	}
 	text := rest(out)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failed || !strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	t.Log(text)
 	r.expectAsBefore()
-	if code, text := r.undo(); code != exitOK || text != "✓ Nothing is left of earlier runs.\n" {
+	if code, text := r.undo(); code != exit.OK || text != "✓ Nothing is left of earlier runs.\n" {
 		t.Errorf("undo: exit status %d\n%s", code, text)
 	}
 }

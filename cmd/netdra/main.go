@@ -1,10 +1,10 @@
-// Command netdra shows network devices and tries NetworkTopologies out on a Linux machine, without Kubernetes, and asks the
-// driver of a node who has what and what is wrong: for people who write policies and topologies, and who run nodes.
+// Command netdra is for people who write policies and topologies, and who run nodes. It shows network devices, tries
+// NetworkTopologies out without Kubernetes, and asks the driver of a node for its devices, claims and problems.
 //
-// The rule of this command: package cnichain does everything that changes the machine, and its journal is written before
-// that, so that whatever was begun can be undone by another process. What the driver owns is changed by the driver, when it is
-// asked on its socket. Nothing here knows a CNI plugin by name, and nothing is asked of Kubernetes, but by "simulate --cluster"
-// and "doctor --kubeconfig", which only read.
+// The rule of this command: this package has flags and help texts, and every command is one call of an internal
+// package. Package cnichain does everything that changes the machine, with a journal, so that another process can
+// undo it. Only the driver changes what the driver owns, when netdra asks it on its socket. No code here knows a CNI
+// plugin by name. Kubernetes is only read, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (
@@ -17,18 +17,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
 func main() {
 	ctx, stop := notifyContext()
-	code := run(ctx, linuxMachine(), console{in: os.Stdin, out: os.Stdout, err: os.Stderr, name: displayName(os.Args[0])}, os.Args[1:]...)
+	code := run(ctx, osdeps.Linux(), printer.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Name: displayName(os.Args[0])}, os.Args[1:]...)
 	stop()
 	os.Exit(code)
 }
 
 // notifyContext ends with the first signal that asks the process to end. Further ones are swallowed: undoing takes no
-// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A reader of
-// the output that goes away (SIGPIPE) ends nothing.
+// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A
+// reader of the output that goes away (SIGPIPE) ends nothing.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -38,56 +42,34 @@ func notifyContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// Exit statuses. They are documented in "netdra help exit-codes".
-const (
-	exitOK      = 0
-	exitFailed  = 1 // a step failed or the run was interrupted; everything is undone
-	exitRefused = 2 // nothing was run: usage, topology, device, an earlier run
-	exitLeft    = 3 // something could not be undone
-)
-
-// exitError is an error with the exit status that it ends the process with.
-type exitError struct {
-	code int
-	err  error
-}
-
-// Error is the text of the cause.
-func (e *exitError) Error() string { return e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *exitError) Unwrap() error { return e.err }
-
-// errShown is the cause of a failure that the output has explained already.
-var errShown = errors.New("shown already")
-
-// run runs a command line and returns the exit status. An error without one of its own was found before anything was run.
-func run(ctx context.Context, on machine, to console, arguments ...string) int {
-	root := rootCommand(on, to)
+// run runs a command line and returns the exit status. An error without one of its own was found before anything was
+// run.
+func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
+	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	if !errors.Is(err, errShown) {
-		newPrinter(to.err).say("%s: %v", to.calledAs(), err)
+	if !errors.Is(err, exit.ErrPrinted) {
+		printer.New(streams.Err).Printf("%s: %v", streams.CalledAs(), err)
 	}
-	if exit := (&exitError{}); errors.As(err, &exit) {
-		return exit.code
+	if failure := (&exit.Error{}); errors.As(err, &failure) {
+		return failure.Code
 	}
-	return exitRefused
+	return exit.Refused
 }
 
-func rootCommand(on machine, to console) *cobra.Command {
+func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
-		Short: "See what the DRA network driver sees on this machine, and try NetworkTopologies out, without Kubernetes",
-		Long: `netdra shows what the DRA network driver discovers and would publish, and runs what it runs for pods, on any Linux machine
-and without Kubernetes: the same discovery, the same engine, the same CNI plugins, the same checks. On a node it asks the driver, as
-root, who has what, and says what is wrong.
+		Short: "Inspect and try the DRA network driver",
+		Long: `netdra shows what the DRA network driver discovers and would publish, and runs NetworkTopologies as it
+does for pods, on any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's
+own. On a node, as root, it asks the driver for devices, claims and problems.
 
-Put or link it as kubectl-netdra into your PATH, and it is "kubectl netdra". What its exit status says: "netdra help exit-codes".
-Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
+Install it as kubectl-netdra in your PATH to call it "kubectl netdra". "netdra help exit-codes" explains the exit
+status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
@@ -104,11 +86,26 @@ Where kubelet has another folder than /var/lib/kubelet, set NETDRA_SOCKET to the
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetIn(to.in)
-	root.SetOut(to.out)
-	root.SetErr(to.err)
-	root.AddCommand(chainCommand(on, to), factsCommand(to), slicesCommand(on, to), explainCommand(on, to), simulateCommand(on, to), traceCommand(to), releaseCommand(to), doctorCommand(to),
-		devicesCommand(to), claimsCommand(to), logsCommand(to), policiesCommand(on, to), gcCommand(to), reportCommand(on, to), versionCommand(to), exitCodesHelp())
-	callAs(root, to.calledAs())
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams),
+		explainCommand(deps, streams),
+		policiesCommand(deps, streams), simulateCommand(deps, streams))
+	addGroup(root, "Topologies:", chainCommand(deps, streams))
+	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams),
+		traceCommand(streams),
+		releaseCommand(streams), reportCommand(deps, streams))
+	root.AddCommand(versionCommand(streams), exitCodesHelp(), logsCommand(streams), gcCommand(streams))
+	callAs(root, streams.CalledAs())
 	return root
+}
+
+// addGroup adds commands under a title of the help.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+	}
+	root.AddCommand(commands...)
 }

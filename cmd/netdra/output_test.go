@@ -9,13 +9,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 func TestLook(t *testing.T) {
 	var out bytes.Buffer
-	newPrinter(&out).look(view.View{
+	chainrun.PrintView(printer.New(&out), view.View{
 		Interfaces: []view.Interface{
 			{Name: "lo", Kind: "loopback", MTU: 65536},
 			{Name: "net1", Kind: "macvlan", MAC: "02:00:00:00:00:01", MTU: 1400, Up: true, Carrier: true, Addresses: []string{"10.0.0.2/24", "fd00::2/64"}},
@@ -45,7 +48,7 @@ func TestMilliseconds(t *testing.T) {
 	for duration, want := range map[time.Duration]string{
 		400 * time.Microsecond: "0 ms", 12345 * time.Microsecond: "12 ms", 9999 * time.Millisecond: "9999 ms", 12340 * time.Millisecond: "12.3 s",
 	} {
-		if got := milliseconds(duration); got != want {
+		if got := printer.Milliseconds(duration); got != want {
 			t.Errorf("%v is %q, want %q", duration, got, want)
 		}
 	}
@@ -53,10 +56,10 @@ func TestMilliseconds(t *testing.T) {
 
 func TestTerminal(t *testing.T) {
 	var out bytes.Buffer
-	p := &printer{to: &out, terminal: true, colours: true}
-	p.pending("ADD a")
-	p.endPending()
-	p.good("ADD a")
+	p := &printer.Printer{W: &out, Terminal: true, Colours: true}
+	p.Pending("ADD a")
+	p.EndPending()
+	p.Good("ADD a")
 	want := "\x1b[2m… ADD a\x1b[0m\r\x1b[K\x1b[32m✓\x1b[0m ADD a\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
@@ -65,7 +68,7 @@ func TestTerminal(t *testing.T) {
 
 func TestCallLog(t *testing.T) {
 	var out bytes.Buffer
-	(&callLog{to: &out}).Record(executor.Call{
+	(&chainrun.CallLog{W: &out}).Record(executor.Call{
 		Command: "ADD", Plugin: "/opt/cni/bin/bridge", Step: "port", Instance: 1, Duration: 12 * time.Millisecond,
 		Env: []string{"CNI_COMMAND=ADD", "PATH=/bin"}, Stdin: []byte(`{"bridge":"br0"}`),
 		Output: executor.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3}, Err: errors.New("bridge: failed"),
@@ -94,13 +97,13 @@ func TestCallLog(t *testing.T) {
 func TestUnknownCommands(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "rnu")
-	f.expect(code, exitRefused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"\n")
+	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"\n")
 }
 
 // Every command says what it is, what it does and how it is called.
 func TestHelp(t *testing.T) {
 	f := newFake(t)
-	root := rootCommand(f.machine(), console{})
+	root := rootCommand(f.machine(), printer.Streams{})
 	commands := append(root.Commands(), root.Commands()[0].Commands()...)
 	for _, cmd := range append(commands, root) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Example == "" && !cmd.IsAdditionalHelpTopicCommand() {
@@ -108,7 +111,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	code, out, errs := f.run(t.Context(), "validate", "--help")
-	if code != exitOK || errs != "" || !strings.Contains(out, "netdra chain validate TOPOLOGY...") {
+	if code != exit.OK || errs != "" || !strings.Contains(out, "netdra chain validate TOPOLOGY...") {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 }
@@ -118,17 +121,17 @@ func TestHarmless(t *testing.T) {
 	hostile := "a\x1b[2Jb\x1b]0;title\x07c\rd\x9be\u009bf\u202eg\x7f\x1b[32mh\tÄ 東\u00a0\n"
 	marked := "a�[2Jb�]0;title�c�d�e�f�g�"
 	var out bytes.Buffer
-	(&printer{to: &out}).say("%s", hostile+"x")
+	(&printer.Printer{W: &out}).Printf("%s", hostile+"x")
 	if diff := cmp.Diff(marked+"�[32mh\tÄ 東\u00a0\nx\n", out.String()); diff != "" {
 		t.Errorf("without colours (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	(&printer{to: &out, terminal: true, colours: true}).bad("%s", hostile+"x")
+	(&printer.Printer{W: &out, Terminal: true, Colours: true}).Bad("%s", hostile+"x")
 	if diff := cmp.Diff("\x1b[31m✗\x1b[0m "+marked+"\x1b[32mh\tÄ 東\u00a0\nx\n", out.String()); diff != "" {
 		t.Errorf("with colours (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	(&printer{to: &out}).table([][]string{{"NAME", "TYPE"}, {"e\tth\n0", "nic\x1b[2J"}})
+	(&printer.Printer{W: &out}).Table([][]string{{"NAME", "TYPE"}, {"e\tth\n0", "nic\x1b[2J"}})
 	if diff := cmp.Diff("NAME    TYPE\ne th 0  nic�[2J\n", out.String()); diff != "" {
 		t.Errorf("a table (-want +got):\n%s", diff)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
@@ -28,7 +30,7 @@ spec:
 func TestPlan(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", linkThenTune), "-d", "up1")
-	f.expect(code, exitOK, out+errs, `
+	f.expect(code, exit.OK, out+errs, `
 Topology moved; a claim asks for deviceClassName moved-link
 
 1. link (host-device)
@@ -64,7 +66,7 @@ func TestPlanOfSeveralRootsAndNames(t *testing.T) {
 	}
 	f.node.AddPodLink("/run/netns/blue", "net1")
 	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", twoRoots), "-d", "a=br0", "-d", "b=up0", "-o", "json", "--netns", "blue")
-	if code != exitOK || errs != "" {
+	if code != exit.OK || errs != "" {
 		t.Fatalf("exit status %d\n%s", code, errs)
 	}
 	var got struct {
@@ -115,7 +117,7 @@ func TestPlanRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errs := f.run(t.Context(), append([]string{"plan"}, test.arguments...)...)
-			if code != exitRefused || out != "" || !strings.Contains(errs, test.want) {
+			if code != exit.Refused || out != "" || !strings.Contains(errs, test.want) {
 				t.Errorf("exit status %d\n%s%s\nwant %q", code, out, errs, test.want)
 			}
 		})
@@ -127,15 +129,15 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 	f := newFake(t)
 	topology := f.write("t.yaml", strings.ReplaceAll(linkThenTune, "{{ pod.name }}", "{{device.pciAddress}}/{{ device.rdma }}"))
 	_, planned, _ := f.run(t.Context(), "plan", topology, "-d", "up1", "-o", "json")
-	var chain plannedChain
+	var chain chainrun.PlannedChain
 	if err := json.Unmarshal([]byte(planned), &chain); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errs := f.run(t.Context(), "run", topology, "-d", "up1", "--keep"); code != exitOK {
+	if code, out, errs := f.run(t.Context(), "run", topology, "-d", "up1", "--keep"); code != exit.OK {
 		t.Fatal(out, errs)
 	}
-	f.open(func(s *state) {
-		attachments, _, err := s.chains.Load(executor.New(executor.Options{}))
+	f.open(func(s *chainrun.RunJournal) {
+		attachments, _, err := s.Chains.Load(executor.New(executor.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}

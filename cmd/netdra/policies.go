@@ -1,89 +1,61 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"reflect"
-	"strings"
+	"github.com/spf13/cobra"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-
-	"github.com/dra-networking/dra-network-driver/policy"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// kindPolicy is the kind of what an administrator says of devices.
-const kindPolicy = "DeviceExposurePolicy"
-
-// defaultPriority is what the API server gives a policy without a priority.
-const defaultPriority = 100
-
-// readPolicies reads the policies of files, each complete as the API server would have it.
-func readPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
-	var policies []policyapi.DeviceExposurePolicy
-	first := map[string]string{} // where a policy is, by name
-	for _, file := range files {
-		documents, err := readDocuments(file, stdin)
-		if err != nil {
-			return nil, err
-		}
-		for i := range documents {
-			found := &documents[i]
-			if found.kind != kindPolicy {
-				continue
-			}
-			p, err := decodePolicy(found)
-			if err != nil {
-				return nil, err
-			}
-			if other, twice := first[p.Name]; twice {
-				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the other", found.where(), p.Name, other)
-			}
-			first[p.Name] = found.where()
-			policies = append(policies, *p)
-		}
+func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policies",
+		Short: "Test policies before they are applied",
+		Long: `Use policies test before kubectl apply. It reads DeviceExposurePolicies from YAML files and changes
+nothing.`,
+		Example: `  sudo netdra policies test policies.yaml`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	switch {
-	case len(policies) == 0 && len(files) > 0:
-		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one", kindPolicy, strings.Join(files, ", "))
-	case len(policies) == 0:
-		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", kindPolicy)
-	}
-	return policies, nil
+	cmd.AddCommand(policiesTestCommand(deps, streams))
+	return cmd
 }
 
-// decodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent is as
-// the API server would set it.
-func decodePolicy(found *document) (*policyapi.DeviceExposurePolicy, error) {
-	scheme := runtime.NewScheme()
-	if err := policyapi.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{Priority: defaultPriority, Action: policyapi.ActionExpose}}
-	_, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(found.data, nil, p)
-	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		err = errors.Join(allReadable(strict.Errors(), found.data, reflect.TypeOf(p))...)
-	}
-	switch {
-	case err != nil:
-		err = readable(err, found.data, reflect.TypeOf(p))
-		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.where(), found.name, err)
-	case p.Name == "":
-		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.where())
-	}
-	return p, nil
-}
+func policiesTestCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	flags := &offers.CheckOptions{}
+	cmd := &cobra.Command{
+		Use:   "test FILE...",
+		Short: "Show what policies would change",
+		Long: `Use test to see the effect of policies on this node, or on a recorded machine, before you apply them.
 
-// mismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by which a device
-// is never selected.
-func mismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
-	var problems []policy.Problem
-	for i := range policies {
-		if err := policy.CheckTypes(policies[i].Spec.Selector.CEL); err != nil {
-			problems = append(problems, policy.Problem{Policy: policies[i].Name, Message: err.Error()})
-		}
+For every DeviceExposurePolicy in the files it prints errors and remarks, and which devices the policy would expose,
+hide, or leave to another policy. Then it lists the devices that would be newly offered, no longer offered, or offered
+differently, with the claims that hold them.
+
+The policies are added to those that the driver of this node knows, and replace those of the same name, as kubectl
+apply would; with --alone they replace all. With --policies the current policies are those of a file.
+
+Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine or the driver cannot be read.`,
+		Example: `  # on a node, before kubectl apply
+  sudo netdra policies test policies.yaml
+
+  # anywhere, for a recorded machine, against what is in Git
+  git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := printer.CheckForm(flags.Form); err != nil {
+				return err
+			}
+			return flags.Run(cmd.Context(), deps, streams, files)
+		},
 	}
-	return problems
+	addInputFlags(cmd, &flags.Inputs)
+	_ = cmd.Flags().MarkHidden("filename") // the flag exists
+	set := cmd.Flags()
+	set.StringArrayVar(&flags.Old, "policies", nil,
+		`YAML file of the current policies, or "-" for stdin (default: those that the driver of this node knows)`)
+	set.BoolVar(&flags.Alone, "alone", false, "the policies replace all current ones")
+	formFlag(cmd, &flags.Form)
+	return cmd
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
@@ -79,10 +83,10 @@ func (r *real) topology(steps string) string {
 func (r *real) path() string { return r.dir + ":" + r.cni }
 
 // run runs the command in this process; the result is that of -o json.
-func (r *real) run(arguments ...string) (code int, result report, errs string) {
+func (r *real) run(arguments ...string) (code int, result chainrun.RunResult, errs string) {
 	r.t.Helper()
 	var out, progress bytes.Buffer
-	code = run(r.t.Context(), linuxMachine(), console{in: strings.NewReader(""), out: &out, err: &progress},
+	code = run(r.t.Context(), osdeps.Linux(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &progress},
 		append([]string{"chain", "run", "-o", "json", "--cni-path", r.path()}, arguments...)...)
 	r.t.Logf("%v: exit status %d\n%s", arguments, code, progress.String())
 	if out.Len() > 0 {
@@ -97,7 +101,7 @@ func (r *real) run(arguments ...string) (code int, result report, errs string) {
 func (r *real) undo() (code int, text string) {
 	r.t.Helper()
 	var out bytes.Buffer
-	code = run(r.t.Context(), linuxMachine(), console{in: strings.NewReader(""), out: &out, err: &out}, "chain", "undo")
+	code = run(r.t.Context(), osdeps.Linux(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, "chain", "undo")
 	r.t.Logf("undo: exit status %d\n%s", code, out.String())
 	return code, out.String()
 }
@@ -126,17 +130,17 @@ func (r *real) expectAsBefore(namespaces ...string) {
 }
 
 // summary is what a namespace holds without what is different each time.
-func summary(of *view.View) []string {
+func summary(v *view.View) []string {
 	lines := []string{}
-	if of == nil {
+	if v == nil {
 		return lines
 	}
-	for i := range of.Interfaces {
-		link := &of.Interfaces[i]
+	for i := range v.Interfaces {
+		link := &v.Interfaces[i]
 		lines = append(lines, fmt.Sprintf("%s %s %d %v %v", link.Name, link.Kind, link.MTU, link.Up, link.Addresses))
 	}
 	slices.Sort(lines) // the kernel chooses the indexes
-	for _, route := range of.Routes {
+	for _, route := range v.Routes {
 		lines = append(lines, route.String())
 	}
 	return lines
@@ -157,7 +161,7 @@ func TestRunOnAMachine(t *testing.T) {
 	r := newReal(t)
 	code, result, _ := r.run(r.topology(macvlanThenTuning), "--device", "uplink0")
 	want := []string{"lo loopback 65536 true []", "net1 macvlan 1400 true [10.77.0.2/24]", "10.77.0.0/24 dev net1 src 10.77.0.2"}
-	if diff := cmp.Diff(want, summary(result.Attached)); code != exitOK || result.Outcome != outcomeUndone || diff != "" {
+	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || result.Outcome != chainrun.OutcomeUndone || diff != "" {
 		t.Errorf("exit status %d, %s; attached (-want +got):\n%s", code, result.Outcome, diff)
 	}
 	r.expectAsBefore()
@@ -173,7 +177,7 @@ func TestRunOfTwoInstancesOnASharedLink(t *testing.T) {
 		"lo loopback 65536 true []", "net1 macvlan 1400 true [10.77.0.2/24]", "net2 macvlan 1400 true [10.77.0.3/24]",
 		"10.77.0.0/24 dev net1 src 10.77.0.2", "10.77.0.0/24 dev net2 src 10.77.0.3",
 	}
-	if diff := cmp.Diff(want, summary(result.Attached)); code != exitOK || diff != "" {
+	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || diff != "" {
 		t.Errorf("exit status %d; attached (-want +got):\n%s", code, diff)
 	}
 	r.expectAsBefore()
@@ -194,7 +198,7 @@ func TestRunMovesALinkAndBack(t *testing.T) {
   - {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: static, addresses: [{address: 192.0.2.1/24}]}}}
 `), "-d", "link=uplink0", "--netns", "blue")
 	want := []string{"eth0 veth 1500 false []", "lo loopback 65536 false []", "net1 veth 1500 true [192.0.2.1/24]", "192.0.2.0/24 dev net1 src 192.0.2.1"}
-	if diff := cmp.Diff(want, summary(result.Attached)); code != exitOK || diff != "" {
+	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || diff != "" {
 		t.Errorf("exit status %d; attached (-want +got):\n%s", code, diff)
 	}
 	r.expectAsBefore("blue")
@@ -208,7 +212,7 @@ func TestRunThatFailsOnAMachine(t *testing.T) {
 	code, result, errs := r.run(r.topology(macvlanThenTuning+`
   - {name: wrong, type: tuning, dependOn: [tune], config: {sysctl: {net.ipv4.conf.IFNAME.nonsense: "1"}}}
 `), "--device", "uplink0")
-	if code != exitFailed || result.Outcome != outcomeFailed || !strings.Contains(errs, `netdra: step "wrong" (tuning) of topology t failed at ADD: tuning: `) {
+	if code != exit.Failed || result.Outcome != chainrun.OutcomeFailed || !strings.Contains(errs, `netdra: step "wrong" (tuning) of topology t failed at ADD: tuning: `) {
 		t.Errorf("exit status %d, %s\n%s", code, result.Outcome, errs)
 	}
 	r.expectAsBefore()
@@ -220,7 +224,7 @@ func TestRunKeptAndUndone(t *testing.T) {
 	}
 	r := newReal(t)
 	code, result, _ := r.run(r.topology(macvlanThenTuning), "--device", "uplink0", "--keep")
-	if code != exitOK || result.Outcome != outcomeKept || result.Undo != "netdra chain undo" {
+	if code != exit.OK || result.Outcome != chainrun.OutcomeKept || result.Undo != "netdra chain undo" {
 		t.Fatalf("exit status %d, %+v", code, result)
 	}
 	kept, err := view.Read(result.Namespace)
@@ -230,10 +234,10 @@ func TestRunKeptAndUndone(t *testing.T) {
 	if diff := cmp.Diff(summary(result.Attached), summary(&kept)); diff != "" {
 		t.Errorf("shown and kept:\n%s", diff)
 	}
-	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exitRefused || !strings.Contains(errs, `say "netdra chain undo" first`) {
+	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exit.Refused || !strings.Contains(errs, `say "netdra chain undo" first`) {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
-	if code, _ := r.undo(); code != exitOK {
+	if code, _ := r.undo(); code != exit.OK {
 		t.Errorf("undo: exit status %d", code)
 	}
 	r.expectAsBefore()

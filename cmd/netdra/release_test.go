@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
@@ -61,7 +64,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 // A driver of another version may not know a question.
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
-	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exitRefused || !strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
+	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused || !strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
@@ -73,20 +76,20 @@ func TestRelease(t *testing.T) {
 		code            int
 		want            []string
 	}{
-		"nothing":      {nil, nil, exitOK, []string{"nothing is left over"}},
-		"shown":        {[]string{good}, nil, exitOK, []string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
-		"as JSON":      {[]string{good}, []string{"-o", "json"}, exitOK, []string{`"key": "` + good + `"`}},
-		"one":          {[]string{good, bad}, []string{good}, exitOK, []string{"✓ " + good}},
-		"one that not": {[]string{good, bad}, []string{bad}, exitFailed, []string{"✗ " + bad + ": still busy"}},
-		"all":          {[]string{good, bad}, []string{"--all"}, exitFailed, []string{"✓ " + good, "✗ " + bad}},
-		"all of none":  {nil, []string{"--all"}, exitOK, []string{"nothing is left over"}},
-		"wrong form":   {nil, []string{"-o", "xml"}, exitRefused, []string{"use text, json or yaml"}},
-		"no driver":    {nil, []string{"--socket", "/nowhere"}, exitRefused, []string{"does not answer at /nowhere"}},
+		"nothing":      {nil, nil, exit.OK, []string{"nothing is left over"}},
+		"shown":        {[]string{good}, nil, exit.OK, []string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
+		"as JSON":      {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},
+		"one":          {[]string{good, bad}, []string{good}, exit.OK, []string{"✓ " + good}},
+		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy"}},
+		"all":          {[]string{good, bad}, []string{"--all"}, exit.Failed, []string{"✓ " + good, "✗ " + bad}},
+		"all of none":  {nil, []string{"--all"}, exit.OK, []string{"nothing is left over"}},
+		"wrong form":   {nil, []string{"-o", "xml"}, exit.Refused, []string{"use table, wide, json or yaml"}},
+		"no driver":    {nil, []string{"--socket", "/nowhere"}, exit.Refused, []string{"does not answer at /nowhere"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			arguments := append([]string{"release", "--socket", testDriver(t, test.left...)}, test.arguments...)
-			code := run(t.Context(), machine{}, console{out: &out, err: &errs}, arguments...)
+			code := run(t.Context(), osdeps.Deps{}, printer.Streams{Out: &out, Err: &errs}, arguments...)
 			if code != test.code {
 				t.Errorf("exit status %d, want %d", code, test.code)
 			}

@@ -19,6 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/report"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
@@ -26,13 +30,13 @@ import (
 // A page of files is written whole, for the user alone, and is the same every time but for the hour.
 func TestReportOfFiles(t *testing.T) {
 	dir := t.TempDir()
-	from, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")
-	if err := discoverytest.ReferenceNode().Write(from); err != nil {
+	recording, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")
+	if err := discoverytest.ReferenceNode().Write(recording); err != nil {
 		t.Fatal(err)
 	}
 	policies := filepath.Join("..", "..", "slices", "testdata", "reference-node.yaml")
-	code, _, stderr := runNetdra(t, "", "report", "-f", policies, "--from", from, "-o", file)
-	if code != exitOK || !strings.Contains(stderr, "written to "+file) {
+	code, _, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording, "-o", file)
+	if code != exit.OK || !strings.Contains(stderr, "written to "+file) {
 		t.Fatalf("exit status %d: %s", code, stderr)
 	}
 	written, err := os.ReadFile(file)
@@ -42,9 +46,9 @@ func TestReportOfFiles(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v: %v", info.Mode(), err)
 	}
-	code, stdout, stderr := runNetdra(t, "", "report", "-f", policies, "--from", from)
+	code, stdout, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording)
 	hour := regexp.MustCompile(`[0-9:]{8} UTC`)
-	if diff := cmp.Diff(hour.ReplaceAllString(string(written), ""), hour.ReplaceAllString(stdout, "")); diff != "" || code != exitOK {
+	if diff := cmp.Diff(hour.ReplaceAllString(string(written), ""), hour.ReplaceAllString(stdout, "")); diff != "" || code != exit.OK {
 		t.Errorf("exit status %d: %s (-file +standard output):\n%s", code, stderr, diff)
 	}
 	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "policy exclude-management: excludes", "nobody was asked"} {
@@ -67,14 +71,14 @@ func TestReportRefuses(t *testing.T) {
 		"/dev/null is no file":                {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
 		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
 	} {
-		if code, stdout, stderr := runNetdra(t, "", append([]string{"report"}, arguments...)...); code != exitRefused || !strings.Contains(stderr, want) || stdout != "" {
+		if code, stdout, stderr := runNetdra(t, "", append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v: exit status %d, want %q: %s", arguments, code, want, stderr)
 		}
 	}
 }
 
 // nodeAtWork is a machine with two links, one of them in a pod, and its driver at a socket.
-func nodeAtWork(t *testing.T) (on machine, socket string) {
+func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -90,23 +94,23 @@ func nodeAtWork(t *testing.T) (on machine, socket string) {
 		"/claims": `[{"claim": {"namespace": "default", "name": "p-net", "uid": "u"}, "devices": [{"request": "net", "pool": "worker-1/eth1", "name": "eth1"}],
 			"plans": [{"topology": "whole", "steps": [{"name": "uplink", "type": "macvlan"}, {"name": "tune", "type": "tuning", "dependsOn": [0], "config": {"psk": "hunter2"}}]}]}]`,
 		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, "claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
-		"/leftovers": `[]`,
+		"/leftovers": `[]`, "/state": `{"node": "worker-1"}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	return machine{
-		clock: testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)),
-		facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+	return osdeps.Deps{
+		Clock: testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)),
+		Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
 			return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 		},
 	}, socket
 }
 
 func TestReportAsksTheDriver(t *testing.T) {
-	on, socket := nodeAtWork(t)
+	deps, socket := nodeAtWork(t)
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), on, console{out: &out, err: &errs}, "report", "--socket", socket, "--log-dir", loggedClaim(t)); code != exitOK {
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "report", "--socket", socket, "--log-dir", loggedClaim(t)); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
 	for _, want := range []string{
@@ -125,7 +129,7 @@ func TestReportAsksTheDriver(t *testing.T) {
 // The page is for who knows the word in its address and asks this machine by its own name, and only for reading.
 func TestPageHandler(t *testing.T) {
 	failing := false
-	handler := pageHandler("word", func(context.Context) ([]byte, error) {
+	handler := report.PageHandler("word", func(context.Context) ([]byte, error) {
 		if failing {
 			return nil, errors.New("the driver does not answer")
 		}
@@ -169,12 +173,12 @@ func (a announced) Write(line []byte) (int, error) {
 }
 
 func TestReportServes(t *testing.T) {
-	on, socket := nodeAtWork(t)
+	deps, socket := nodeAtWork(t)
 	ctx, end := context.WithCancel(t.Context())
 	address, code := make(announced, 1), make(chan int, 1)
 	var errs bytes.Buffer
 	go func() {
-		code <- run(ctx, on, console{out: address, err: &errs}, "report", "--socket", socket, "--log-dir", t.TempDir(), "--serve", "127.0.0.1:0")
+		code <- run(ctx, deps, printer.Streams{Out: address, Err: &errs}, "report", "--socket", socket, "--log-dir", t.TempDir(), "--serve", "127.0.0.1:0")
 	}()
 	var url string
 	select {
@@ -198,7 +202,7 @@ func TestReportServes(t *testing.T) {
 		}
 	}
 	end()
-	if ended := <-code; ended != exitOK {
+	if ended := <-code; ended != exit.OK {
 		t.Error(fmt.Sprint("exit status ", ended, ": ", errs.String()))
 	}
 }

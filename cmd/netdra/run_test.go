@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 )
 
 func TestRunShowsAndUndoes(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	f.expect(code, exitOK, out+errs, `
+	f.expect(code, exit.OK, out+errs, `
 Topology moved, network namespace netdra-1, made for this run
 
 ✓ ADD link (host-device)  net1     0 ms
@@ -35,7 +37,7 @@ ROUTES  none
 func TestRunAsJSON(t *testing.T) {
 	f := newFake(t)
 	code, out, _ := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "link=0000:3B:02.1", "-o", "json", "--pod", "blue/p")
-	f.expect(code, exitOK, out, `
+	f.expect(code, exit.OK, out, `
 {
   "run": "netdra-1",
   "topology": "moved",
@@ -121,7 +123,7 @@ func TestRunThatFails(t *testing.T) {
 	f := newFake(t)
 	f.node.Fail("tuning ADD", errors.New("no such sysctl"))
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	f.expect(code, exitFailed, out+errs, `
+	f.expect(code, exit.Failed, out+errs, `
 Topology moved, network namespace netdra-1, made for this run
 
 ✓ ADD link (host-device)  net1     0 ms
@@ -141,7 +143,7 @@ func TestRunInterrupted(t *testing.T) {
 	f.onCall["tuning ADD"] = interrupt
 	f.node.Hold("tuning ADD")
 	code, out, errs := f.run(ctx, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
-	f.expect(code, exitFailed, after(out, "made for this run\n\n")+errs, `
+	f.expect(code, exit.Failed, after(out, "made for this run\n\n")+errs, `
 ✓ ADD link (host-device)  net1     0 ms
 ✗ ADD tune (tuning)       net1     0 ms
 ✓ DEL tune (tuning)       net1     0 ms
@@ -185,7 +187,7 @@ func TestHold(t *testing.T) {
 					interrupt()
 				}
 			}}
-			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--hold"); code != exitOK {
+			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--hold"); code != exit.OK {
 				t.Errorf("exit status %d:\n%s", code, out)
 			}
 			f.expectNode(clean)
@@ -202,7 +204,7 @@ func TestRunThatChangesTheMachine(t *testing.T) {
 		}
 	}
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--force")
-	f.expect(code, exitLeft, after(out, "ROUTES  none\n\n")+errs, `
+	f.expect(code, exit.Left, after(out, "ROUTES  none\n\n")+errs, `
 ✓ DEL tune (tuning)       net1     0 ms
 ✓ DEL link (host-device)  net1     0 ms
 
@@ -218,22 +220,22 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	f.node.Lose()
 	topology := f.write("t.yaml", linkThenTune)
 	code, out, errs := f.run(t.Context(), "run", topology, "-d", "up0")
-	if got := strings.Count(out, "✗ DEL link (host-device)  net1     0 ms\n"); got != undoAttempts {
-		t.Errorf("DEL failed %d times, want %d:\n%s", got, undoAttempts, out)
+	if got := strings.Count(out, "✗ DEL link (host-device)  net1     0 ms\n"); got != chainrun.UndoAttempts {
+		t.Errorf("DEL failed %d times, want %d:\n%s", got, chainrun.UndoAttempts, out)
 	}
 	for _, want := range []string{"netdra: the run could not be undone: ", "host-device: out of order", "device up0 is stuck", "\nput that right and say \"netdra chain undo --state DIR/state\"\n"} {
-		if code != exitLeft || !strings.Contains(errs, want) {
-			t.Errorf("exit status %d, want %d; errors are\n%s\nwant %q", code, exitLeft, errs, want)
+		if code != exit.Left || !strings.Contains(errs, want) {
+			t.Errorf("exit status %d, want %d; errors are\n%s\nwant %q", code, exit.Left, errs, want)
 		}
 	}
 
 	code, out, errs = f.run(t.Context(), "run", topology, "-d", "up1")
-	if code != exitRefused || out != "" || !strings.Contains(errs, "an earlier run is not undone") {
+	if code != exit.Refused || out != "" || !strings.Contains(errs, "an earlier run is not undone") {
 		t.Errorf("a further run: exit status %d\n%s%s", code, out, errs)
 	}
 	f.node.Find()
 	code, out, errs = f.run(t.Context(), "undo")
-	if code != exitOK || errs != "" || !strings.HasSuffix(out, "✓ DEL link (host-device)  net1     0 ms\n✓ Nothing is left of earlier runs.\n") {
+	if code != exit.OK || errs != "" || !strings.HasSuffix(out, "✓ DEL link (host-device)  net1     0 ms\n✓ Nothing is left of earlier runs.\n") {
 		t.Errorf("undo: exit status %d\n%s%s", code, out, errs)
 	}
 	f.expectNode(clean)

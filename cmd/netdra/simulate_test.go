@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
@@ -39,13 +41,13 @@ func TestSimulateGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	claims := filepath.Join("testdata", "simulate", "claims.yaml")
 	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f", claims, "--machines", dir)
-	if code != exitFailed {
+	if code != exit.Failed {
 		t.Errorf("exit status %d:\n%s", code, stderr)
 	}
 	golden(t, filepath.Join("testdata", "simulate", "claims.txt"), stdout+stderr)
 	code, stdout, _ = runNetdra(t, "", "simulate", "-f", policies, "-f", claims, "--machines", dir, "-o", "json")
-	var tried []triedClaims
-	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exitFailed || !tried[0].Fits || tried[1].Fits || len(tried[1].Refusals) != 1 {
+	var tried []simulate.Answer
+	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exit.Failed || !tried[0].Fits || tried[1].Fits || len(tried[1].Refusals) != 1 {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}
 }
@@ -54,7 +56,7 @@ func TestSimulateGolden(t *testing.T) {
 func TestSimulateRootsGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f", filepath.Join("testdata", "simulate", "roots.yaml"), "--machines", dir)
-	if code != exitFailed {
+	if code != exit.Failed {
 		t.Errorf("exit status %d:\n%s", code, stderr)
 	}
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
@@ -89,7 +91,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"cannot find the cluster":                                  {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
 		"if any flags in the group":                                {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {
-		if code, stdout, stderr := runNetdra(t, test.stdin, append([]string{"simulate"}, test.arguments...)...); code != exitRefused || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := runNetdra(t, test.stdin, append([]string{"simulate"}, test.arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
 		}
 	}

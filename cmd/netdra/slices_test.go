@@ -14,6 +14,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -96,8 +100,8 @@ func policyFile(t *testing.T, policies string) string {
 func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	on := machine{hostname: func() (string, error) { return "Host-1", nil }}
-	code = run(t.Context(), on, console{in: strings.NewReader(stdin), out: &out, err: &errs}, append([]string{"slices"}, arguments...)...)
+	deps := osdeps.Deps{Facts: osdeps.ReadFacts, Hostname: func() (string, error) { return "Host-1", nil }}
+	code = run(t.Context(), deps, printer.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs}, append([]string{"slices"}, arguments...)...)
 	return code, out.String(), errs.String()
 }
 
@@ -105,7 +109,7 @@ func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdou
 func slicesOf(t *testing.T, arguments ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, somePolicies, append([]string{"-f", "-", "--from", recordedFunctions(t), "--node-labels", "zone=a"}, arguments...)...)
-	if code != exitOK {
+	if code != exit.OK {
 		t.Fatalf("exit status %d:\n%s", code, stderr)
 	}
 	return stdout, stderr
@@ -212,7 +216,7 @@ func TestSlicesDefaults(t *testing.T) {
 		t.Errorf("stderr: %s", stderr)
 	}
 	code, stdout, stderr := runSlices(t, "", "-f", file, "-o", "json") // of this machine
-	if code != exitOK || !strings.Contains(stdout, `"kind": "List"`) || strings.Contains(stdout, "worker-1") {
+	if code != exit.OK || !strings.Contains(stdout, `"kind": "List"`) || strings.Contains(stdout, "worker-1") {
 		t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 	}
 }
@@ -247,7 +251,7 @@ func TestSlicesRefuses(t *testing.T) {
 		"json of the recording":                {"-f", file, "--from", t.TempDir()},
 		"unknown command":                      {"eth0"},
 	} {
-		if code, stdout, stderr := runSlices(t, "", arguments...); code != exitRefused || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := runSlices(t, "", arguments...); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)
 		}
 	}
@@ -266,7 +270,7 @@ kind: DeviceExposurePolicy
 metadata: {name: b}
 spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 `
-	read, err := readPolicies([]string{"-"}, strings.NewReader(policies))
+	read, err := manifest.ReadPolicies([]string{"-"}, strings.NewReader(policies))
 	if err != nil {
 		t.Fatal(err)
 	}

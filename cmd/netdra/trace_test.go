@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
@@ -35,7 +36,7 @@ func TestTraceGolden(t *testing.T) {
 	var all strings.Builder
 	for _, arguments := range [][]string{{"default/p-net"}, {"p-net", "--calls"}} {
 		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir}, arguments...)...)
-		if code != exitFailed {
+		if code != exit.Failed {
 			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
 		}
 		all.WriteString("$ netdra trace " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
@@ -45,18 +46,18 @@ func TestTraceGolden(t *testing.T) {
 
 func TestTraceOfNothing(t *testing.T) {
 	dir := loggedClaim(t)
-	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exitOK || stdout != "default/p-net\n" {
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exit.OK || stdout != "default/p-net\n" {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
-	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exitRefused || !strings.Contains(stderr, "is this the pod's node?") {
+	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exit.Refused || !strings.Contains(stderr, "is this the pod's node?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exitOK || !strings.Contains(stdout, "has no claim") {
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exit.OK || !strings.Contains(stdout, "has no claim") {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir, "p-net", "-o", "json")
 	var calls []executor.LoggedCall
-	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 || calls[1].Error != "no such knob" || code != exitFailed {
+	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 || calls[1].Error != "no such knob" || code != exit.Failed {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
@@ -14,20 +16,20 @@ import (
 
 func (f *fake) keep() {
 	f.t.Helper()
-	if code, out, errs := f.run(f.t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep"); code != exitOK {
+	if code, out, errs := f.run(f.t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep"); code != exit.OK {
 		f.t.Fatalf("exit status %d\n%s%s", code, out, errs)
 	}
 }
 
 // state opens the state between runs.
-func (f *fake) open(change func(*state)) {
+func (f *fake) open(change func(*chainrun.RunJournal)) {
 	f.t.Helper()
-	opened, err := openState(f.state, time.Now())
+	opened, err := chainrun.OpenRunJournal(f.state, time.Now())
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	change(opened)
-	if err := opened.close(); err != nil {
+	if err := opened.Close(); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -35,7 +37,7 @@ func (f *fake) open(change func(*state)) {
 func TestKeepThenUndo(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
-	f.expect(code, exitOK, after(out, "ROUTES  none\n\n")+errs,
+	f.expect(code, exit.OK, after(out, "ROUTES  none\n\n")+errs,
 		"✓ Attached and kept. Look at it with \"ip netns exec netdra-1 ip addr\"; undo it with \"netdra chain undo --state DIR/state\".\n")
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
 
@@ -43,7 +45,7 @@ func TestKeepThenUndo(t *testing.T) {
 		v.Interfaces = append(v.Interfaces, view.Interface{Name: "docker0", Kind: "bridge", Index: 99})
 	}
 	code, out, errs = f.run(t.Context(), "undo")
-	f.expect(code, exitOK, after(out, ": attached\n")+errs, `
+	f.expect(code, exit.OK, after(out, ": attached\n")+errs, `
 ✓ DEL tune (tuning)       net1     0 ms
 ✓ DEL link (host-device)  net1     0 ms
 ! since that run began, perhaps by others: on this machine: link docker0 (bridge) was not there before
@@ -51,13 +53,13 @@ func TestKeepThenUndo(t *testing.T) {
 `)
 	f.expectNode(clean)
 	code, out, errs = f.run(t.Context(), "undo")
-	f.expect(code, exitOK, out+errs, "✓ Nothing is left of earlier runs.\n")
+	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")
 }
 
 func TestUndoWithoutRuns(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "undo")
-	f.expect(code, exitOK, out+errs, "✓ There is nothing to undo: no run has ever been written to DIR/state.\n")
+	f.expect(code, exit.OK, out+errs, "✓ There is nothing to undo: no run has ever been written to DIR/state.\n")
 }
 
 func TestUndoWaitsForEarlierPlugins(t *testing.T) {
@@ -65,7 +67,7 @@ func TestUndoWaitsForEarlierPlugins(t *testing.T) {
 	f.keep()
 	f.stuck = errors.New("a plugin still runs")
 	code, _, errs := f.run(t.Context(), "undo")
-	if code != exitLeft || !strings.Contains(errs, `nothing was undone: a plugin still runs: end it ("fuser DIR/state/cni.lock" shows it)`) {
+	if code != exit.Left || !strings.Contains(errs, `nothing was undone: a plugin still runs: end it ("fuser DIR/state/cni.lock" shows it)`) {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
@@ -77,34 +79,34 @@ func TestForget(t *testing.T) {
 	f.node.Fail("host-device DEL", errors.New("out of order"))
 	f.node.Lose()
 	code, _, errs := f.run(t.Context(), "undo")
-	if code != exitLeft || !strings.Contains(errs, "with --forget it is forgotten and stays on this machine") {
+	if code != exit.Left || !strings.Contains(errs, "with --forget it is forgotten and stays on this machine") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo", "--forget")
-	if code != exitOK || errs != "" || !strings.Contains(out, "! forgotten: ") {
+	if code != exit.OK || errs != "" || !strings.Contains(out, "! forgotten: ") {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 	if got := f.node.String(); !strings.HasPrefix(got, "host [br0 up1] pods [] ") {
 		t.Errorf("the machine is %s", got)
 	}
 	code, out, errs = f.run(t.Context(), "undo")
-	f.expect(code, exitOK, out+errs, "✓ Nothing is left of earlier runs.\n")
+	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")
 }
 
 // A run that was killed between its record and its first step.
 func TestUndoOfARunThatRanNothing(t *testing.T) {
 	f := newFake(t)
-	f.open(func(s *state) {
-		if err := errors.Join(s.runs.Put("netdra-2", runRecord{Topology: "moved", Pin: "/run/netns/netdra-2"}), f.node.Pin("", "/run/netns/netdra-2")); err != nil {
+	f.open(func(s *chainrun.RunJournal) {
+		if err := errors.Join(s.Runs.Put("netdra-2", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-2"}), f.node.Pin("", "/run/netns/netdra-2")); err != nil {
 			t.Fatal(err)
 		}
 	})
 	code, _, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	if code != exitRefused || !strings.Contains(errs, ": nothing of it is attached") {
+	if code != exit.Refused || !strings.Contains(errs, ": nothing of it is attached") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo")
-	if code != exitOK || errs != "" {
+	if code != exit.OK || errs != "" {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 	f.expectNode(clean)
@@ -113,24 +115,24 @@ func TestUndoOfARunThatRanNothing(t *testing.T) {
 func TestLeftoversAreRetried(t *testing.T) {
 	f := newFake(t)
 	f.keep()
-	f.open(func(s *state) { // as the engine does when it gives up
-		attachments, _, err := s.chains.Load(executor.New(executor.Options{}))
+	f.open(func(s *chainrun.RunJournal) { // as the engine does when it gives up
+		attachments, _, err := s.Chains.Load(executor.New(executor.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		only := *attachments["netdra-1"]
 		only.Steps = only.Steps[:1]
 		leftover := executor.Leftover{Key: "netdra-1/x/link/0", Attachment: only, Reason: "out of order"}
-		if err := errors.Join(s.chains.SaveLeftover(leftover), s.chains.Delete("netdra-1"), s.runs.Delete("netdra-1")); err != nil {
+		if err := errors.Join(s.Chains.SaveLeftover(leftover), s.Chains.Delete("netdra-1"), s.Runs.Delete("netdra-1")); err != nil {
 			t.Fatal(err)
 		}
 	})
 	code, _, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-	if code != exitRefused || !strings.Contains(errs, "could not be undone: out of order") {
+	if code != exit.Refused || !strings.Contains(errs, "could not be undone: out of order") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo")
-	f.expect(code, exitOK, out+errs, `
+	f.expect(code, exit.OK, out+errs, `
 ✓ step "link" (host-device) of topology moved of netdra-1 is undone now
 ✓ Nothing is left of earlier runs.
 `)
@@ -138,10 +140,10 @@ func TestLeftoversAreRetried(t *testing.T) {
 
 func TestDamagedRecords(t *testing.T) {
 	f := newFake(t)
-	f.open(func(s *state) {
-		bucket, err := journal.NewBucket[string](s.opened.DB, "attachments")
+	f.open(func(s *chainrun.RunJournal) {
+		bucket, err := journal.NewBucket[string](s.Opened.DB, "attachments")
 		if err == nil {
-			err = errors.Join(bucket.Put("netdra-3", "no attachment"), s.runs.Put("netdra-3", runRecord{Topology: "moved", Pin: "/run/netns/netdra-3"}))
+			err = errors.Join(bucket.Put("netdra-3", "no attachment"), s.Runs.Put("netdra-3", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-3"}))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -149,35 +151,35 @@ func TestDamagedRecords(t *testing.T) {
 	})
 	for _, arguments := range [][]string{{"run", f.write("t.yaml", linkThenTune), "-d", "up0"}, {"undo"}} {
 		code, _, errs := f.run(t.Context(), arguments...)
-		if code == exitOK || !strings.Contains(errs, "can't be read") {
+		if code == exit.OK || !strings.Contains(errs, "can't be read") {
 			t.Errorf("%v: exit status %d\n%s", arguments, code, errs)
 		}
 	}
-	if code, out, errs := f.run(t.Context(), "undo", "--forget"); code != exitOK {
+	if code, out, errs := f.run(t.Context(), "undo", "--forget"); code != exit.OK {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo")
-	f.expect(code, exitOK, out+errs, "✓ Nothing is left of earlier runs.\n")
+	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")
 }
 
 func TestAJournalThatIsUnreadable(t *testing.T) {
 	f := newFake(t)
-	f.open(func(*state) {})
+	f.open(func(*chainrun.RunJournal) {})
 	f.write("state/journal.db", strings.Repeat("damage", 10000))
 	code, _, errs := f.run(t.Context(), "undo")
-	if code != exitRefused || !strings.Contains(errs, "the journal of earlier runs could not be read") {
+	if code != exit.Refused || !strings.Contains(errs, "the journal of earlier runs could not be read") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
-	if code, out, errs := f.run(t.Context(), "undo"); code != exitOK {
+	if code, out, errs := f.run(t.Context(), "undo"); code != exit.OK {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 }
 
 func TestOneRunAtATime(t *testing.T) {
 	f := newFake(t)
-	f.open(func(*state) {
+	f.open(func(*chainrun.RunJournal) {
 		code, _, errs := f.run(context.Background(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-		if code != exitRefused || !strings.Contains(errs, "another netdra is at work with the state in DIR/state") {
+		if code != exit.Refused || !strings.Contains(errs, "another netdra is at work with the state in DIR/state") {
 			t.Errorf("exit status %d\n%s", code, errs)
 		}
 	})

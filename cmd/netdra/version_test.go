@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
 // A report of a fault can say what it is about, also where no driver answers.
@@ -21,7 +23,7 @@ func TestVersions(t *testing.T) {
 		{[]string{"--version"}, "netdra version ", ""},
 	} {
 		code, stdout, stderr := runNetdra(t, "", test.arguments...)
-		if code != exitOK || !strings.Contains(stdout, test.want) || test.not != "" && strings.Contains(stdout, test.not) {
+		if code != exit.OK || !strings.Contains(stdout, test.want) || test.not != "" && strings.Contains(stdout, test.not) {
 			t.Errorf("%v: exit status %d, %q, %q; want %q and not %q", test.arguments, code, stdout, stderr, test.want, test.not)
 		}
 	}

@@ -23,7 +23,7 @@ func TestDoctor(t *testing.T) {
 	e.healthy("a node with a pod")
 
 	for command, want := range map[string][]string{
-		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."}, "gc": {"nothing is left that nobody has"},
+		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."}, "gc": {"there are no orphaned files"},
 	} {
 		if output, err := e.netdra(command); err != nil || !containsAll(output, want) {
 			t.Errorf("netdra %s: %v\n%s", command, err, output)

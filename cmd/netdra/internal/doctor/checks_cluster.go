@@ -11,9 +11,12 @@ const mostClock = 30 * time.Second
 
 func clusterChecks() []check {
 	return []check{
-		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster, look: checkServer},
-		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures, look: checkFeatures},
-		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree", needs: needsAnswers, look: checkClock},
+		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster,
+			inspect: checkServer},
+		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures,
+			inspect: checkFeatures},
+		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree",
+			needs: needsAnswers, inspect: checkClock},
 	}
 }
 
@@ -36,36 +39,40 @@ func features() []struct{ name, effect string } {
 	}
 }
 
-func checkServer(in *Input) []Finding {
-	if in.Cluster.Problem != "" {
-		return []Finding{{Level: Fail, What: "the API server can't be asked", Where: "--kubeconfig", Why: in.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
+func checkServer(input *Input) []Finding {
+	if input.Cluster.Problem != "" {
+		return []Finding{{Level: Fail, What: "the API server can't be asked", Where: "--kubeconfig",
+			Why: input.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
 	}
-	found := judge(compServer, in.Cluster.Version)
+	found := checkVersion(compServer, input.Cluster.Version)
 	for _, api := range neededAPIs() {
-		if !slices.Contains(in.Cluster.Serves, api.name) {
-			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name, Where: "API server " + in.Cluster.Version, Why: "the driver publishes nothing without it", Do: api.do})
+		if !slices.Contains(input.Cluster.Serves, api.name) {
+			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name,
+				Where: "API server " +
+					input.Cluster.Version, Why: "the driver publishes nothing without it", Do: api.do})
 		}
 	}
 	return found
 }
 
-// needsFeatures says what is missing to know features; empty if nothing is.
-func needsFeatures(in *Input) string {
-	if missing := needsAnswers(in); missing != "" {
+// needsFeatures describes what is missing to know features; empty if nothing is.
+func needsFeatures(input *Input) string {
+	if missing := needsAnswers(input); missing != "" {
 		return missing
 	}
-	if !in.Cluster.KnowsFeatures {
+	if !input.Cluster.KnowsFeatures {
 		return "give a --kubeconfig that may read /metrics of the API server"
 	}
 	return ""
 }
 
-func checkFeatures(in *Input) []Finding {
+func checkFeatures(input *Input) []Finding {
 	var found []Finding
 	for _, feature := range features() {
-		if slices.Contains(in.Cluster.Off, feature.name) {
+		if slices.Contains(input.Cluster.Off, feature.name) {
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("the feature %s is switched off", feature.name), Where: "API server " + in.Cluster.Version, Why: feature.effect,
+				Level: Fail, What: fmt.Sprintf("the feature %s is switched off", feature.name), Where: "API server " +
+					input.Cluster.Version, Why: feature.effect,
 				Do: "enable it in --feature-gates of all components",
 			})
 		}
@@ -73,8 +80,8 @@ func checkFeatures(in *Input) []Finding {
 	return found
 }
 
-func checkClock(in *Input) []Finding {
-	ahead := in.Cluster.Ahead
+func checkClock(input *Input) []Finding {
+	ahead := input.Cluster.Ahead
 	if ahead.Abs() <= mostClock {
 		return nil
 	}
@@ -83,7 +90,8 @@ func checkClock(in *Input) []Finding {
 		direction = "behind"
 	}
 	return []Finding{{
-		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second), direction), Where: "system clock",
+		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second),
+			direction), Where: "system clock",
 		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead", Do: "synchronise the clocks: chronyc tracking, or timedatectl",
 	}}
 }

@@ -6,43 +6,52 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/inventory"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 func deviceChecks() []check {
 	return []check{
-		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver, look: checkProblems},
-		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver, look: checkGone},
-		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver, look: checkInterfaces},
-		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver, look: checkQuarantine},
-		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver, look: checkOwners},
-		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get", needs: needsDriver, look: checkManagers},
-		{group: groupDevices, name: "iommu", fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, look: checkIOMMU},
+		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver,
+			inspect: checkProblems},
+		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver,
+			inspect: checkGone},
+		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver,
+			inspect: checkInterfaces},
+		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver,
+			inspect: checkQuarantine},
+		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver,
+			inspect: checkOwners},
+		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get",
+			needs: needsDriver, inspect: checkManagers},
+		{group: groupDevices, name: "iommu",
+			fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, inspect: checkIOMMU},
 	}
 }
 
-func checkProblems(in *Input) []Finding {
+func checkProblems(input *Input) []Finding {
 	var found []Finding
-	for _, problem := range in.Driver.State.Problems {
+	for _, problem := range input.Driver.State.Problems {
 		found = append(found, Finding{
-			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
+			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than " +
+				"their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
 		})
 	}
 	return found
 }
 
 // checkGone finds devices that do not exist any more, with the pods that use them.
-func checkGone(in *Input) []Finding {
+func checkGone(input *Input) []Finding {
 	var found []Finding
-	for _, device := range inventory.Devices(in.Driver) {
-		if device.State != inventory.Gone {
+	for _, device := range nodeclient.Devices(input.Driver) {
+		if device.State != nodeclient.Gone {
 			continue
 		}
 		found = append(found, Finding{
 			Level: Fail, What: fmt.Sprintf("device %s does not exist on the node any more", device.Name),
-			Where: "held by " + cmp.Or(device.HeldBy(), "a claim"), Why: "these pods have no network by it, and their claims keep it from others",
+			Where: "held by " + cmp.Or(device.HeldBy(),
+				"a claim"), Why: "these pods have no network by it, and their claims keep it from others",
 			Do: "bring the device back, then delete these pods to have them attached anew",
 		})
 	}
@@ -50,46 +59,51 @@ func checkGone(in *Input) []Finding {
 }
 
 // checkInterfaces finds interfaces that have vanished from pods. Those of devices that are gone are found by checkGone.
-func checkInterfaces(in *Input) []Finding {
+func checkInterfaces(input *Input) []Finding {
 	gone := map[string]bool{}
-	for _, device := range inventory.Devices(in.Driver) {
-		gone[device.Pool+"/"+device.Name] = device.State == inventory.Gone
+	for _, device := range nodeclient.Devices(input.Driver) {
+		gone[device.Pool+"/"+device.Name] = device.State == nodeclient.Gone
 	}
 	var found []Finding
-	for i := range in.Driver.Sandboxes {
-		sandbox := &in.Driver.Sandboxes[i]
+	for i := range input.Driver.Sandboxes {
+		sandbox := &input.Driver.Sandboxes[i]
 		for _, link := range sandbox.Interfaces {
 			if link.Missing == "" || gone[link.Pool+"/"+link.Device] {
 				continue
 			}
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod, link.Missing), Where: "device " + link.Device,
+				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod,
+					link.Missing), Where: "device " + link.Device,
 				Why: "the device or what it stands on was removed, or an application has moved the interface",
-				Do:  fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s", sandbox.Pod.Namespace, sandbox.Pod.Name),
+				Do: fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s",
+					sandbox.Pod.Namespace, sandbox.Pod.Name),
 			})
 		}
 	}
 	return found
 }
 
-func checkQuarantine(in *Input) []Finding {
+func checkQuarantine(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Leftovers {
-		leftover := &in.Driver.Leftovers[i]
+	for i := range input.Driver.Leftovers {
+		leftover := &input.Driver.Leftovers[i]
 		step := leftover.Step()
 		finding := Finding{
-			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(), leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
+			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(),
+				leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
 			Do: "put right what the reason says, then: netdra release " + leftover.Key,
 		}
 		if device := leftover.Quarantines(); device != nil {
-			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended", device.Name, leftover.Attachment.Pod)
+			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended",
+				device.Name, leftover.Attachment.Pod)
 		}
 		found = append(found, finding)
 	}
 	return found
 }
 
-// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet knows.
+// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet
+// knows.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -98,17 +112,17 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
-func checkOwners(in *Input) []Finding {
-	if len(in.Driver.Published) == 0 {
+func checkOwners(input *Input) []Finding {
+	if len(input.Driver.Published) == 0 {
 		return nil
 	}
 	var found []Finding
 	for _, owner := range owners() {
 		where := ""
 		switch {
-		case owner.process != "" && in.process(owner.process) != nil:
+		case owner.process != "" && input.process(owner.process) != nil:
 			where = "process " + owner.process
-		case owner.driver != "" && slices.Contains(in.Registered, owner.driver):
+		case owner.driver != "" && slices.Contains(input.Registered, owner.driver):
 			where = "kubelet's plugin " + owner.driver
 		default:
 			continue
@@ -119,9 +133,9 @@ func checkOwners(in *Input) []Finding {
 			Do:  "see that its configuration and the DeviceExposurePolicies name different devices, or remove it",
 		})
 	}
-	if in.Multus != "" {
+	if input.Multus != "" {
 		found = append(found, Finding{
-			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: in.Multus,
+			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: input.Multus,
 			Why: "it takes whatever a NetworkAttachmentDefinition names, without asking whether a claim has it",
 			Do:  "see that no NetworkAttachmentDefinition names a device that netdra devices lists",
 		})
@@ -129,49 +143,55 @@ func checkOwners(in *Input) []Finding {
 	return found
 }
 
-func checkManagers(in *Input) []Finding {
+func checkManagers(input *Input) []Finding {
 	var found []Finding
-	for _, link := range in.Links {
-		if link.Manager == "" || !exclusively(in.Driver.Published, link.Name) {
+	for _, link := range input.Links {
+		if link.Manager == "" || !exclusively(input.Driver.Published, link.Name) {
 			continue
 		}
-		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] unmanaged-devices=interface-name:%s", link.Name, link.Name)
+		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] "+
+			"unmanaged-devices=interface-name:%s", link.Name, link.Name)
 		if link.Manager != "NetworkManager" {
-			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set Unmanaged=yes for it", link.Name, link.Name)
+			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set "+
+				"Unmanaged=yes for it", link.Name, link.Name)
 		}
 		found = append(found, Finding{
-			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager, link.Name), Where: "interface " + link.Name,
-			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those or not at all", Do: do,
+			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
+				link.Name), Where: "interface " + link.Name,
+			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those " +
+				"or not at all", Do: do,
 		})
 	}
 	return found
 }
 
-// exclusively says whether an interface is offered as a whole.
+// exclusively reports whether an interface is offered as a whole.
 func exclusively(published []draslices.Entry, name string) bool {
 	return slices.ContainsFunc(published, func(e draslices.Entry) bool {
 		return e.Persona.Exclusive && string(e.Device.Interface) == name
 	})
 }
 
-func checkIOMMU(in *Input) []Finding {
+func checkIOMMU(input *Input) []Finding {
 	var topologies []string
-	for i := range in.Driver.State.Topologies {
-		if topology := &in.Driver.State.Topologies[i]; slices.Contains(topology.Drivers, "vfio-pci") {
+	for i := range input.Driver.State.Topologies {
+		if topology := &input.Driver.State.Topologies[i]; slices.Contains(topology.Drivers, "vfio-pci") {
 			topologies = append(topologies, topology.Name)
 		}
 	}
-	hardware := slices.ContainsFunc(in.Driver.Published, func(e draslices.Entry) bool {
-		return e.Device.PCIAddress != "" && (e.Device.Type == discovery.TypeVF || e.Device.Type == discovery.TypeNIC || e.Device.Type == discovery.TypePF)
+	hardware := slices.ContainsFunc(input.Driver.Published, func(e draslices.Entry) bool {
+		return e.Device.PCIAddress != "" && (e.Device.Type == discovery.TypeVF || e.Device.Type == discovery.TypeNIC ||
+			e.Device.Type == discovery.TypePF)
 	})
 	if len(topologies) == 0 || !hardware {
 		return nil
 	}
-	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " + strings.Join(topologies, ", ") + " can't be attached on this node"}
+	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " +
+		strings.Join(topologies, ", ") + " can't be attached on this node"}
 	switch {
-	case in.IOMMUGroups == 0:
+	case input.IOMMUGroups == 0:
 		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
-	case !in.VFIO:
+	case !input.VFIO:
 		finding.What, finding.Where, finding.Do = "the kernel's driver vfio-pci is not loaded", "/sys/bus/pci/drivers", "modprobe vfio-pci, and name it in /etc/modules-load.d"
 	default:
 		return nil

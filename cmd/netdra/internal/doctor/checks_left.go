@@ -3,59 +3,51 @@ package doctor
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-const (
-	// metadataPrefix is that of the CDI specs by which containers are told of their devices.
-	metadataPrefix = "dra.networking_metadata_"
-)
-
-func leftChecks() []check {
+func leftoverChecks() []check {
 	return []check{
-		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver, look: checkCDIFiles},
-		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox", needs: needsDriver, look: checkPins},
-		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver, look: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, look: checkLinks},
-		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed", needs: needsDriver, look: checkAttaching},
+		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
+			inspect: checkCDIFiles},
+		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox",
+			needs: needsDriver, inspect: checkPins},
+		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
+			inspect: checkClaims},
+		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkTransitLinks},
+		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
+			needs: needsDriver, inspect: checkAttaching},
 	}
 }
 
-// claimOfFile is the UID of the claim that a CDI spec of the driver, or of its metadata, is for; empty if it is another's.
-func claimOfFile(file string) string {
-	match := regexp.MustCompile(`^dra\.networking(?:-|_metadata_)([0-9a-f-]{36})(?:_.*)?\.json$`).FindStringSubmatch(filepath.Base(file))
-	if match == nil {
-		return ""
-	}
-	return match[1]
+// isOfAny reports whether a CDI spec belongs to one of the claims.
+func isOfAny(file string, claims []nodestate.Claim) bool {
+	_, uid := nodeapi.ParseSpecName(file)
+	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-func ofAny(file string, claims []driver.Claim) bool {
-	return slices.ContainsFunc(claims, func(c driver.Claim) bool { return c.Claim.UID == claimOfFile(file) })
+// pinned reports whether a pin is of a sandbox, or stands in for one while that is undone.
+func pinned(path string, sandboxes []nodestate.Sandbox) bool {
+	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
-// pinned says whether a pin is of a sandbox, or stands in for one while that is undone.
-func pinned(path string, sandboxes []driver.Sandbox) bool {
-	return slices.ContainsFunc(sandboxes, func(s driver.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
-}
-
-func checkCDIFiles(in *Input) []Finding {
+func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
-	for _, file := range in.CDIFiles {
-		isMetadata := strings.HasPrefix(filepath.Base(file), metadataPrefix)
-		if ofAny(file, in.Driver.Claims) || isMetadata && len(in.SetAside) > 0 {
+	for _, file := range input.CDIFiles {
+		kind, _ := nodeapi.ParseSpecName(file)
+		isMetadata := kind == nodeapi.MetadataSpec
+		if isOfAny(file, input.Driver.Claims) || isMetadata && len(input.SetAside) > 0 {
 			continue // after a lost journal the driver does not know all claims, and keeps what their containers are told
 		}
 		finding := Finding{
 			Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
-			Why: "a container of that claim could start without its interfaces", Do: "netdra gc --all",
+			Why: "a container of that claim could start without its interfaces", Do: "netdra release --orphans --all",
 		}
 		if isMetadata {
 			finding.Why = "it tells containers of devices that the claim has no more"
@@ -65,63 +57,68 @@ func checkCDIFiles(in *Input) []Finding {
 	return found
 }
 
-func checkPins(in *Input) []Finding {
+func checkPins(input *Input) []Finding {
 	var found []Finding
-	for _, pin := range in.Pins {
+	for _, pin := range input.Pins {
 		isLeftovers := func(l executor.Leftover) bool { return host.IsPinOf(pin, l.Attachment.Pin) }
-		if !pinned(pin, in.Driver.Sandboxes) && !slices.ContainsFunc(in.Driver.Leftovers, isLeftovers) {
+		if !pinned(pin, input.Driver.Sandboxes) && !slices.ContainsFunc(input.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
-				Why: "devices in it do not come home", Do: "netdra gc --all",
+				Why: "devices in it do not come home", Do: "netdra release --orphans --all",
 			})
 		}
 	}
 	return found
 }
 
-func checkClaims(in *Input) []Finding {
+func checkClaims(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Claims {
-		if claim := &in.Driver.Claims[i]; claim.Forsaken {
+	for i := range input.Driver.Claims {
+		if claim := &input.Driver.Claims[i]; claim.Orphaned {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it", claim.Claim), Where: "claim UID " + claim.Claim.UID,
+				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it",
+					claim.Claim), Where: "claim UID " + claim.Claim.UID,
 				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
-				Do:  "look again in a minute; if it stays, restart kubelet, which then releases it, and look at kubelet's log",
+				Do: "look again in a minute; if it stays, restart kubelet, which then releases it, and look at " +
+					"kubelet's log",
 			})
 		}
 	}
 	return found
 }
 
-func checkLinks(in *Input) []Finding {
-	if len(in.Driver.Leftovers) > 0 {
+func checkTransitLinks(input *Input) []Finding {
+	if len(input.Driver.Leftovers) > 0 {
 		return nil // it is one of these, of which is told elsewhere
 	}
-	for i := range in.Driver.Sandboxes {
-		if in.Driver.Sandboxes[i].State != "ready" {
+	for i := range input.Driver.Sandboxes {
+		if input.Driver.Sandboxes[i].State != nodestate.SandboxReady {
 			return nil // it may be that one's
 		}
 	}
-	transit := regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 	var found []Finding
-	for _, link := range in.Links {
-		if transit.MatchString(link.Name) {
+	for _, link := range input.Links {
+		if nodeapi.IsTransitLink(link.Name) {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back", link.Name), Where: "interface " + link.Name,
-				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all tries again",
+				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back",
+					link.Name), Where: "interface " + link.Name,
+				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all " +
+					"tries again",
 			})
 		}
 	}
 	return found
 }
 
-func checkAttaching(in *Input) []Finding {
+func checkAttaching(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Sandboxes {
-		if sandbox := &in.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != "ready" {
+	for i := range input.Driver.Sandboxes {
+		if sandbox := &input.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached", sandbox.Pod), Where: "sandbox " + sandbox.ID,
-				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
+				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached",
+					sandbox.Pod), Where: "sandbox " + sandbox.ID,
+				Why: strings.ReplaceAll(sandbox.Failure, "\n",
+					" "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
 			})
 		}
 	}

@@ -11,28 +11,32 @@ import (
 
 func objectChecks() []check {
 	return []check{
-		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsCaches, look: checkPolicies},
-		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses", needs: needsCaches, look: checkTopologies},
+		{group: groupObjects, name: "policies", fine: "every policy is accepted", needs: needsCaches,
+			inspect: checkPolicies},
+		{group: groupObjects, name: "topologies", fine: "every topology is accepted and has its DeviceClasses",
+			needs: needsCaches, inspect: checkTopologies},
 	}
 }
 
 // accepted is the type of the condition of policies, too.
 const accepted = chainapi.ConditionAccepted
 
-func checkPolicies(in *Input) []Finding {
+func checkPolicies(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.Beliefs.Policies {
-		policy := &in.Driver.Beliefs.Policies[i]
-		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions, "its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
+	for i := range input.Driver.Inputs.Policies {
+		policy := &input.Driver.Inputs.Policies[i]
+		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions,
+			"its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
 	}
 	return found
 }
 
-func checkTopologies(in *Input) []Finding {
+func checkTopologies(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Driver.State.Topologies {
-		topology := &in.Driver.State.Topologies[i]
-		found = append(found, judgeConditions("NetworkTopology "+topology.Name, topology.Conditions, "claims for it are refused, or find no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
+	for i := range input.Driver.State.Topologies {
+		topology := &input.Driver.State.Topologies[i]
+		found = append(found, judgeConditions("NetworkTopology "+topology.Name, topology.Conditions,
+			"claims for it are refused, or find no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
 	}
 	return found
 }
@@ -43,12 +47,14 @@ func judgeConditions(object string, conditions []metav1.Condition, why string, k
 		switch {
 		case condition == nil:
 			return []Finding{{
-				Level: Warn, What: object + " was not looked at by the controller: it has no condition " + kind, Where: object,
+				Level: Warn, What: object + " was not looked at by the controller: it has no condition " +
+					kind, Where: object,
 				Why: why, Do: "kubectl -n dra-network get pods: does dra-network-controller run?",
 			}}
 		case condition.Status != metav1.ConditionTrue:
 			return []Finding{{
-				Level: Fail, What: fmt.Sprintf("%s is not %s: %s", object, kind, condition.Message), Where: object, Why: why,
+				Level: Fail, What: fmt.Sprintf("%s is not %s: %s", object, kind,
+					condition.Message), Where: object, Why: why,
 				Do: "correct it and apply it again",
 			}}
 		}

@@ -9,37 +9,43 @@ import (
 
 func pathChecks() []check {
 	return []check{
-		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's", needs: needsKubelet, look: checkKubeletDir},
-		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space", look: checkDisks},
-		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed", needs: needsCaches, look: checkPlugins},
-		{group: groupPaths, name: "plugin-folders", fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, look: checkPluginFolders},
+		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's",
+			needs: needsKubelet, inspect: checkKubeletDir},
+		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space",
+			inspect: checkDisks},
+		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed",
+			needs: needsCaches, inspect: checkPlugins},
+		{group: groupPaths, name: "plugin-folders",
+			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, inspect: checkPluginFolders},
 	}
 }
 
-func needsKubelet(in *Input) string {
-	if in.Kubelet == nil {
+func needsKubelet(input *Input) string {
+	if input.Kubelet == nil {
 		return "no process is called kubelet"
 	}
 	return ""
 }
 
-func checkKubeletDir(in *Input) []Finding {
-	root := in.Kubelet.RootDir
+func checkKubeletDir(input *Input) []Finding {
+	root := input.Kubelet.RootDir
 	var wrong []string
-	for _, dir := range []struct{ is, wanted, flag string }{
-		{filepath.Dir(in.Settings.PluginDir), filepath.Join(root, "plugins"), "--plugin-dir"},
-		{in.Settings.RegistrarDir, filepath.Join(root, "plugins_registry"), "--registrar-dir"},
+	for _, dir := range []struct{ path, wanted, flag string }{
+		{filepath.Dir(input.Settings.PluginDir), filepath.Join(root, "plugins"), "--plugin-dir"},
+		{input.Settings.RegistrarDir, filepath.Join(root, "plugins_registry"), "--registrar-dir"},
 	} {
-		if !same(dir.is, dir.wanted) {
-			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.is, dir.wanted))
+		if !samePath(dir.path, dir.wanted) {
+			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.path, dir.wanted))
 		}
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: "the driver does not work in kubelet's directory: " + strings.Join(wrong, "; "), Where: "flags of the driver",
-		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of the DaemonSet, to what is below kubelet's --root-dir " + root,
+		Level: Fail, What: "the driver does not work in kubelet's directory: " +
+			strings.Join(wrong, "; "), Where: "flags of the driver",
+		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of " +
+			"the DaemonSet, to what is below kubelet's --root-dir " + root,
 	}}
 }
 
@@ -49,25 +55,29 @@ const (
 	leastInodes = 100
 )
 
-func checkDisks(in *Input) []Finding {
+func checkDisks(input *Input) []Finding {
 	var found []Finding
-	for i := range in.Disks {
-		disk := &in.Disks[i]
-		finding := Finding{Level: Fail, Where: disk.Path, Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
-		if same(disk.Path, in.Settings.LogDir) {
+	for i := range input.Disks {
+		disk := &input.Disks[i]
+		finding := Finding{Level: Fail, Where: disk.Path,
+			Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
+		if samePath(disk.Path, input.Settings.LogDir) {
 			finding.Level, finding.Why = Warn, "CNI calls are not logged"
 		}
 		switch {
-		case disk.Missing && in.Driver == nil:
+		case disk.Missing && input.Driver == nil:
 			continue // the driver's pod makes it
 		case disk.Missing:
 			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the driver's pod at the path that it has on the node"
 		case disk.ReadOnly:
-			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with errors is mounted read-only by the kernel: see dmesg"
+			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with "+
+				"errors is mounted read-only by the kernel: see dmesg"
 		case disk.Free < leastBytes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free", disk.Free>>20), "make space"
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free",
+				disk.Free>>20), "make space"
 		case disk.Inodes < leastInodes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d are free", disk.Inodes), "remove files"
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d "+
+				"are free", disk.Inodes), "remove files"
 		default:
 			continue
 		}
@@ -76,27 +86,33 @@ func checkDisks(in *Input) []Finding {
 	return found
 }
 
-func checkPlugins(in *Input) []Finding {
+func checkPlugins(input *Input) []Finding {
 	var found []Finding
-	dirs := strings.Join(in.Settings.CNIDirs, ", ")
-	for _, name := range sortedKeys(in.Plugins) {
-		plugin := in.Plugins[name]
-		seen := in.Driver.State.CNIPlugins // nil of a driver that does not say
+	dirs := strings.Join(input.Settings.CNIDirs, ", ")
+	for _, name := range sortedKeys(input.Plugins) {
+		plugin := input.Plugins[name]
+		seen := input.Driver.State.CNIPlugins // nil of a driver that does not say
 		if slices.Contains(seen, name) {
 			continue
 		}
-		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " + strings.Join(topologiesWith(in, name), ", ") + " are refused on this node"}
+		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " +
+			strings.Join(topologiesWith(input, name), ", ") + " are refused on this node"}
 		switch {
 		case plugin.Path == "" && plugin.Elsewhere != "":
 			finding.What = fmt.Sprintf("CNI plugin %s is in %s, where the driver does not look", name, plugin.Elsewhere)
-			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory", strings.Join(append(slices.Clone(in.Settings.CNIDirs), plugin.Elsewhere), ","))
+			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory",
+				strings.Join(append(slices.Clone(input.Settings.CNIDirs), plugin.Elsewhere), ","))
 		case plugin.Path == "":
-			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed", name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
+			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
+				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
 		case !plugin.Executable:
-			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run", name), plugin.Path, "chmod 755 "+plugin.Path
+			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run",
+				name), plugin.Path, "chmod 755 "+plugin.Path
 		case seen != nil:
-			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it", name), plugin.Path
-			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image that has the plugin (cniPlugins.image of the chart)"
+			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it",
+				name), plugin.Path
+			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image " +
+				"that has the plugin (cniPlugins.image of the chart)"
 		default:
 			continue
 		}
@@ -106,15 +122,15 @@ func checkPlugins(in *Input) []Finding {
 }
 
 // needsPod is for what the driver's container sees of the host.
-func needsPod(in *Input) string {
-	if missing := needsCaches(in); missing != "" {
+func needsPod(input *Input) string {
+	if missing := needsCaches(input); missing != "" {
 		return missing
 	}
 	wanted := false
-	for name := range in.Plugins {
-		wanted = wanted || len(in.Plugins[name].HostPaths) > 0
+	for name := range input.Plugins {
+		wanted = wanted || len(input.Plugins[name].HostPaths) > 0
 	}
-	if wanted && in.Mounts == nil {
+	if wanted && input.Mounts == nil {
 		return "the mounts of the driver's container can't be read"
 	}
 	return ""
@@ -122,17 +138,22 @@ func needsPod(in *Input) string {
 
 // checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which
 // they run.
-func checkPluginFolders(in *Input) []Finding {
+func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
-	for _, name := range sortedKeys(in.Plugins) {
-		for _, folder := range in.Plugins[name].HostPaths {
-			if slices.ContainsFunc(in.Mounts, func(mount string) bool { return mount == folder || strings.HasPrefix(folder, mount+"/") }) {
+	for _, name := range sortedKeys(input.Plugins) {
+		for _, folder := range input.Plugins[name].HostPaths {
+			if slices.ContainsFunc(input.Mounts, func(mount string) bool {
+				return mount == folder ||
+					strings.HasPrefix(folder, mount+"/")
+			}) {
 				continue
 			}
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod", name, folder), Where: folder,
-				Why: "ADD fails for claims for " + strings.Join(topologiesWith(in, name), ", "),
-				Do:  fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set there", folder),
+				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod",
+					name, folder), Where: folder,
+				Why: "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", "),
+				Do: fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set "+
+					"there", folder),
 			})
 		}
 	}
@@ -140,10 +161,10 @@ func checkPluginFolders(in *Input) []Finding {
 }
 
 // topologiesWith are those that run a plugin.
-func topologiesWith(in *Input, plugin string) []string {
+func topologiesWith(input *Input, plugin string) []string {
 	var names []string
-	for i := range in.Driver.State.Topologies {
-		if topology := &in.Driver.State.Topologies[i]; slices.Contains(topology.Plugins, plugin) {
+	for i := range input.Driver.State.Topologies {
+		if topology := &input.Driver.State.Topologies[i]; slices.Contains(topology.Plugins, plugin) {
 			names = append(names, "topology "+topology.Name)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // Containerd is what matters of its configuration, with its own defaults.
 type Containerd struct {
-	// File is the main one. Problem is why it can't be read.
+	// File is the main one. Problem is why it cannot be read.
 	File    string
 	Problem string
 
@@ -51,7 +51,8 @@ const (
 // readContainerd reads a configuration with all that it imports. The defaults are those of containerd 2.2 and newer.
 func readContainerd(root fs.FS, file string) *Containerd {
 	c := &Containerd{
-		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
+		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
+			"/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
 	}
 	settings := map[string]any{}
 	err := merge(root, file, settings, map[string]bool{})
@@ -68,7 +69,7 @@ func readContainerd(root fs.FS, file string) *Containerd {
 }
 
 // merge adds a file and its imports; what comes later wins.
-func merge(root fs.FS, file string, into map[string]any, seen map[string]bool) error {
+func merge(root fs.FS, file string, target map[string]any, seen map[string]bool) error {
 	if seen[file] {
 		return nil
 	}
@@ -82,15 +83,15 @@ func merge(root fs.FS, file string, into map[string]any, seen map[string]bool) e
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	imports, _ := settings["imports"].([]any)
-	others, _ := into[disabledPlugins].([]any)
-	if own, set := settings[disabledPlugins].([]any); set { // the one list that no file replaces
-		settings[disabledPlugins] = slices.Concat(others, own)
+	rest, _ := target[disabledPlugins].([]any)
+	if direct, set := settings[disabledPlugins].([]any); set { // the one list that no file replaces
+		settings[disabledPlugins] = slices.Concat(rest, direct)
 	}
-	overlay(into, settings)
-	return mergeImports(root, file, imports, into, seen)
+	overlay(target, settings)
+	return mergeImports(root, file, imports, target, seen)
 }
 
-func mergeImports(root fs.FS, file string, imports []any, into map[string]any, seen map[string]bool) error {
+func mergeImports(root fs.FS, file string, imports []any, target map[string]any, seen map[string]bool) error {
 	for _, entry := range imports {
 		pattern, _ := entry.(string)
 		if !filepath.IsAbs(pattern) {
@@ -101,7 +102,7 @@ func mergeImports(root fs.FS, file string, imports []any, into map[string]any, s
 			return err
 		}
 		for _, match := range matches {
-			if err := merge(root, "/"+match, into, seen); err != nil {
+			if err := merge(root, "/"+match, target, seen); err != nil {
 				return err
 			}
 		}
@@ -110,15 +111,15 @@ func mergeImports(root fs.FS, file string, imports []any, into map[string]any, s
 }
 
 // overlay puts settings over others, table by table.
-func overlay(into, over map[string]any) {
+func overlay(target, over map[string]any) {
 	for key, value := range over {
 		table, isTable := value.(map[string]any)
-		under, wasTable := into[key].(map[string]any)
+		under, wasTable := target[key].(map[string]any)
 		if isTable && wasTable {
 			overlay(under, table)
 			continue
 		}
-		into[key] = value
+		target[key] = value
 	}
 }
 
@@ -149,14 +150,14 @@ func (c *Containerd) apply(settings map[string]any) error {
 		if plugins[name] == nil {
 			continue
 		}
-		var one section
+		var part section
 		if err == nil {
-			err = toml.Unmarshal(data, &one)
+			err = toml.Unmarshal(data, &part)
 		}
 		if err != nil {
 			return fmt.Errorf("[plugins.%q]: %w", name, err)
 		}
-		sections[name] = one
+		sections[name] = part
 	}
 	disabled, _ := settings[disabledPlugins].([]any)
 	nri := sections[nriPlugin]

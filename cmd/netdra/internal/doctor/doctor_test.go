@@ -14,10 +14,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // bad are the findings that are no good news.
@@ -127,7 +128,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"CDI spec left":             {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
 		"CDI spec of metadata left": {func(n *testNode) { n.write("run/cdi/dra.networking_metadata_"+goneClaim+"_r.json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
 		"pin left":                  {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces", []string{"/var/run/netns/dra-bbbb.cre66i9s"}},
-		"claim without a pod":       {func(n *testNode) { n.answers.Claims[0].Forsaken = true }, Warn, "claims", []string{"claim ns/net"}},
+		"claim without a pod":       {func(n *testNode) { n.answers.Claims[0].Orphaned = true }, Warn, "claims", []string{"claim ns/net"}},
 		"link on its way home":      {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn, "links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
@@ -149,9 +150,9 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Fail, "quarantine", []string{"device eth1v0"}},
 		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
-			n.answers.State.Problems = []driver.Problem{{Source: "slices", Text: "too many devices"}}
+			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "too many devices"}}
 		}, Warn, "problems", []string{"too many devices"}},
-		"policy refused":         {func(n *testNode) { n.answers.Beliefs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
+		"policy refused":         {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
 		"topology refused":       {func(n *testNode) { condition(n, chainapi.ConditionAccepted, metav1.ConditionFalse) }, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
 		"classes not made":       {func(n *testNode) { condition(n, chainapi.ConditionClassesReady, metav1.ConditionFalse) }, Fail, "topologies", []string{"not ClassesReady"}},
 		"no controller":          {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn, "topologies", []string{"dra-network-controller"}},
@@ -185,8 +186,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 
 // loseInterface has the pod's device attached, and its interface vanish.
 func loseInterface(n *testNode) {
-	n.answers.Claims[0].Devices = []driver.Device{{Pool: "worker-1/eth1", Name: "eth1v0"}}
-	n.answers.Sandboxes[0].Interfaces = []driver.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1", Device: "eth1v0", Interface: "net1", Missing: "net1"}}
+	n.answers.Claims[0].Devices = []nodestate.HeldDevice{{Pool: "worker-1/eth1", Name: "eth1v0"}}
+	n.answers.Sandboxes[0].Interfaces = []nodestate.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1", Device: "eth1v0", Interface: "net1", Missing: "net1"}}
 }
 
 // left is what could not be undone, with or without its device in quarantine.
@@ -243,10 +244,10 @@ func TestNoFault(t *testing.T) {
 // A driver that has not heard the API server yet, as where that is down, knows no node and no topology: neither is wrong.
 func TestAPIServerIsAway(t *testing.T) {
 	n := healthy(t)
-	n.answers.State.Heard, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
+	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
 	n.answers.State.NotReady = []string{"the node's devices are not known yet"}
-	n.answers.State.Versions = driver.Versions{}
-	n.answers.Beliefs.Policies = nil
+	n.answers.State.Versions = nodestate.Versions{}
+	n.answers.Inputs.Policies = nil
 	var unknown []string
 	for _, f := range bad(n.examine()) {
 		switch {
@@ -261,7 +262,7 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// Of an API server that can't be asked nothing is said but that.
+// Of an API server that cannot be asked nothing is said but that.
 func TestAPIServerCannotBeAsked(t *testing.T) {
 	got := map[string]Level{}
 	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
@@ -278,7 +279,7 @@ func TestAPIServerCannotBeAsked(t *testing.T) {
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)
 	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
-	n.write("run/cdi/"+metadataPrefix+goneClaim+"_r.json", "{}")
+	n.write("run/cdi/"+nodeapi.MetadataName(goneClaim, "r"), "{}")
 	found := bad(n.examine())
 	if len(found) != 1 || found[0].Check != "journal" {
 		t.Errorf("findings %+v", found)
@@ -331,11 +332,11 @@ func TestLittleIsKnown(t *testing.T) {
 // What pods make or remove while the node is looked at is nothing that is left over.
 func TestPodsComeAndGoMeanwhile(t *testing.T) {
 	n := healthy(t)
-	n.answers.Claims[0].Forsaken = true
+	n.answers.Claims[0].Orphaned = true
 	later := n.answers
-	later.Claims = append(slices.Clone(n.answers.Claims), driver.Claim{Claim: cnichain.Claim{Namespace: "ns", Name: "new", UID: goneClaim}})
-	later.Claims[0].Forsaken = false
-	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), driver.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
+	later.Claims = append(slices.Clone(n.answers.Claims), nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "new", UID: goneClaim}}})
+	later.Claims[0].Orphaned = false
+	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), nodestate.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
 	n.later = &later
 	n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}")
 	n.write("run/netns/dra-bbbb.cre66i9s", "")
@@ -387,7 +388,7 @@ func TestTablesAreComplete(t *testing.T) {
 		seen[c.name] = true
 	}
 	for _, f := range faults() {
-		if f.source == "" || f.do == "" || f.why == "" || len(judge(f.component, f.from)) == 0 || slices.ContainsFunc(judge(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
+		if f.source == "" || f.do == "" || f.why == "" || len(checkVersion(f.component, f.first)) == 0 || slices.ContainsFunc(checkVersion(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
 			t.Errorf("fault %+v", f)
 		}
 	}

@@ -24,7 +24,7 @@ type Finding struct {
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
 	Do    string `json:"do,omitempty"`
-	// Source is where a known fault of somebody else's program is described.
+	// Source is where a known fault of another program is described.
 	Source string `json:"source,omitempty"`
 }
 
@@ -34,8 +34,8 @@ type check struct {
 	// fine is what is said if nothing is found.
 	fine string
 	// needs says what is missing to look; empty if nothing is. Nil: it can always look.
-	needs func(*Input) string
-	look  func(*Input) []Finding
+	needs   func(*Input) string
+	inspect func(*Input) []Finding
 }
 
 // Groups in the order in which they are shown.
@@ -50,21 +50,21 @@ const (
 )
 
 // Examine runs every check. Findings are in the order of the checks; each check has one at least.
-func Examine(in *Input) []Finding {
+func Examine(input *Input) []Finding {
 	var all []Finding
 	for _, c := range checks() {
-		all = append(all, c.findings(in)...)
+		all = append(all, c.findings(input)...)
 	}
 	return all
 }
 
-func (c *check) findings(in *Input) []Finding {
+func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
-		if missing := c.needs(in); missing != "" {
+		if missing := c.needs(input); missing != "" {
 			return []Finding{{Level: Unknown, Group: c.group, Check: c.name, What: c.fine, Why: missing}}
 		}
 	}
-	found := c.look(in)
+	found := c.inspect(input)
 	if len(found) == 0 {
 		return []Finding{{Level: OK, Group: c.group, Check: c.name, What: c.fine}}
 	}
@@ -74,7 +74,7 @@ func (c *check) findings(in *Input) []Finding {
 	return found
 }
 
-// Count says how many findings have a level.
+// Count describes how many findings have a level.
 func Count(findings []Finding, level Level) int {
 	n := 0
 	for i := range findings {
@@ -88,54 +88,55 @@ func Count(findings []Finding, level Level) int {
 // checks are all that there are, grouped.
 func checks() []check {
 	var all []check
-	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(), objectChecks(), leftChecks()} {
+	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(),
+		objectChecks(), leftoverChecks()} {
 		all = append(all, some...)
 	}
 	return all
 }
 
 // driver is needed by checks of what only the driver knows.
-func needsDriver(in *Input) string {
-	if in.Driver == nil {
+func needsDriver(input *Input) string {
+	if input.Driver == nil {
 		return "the driver does not answer"
 	}
 	return ""
 }
 
 // needsCaches is for what the driver knows from the API server.
-func needsCaches(in *Input) string {
-	if missing := needsDriver(in); missing != "" {
+func needsCaches(input *Input) string {
+	if missing := needsDriver(input); missing != "" {
 		return missing
 	}
-	if !in.Driver.State.Heard {
+	if !input.Driver.State.Synced {
 		return "the driver has not heard the API server yet"
 	}
 	return ""
 }
 
-func needsContainerd(in *Input) string {
+func needsContainerd(input *Input) string {
 	switch {
-	case in.Containerd == nil:
+	case input.Containerd == nil:
 		return "no containerd runs here"
-	case in.Containerd.Problem != "":
-		return in.Containerd.Problem
+	case input.Containerd.Problem != "":
+		return input.Containerd.Problem
 	}
 	return ""
 }
 
-func needsCluster(in *Input) string {
-	if in.Cluster == nil {
+func needsCluster(input *Input) string {
+	if input.Cluster == nil {
 		return "give --kubeconfig"
 	}
 	return ""
 }
 
 // needsAnswers is for what only an API server that can be asked knows.
-func needsAnswers(in *Input) string {
-	if missing := needsCluster(in); missing != "" {
+func needsAnswers(input *Input) string {
+	if missing := needsCluster(input); missing != "" {
 		return missing
 	}
-	if in.Cluster.Problem != "" {
+	if input.Cluster.Problem != "" {
 		return "the API server can't be asked"
 	}
 	return ""

@@ -11,9 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // Sources are where things are read.
@@ -21,81 +23,67 @@ type Sources struct {
 	// Root is the node's file system, and Path where that is for system calls: "/" on the node itself.
 	Root fs.FS
 	Path string
-	// Ask asks the driver's socket, and Ready its probe.
-	Ask   func(ctx context.Context, path string, into any) error
+	// Query asks the driver's socket, and Ready its probe.
+	Query nodeclient.Query
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
-	Statfs func(path string, into *unix.Statfs_t) error
-	// Cluster asks the API server; nil: nobody is asked.
+	Statfs func(path string, stat *unix.Statfs_t) error
+	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
 }
 
-// Gather reads everything. What can't be read is as if it were not there, and the checks say so.
+// Gather reads everything. What cannot be read is as if it were not there, and the checks say so.
 //
-// The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is left out,
-// and so nothing that is in use looks left over.
-func Gather(ctx context.Context, from Sources) *Input {
-	in := &Input{Settings: driver.Defaults()}
-	before, err := answers(ctx, from)
+// The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is
+// left out, and so nothing that is in use looks left over.
+func Gather(ctx context.Context, sources Sources) *Input {
+	input := &Input{Settings: defaultSettings()}
+	before, err := sources.readDriver(ctx)
 	if err != nil {
-		in.Silence = err.Error()
-		if from.Ready != nil {
-			in.Ready = from.Ready(ctx)
+		input.Silence = err.Error()
+		if sources.Ready != nil {
+			input.Ready = sources.Ready(ctx)
 		}
 	} else {
-		in.Driver, in.Settings = before, before.State.Settings
+		input.Driver, input.Settings = before, before.State.Settings
 	}
-	in.Hostname = from.text("/proc/sys/kernel/hostname")
-	in.Processes = from.processes()
-	in.Containerd = from.containerd(in)
-	in.Kubelet = in.kubelet()
-	from.files(in)
-	from.hardware(in)
-	if in.Driver != nil {
-		in.Plugins = from.plugins(in)
-		in.Mounts = from.mounts(in.process("dra-network-driver"))
-		if after, err := answers(ctx, from); err == nil {
-			in.known(after)
+	input.Hostname = sources.text("/proc/sys/kernel/hostname")
+	input.Processes = sources.processes()
+	input.Containerd = sources.containerd(input)
+	input.Kubelet = input.kubelet()
+	sources.files(input)
+	sources.hardware(input)
+	if input.Driver != nil {
+		input.Plugins = sources.plugins(input)
+		input.Mounts = sources.mounts(input.process("dra-network-driver"))
+		if after, err := sources.readDriver(ctx); err == nil {
+			input.known(after)
 		}
 	}
-	if from.Cluster != nil {
-		in.Cluster = from.Cluster(ctx)
+	if sources.Cluster != nil {
+		input.Cluster = sources.Cluster(ctx)
 	}
-	return in
+	return input
 }
 
-// answers asks the driver everything.
-func answers(ctx context.Context, from Sources) (*driver.Answers, error) {
-	all := &driver.Answers{}
-	for _, one := range []struct {
-		path string
-		into any
-	}{
-		{"/state", &all.State},
-		{"/policies", &all.Beliefs},
-		{"/published", &all.Published},
-		{"/claims", &all.Claims},
-		{"/sandboxes", &all.Sandboxes},
-		{"/leftovers", &all.Leftovers},
-	} {
-		if err := from.Ask(ctx, one.path, one.into); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
+	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
+		nodeapi.PathClaims,
+		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
 // known leaves out the files of what the driver has now.
-func (in *Input) known(now *driver.Answers) {
-	in.CDIFiles = slices.DeleteFunc(in.CDIFiles, func(file string) bool { return ofAny(file, now.Claims) })
-	in.Pins = slices.DeleteFunc(in.Pins, func(pin string) bool { return pinned(pin, now.Sandboxes) })
+func (input *Input) known(later *nodestate.Answers) {
+	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
+	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
-	in.Driver.Claims = slices.DeleteFunc(in.Driver.Claims, func(c driver.Claim) bool {
-		return c.Forsaken && !slices.ContainsFunc(now.Claims, func(other driver.Claim) bool { return other.Claim == c.Claim && other.Forsaken })
+	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
+		return c.Orphaned && !slices.ContainsFunc(later.Claims,
+			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
 	})
 }
 
-// text is a short file of the kernel, trimmed; empty if it can't be read.
+// text is a short file of the kernel, trimmed; empty if it cannot be read.
 func (s *Sources) text(file string) string {
 	data, err := fs.ReadFile(s.Root, relative(file))
 	if err != nil {
@@ -128,12 +116,13 @@ func (s *Sources) processes() []Process {
 			continue
 		}
 		args := strings.Split(s.text(path.Join("/proc", pid, "cmdline")), "\x00")
-		all = append(all, Process{PID: pid, Name: name, Args: args, Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
+		all = append(all, Process{PID: pid, Name: name, Args: args,
+			Contained: isContained(s.text(path.Join("/proc", pid, "status")))})
 	}
 	return all
 }
 
-// isContained says whether a process has an ID for each of several PID namespaces.
+// isContained reports whether a process has an ID for each of several PID namespaces.
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -143,8 +132,8 @@ func isContained(status string) bool {
 	return false
 }
 
-func (s *Sources) containerd(in *Input) *Containerd {
-	process := in.process("containerd")
+func (s *Sources) containerd(input *Input) *Containerd {
+	process := input.process("containerd")
 	if process == nil {
 		if _, err := fs.Stat(s.Root, relative(containerdFile)); err != nil {
 			return nil
@@ -161,8 +150,8 @@ func (s *Sources) containerd(in *Input) *Containerd {
 	return readContainerd(s.Root, file)
 }
 
-func (in *Input) kubelet() *Kubelet {
-	process := in.process("kubelet")
+func (input *Input) kubelet() *Kubelet {
+	process := input.process("kubelet")
 	if process == nil {
 		return nil
 	}
@@ -174,34 +163,35 @@ func (in *Input) kubelet() *Kubelet {
 }
 
 // files lists what the driver and others have in its directories.
-func (s *Sources) files(in *Input) {
-	for _, name := range s.names(in.Settings.PluginDir) {
-		if strings.HasPrefix(name, "journal.db.unreadable-") {
-			in.SetAside = append(in.SetAside, filepath.Join(in.Settings.PluginDir, name))
+func (s *Sources) files(input *Input) {
+	for _, name := range s.names(input.Settings.PluginDir) {
+		if nodeapi.IsUnreadableJournal(name) {
+			input.SetAside = append(input.SetAside, filepath.Join(input.Settings.PluginDir, name))
 		}
 	}
-	for _, name := range s.names(in.Settings.CDIDir) {
-		if claimOfFile(name) != "" {
-			in.CDIFiles = append(in.CDIFiles, filepath.Join(in.Settings.CDIDir, name))
+	for _, name := range s.names(input.Settings.CDIDir) {
+		if kind, _ := nodeapi.ParseSpecName(name); kind != nodeapi.NoSpec {
+			input.CDIFiles = append(input.CDIFiles, filepath.Join(input.Settings.CDIDir, name))
 		}
 	}
-	for _, name := range s.names(in.Settings.NetNSDir) {
+	for _, name := range s.names(input.Settings.NetNSDir) {
 		if host.IsPinName(name) {
-			in.Pins = append(in.Pins, filepath.Join(in.Settings.NetNSDir, name))
+			input.Pins = append(input.Pins, filepath.Join(input.Settings.NetNSDir, name))
 		}
 	}
-	for _, name := range s.names(in.Settings.RegistrarDir) {
+	for _, name := range s.names(input.Settings.RegistrarDir) {
 		if driver, found := strings.CutSuffix(name, "-reg.sock"); found {
-			in.Registered = append(in.Registered, driver)
+			input.Registered = append(input.Registered, driver)
 		}
 	}
 	for _, name := range s.names("/etc/cni/net.d") {
-		if file := path.Join("/etc/cni/net.d", name); strings.Contains(s.text(file), `"multus`) && in.Multus == "" {
-			in.Multus = file
+		if file := path.Join("/etc/cni/net.d", name); strings.Contains(s.text(file), `"multus`) && input.Multus == "" {
+			input.Multus = file
 		}
 	}
-	for _, dir := range []string{in.Settings.PluginDir, in.Settings.CDIDir, in.Settings.NetNSDir, in.Settings.LogDir} {
-		in.Disks = append(in.Disks, s.disk(dir))
+	for _, dir := range []string{input.Settings.PluginDir, input.Settings.CDIDir, input.Settings.NetNSDir,
+		input.Settings.LogDir} {
+		input.Disks = append(input.Disks, s.disk(dir))
 	}
 }
 
@@ -224,12 +214,12 @@ func (s *Sources) disk(dir string) Disk {
 const unlimited = 1 << 40
 
 // plugins finds the CNI plugins of topologies.
-func (s *Sources) plugins(in *Input) map[string]PluginFile {
+func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	found := map[string]PluginFile{}
-	for i := range in.Driver.State.Topologies {
-		for _, name := range in.Driver.State.Topologies[i].Plugins {
+	for i := range input.Driver.State.Topologies {
+		for _, name := range input.Driver.State.Topologies[i].Plugins {
 			if _, known := found[name]; !known {
-				found[name] = s.plugin(in, name)
+				found[name] = s.plugin(input, name)
 			}
 		}
 	}
@@ -254,21 +244,22 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
-func (s *Sources) plugin(in *Input, name string) PluginFile {
+func (s *Sources) plugin(input *Input, name string) PluginFile {
 	schema, _ := cnichain.DefaultSchemas().Lookup(name)
 	plugin := PluginFile{HostPaths: schema.HostPaths}
-	for _, dir := range in.Settings.CNIDirs {
+	for _, dir := range input.Settings.CNIDirs {
 		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {
 			plugin.Path, plugin.Executable = path.Join(dir, name), info.Mode().Perm()&0o111 != 0
 		}
 	}
-	others := []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher/k3s/data/cni"}
-	if in.Containerd != nil {
-		others = append(others, in.Containerd.CNIDirs...)
+	rest := []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher/k3s/data/cni"}
+	if input.Containerd != nil {
+		rest = append(rest, input.Containerd.CNIDirs...)
 	}
-	for _, dir := range others {
-		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() && !contains(in.Settings.CNIDirs, dir) {
+	for _, dir := range rest {
+		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() &&
+			!containsPath(input.Settings.CNIDirs, dir) {
 			plugin.Elsewhere = dir
 		}
 	}
@@ -278,7 +269,8 @@ func (s *Sources) plugin(in *Input, name string) PluginFile {
 // mostLinks is how many links to links are followed.
 const mostLinks = 8
 
-// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path of the node.
+// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path
+// of the node.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -291,16 +283,17 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 }
 
 // hardware reads what the kernel says of links and of the IOMMU.
-func (s *Sources) hardware(in *Input) {
+func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
-		in.Links = append(in.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name, "ifindex")))})
+		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
+			"ifindex")))})
 	}
-	in.IOMMUGroups = len(s.names("/sys/kernel/iommu_groups"))
-	if in.IOMMUGroups == 0 && s.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y" {
-		in.IOMMUGroups = 1 // the administrator does without
+	input.IOMMUGroups = len(s.names("/sys/kernel/iommu_groups"))
+	if input.IOMMUGroups == 0 && s.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y" {
+		input.IOMMUGroups = 1 // the administrator does without
 	}
 	_, err := fs.Stat(s.Root, "sys/bus/pci/drivers/vfio-pci")
-	in.VFIO = err == nil
+	input.VFIO = err == nil
 }
 
 // manager says who configures the link of an index, by the state files of NetworkManager and systemd-networkd.

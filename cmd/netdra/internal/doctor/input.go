@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // Input is everything that checks look at. Paths are those of the node.
@@ -18,15 +19,15 @@ type Input struct {
 	// Kubelet is nil if none runs under that name.
 	Kubelet *Kubelet
 	// Driver is nil if it does not answer; then Silence is why, and Ready what its probe says, if that answers.
-	Driver  *driver.Answers
+	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
 	// Settings are the driver's, or those of the DaemonSet as it is shipped.
-	Settings driver.Settings
+	Settings nodestate.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
-	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the host if
-	// it has no container. Nil: they can't be read.
+	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the
+	// host if it has no container. Nil: they cannot be read.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are journals that could not be read, by path.
@@ -34,7 +35,7 @@ type Input struct {
 	// CDIFiles and Pins are files in the driver's directories of CDI specs and network namespaces, by path.
 	CDIFiles, Pins []string
 	Links          []Link
-	// IOMMUGroups is how many there are; VFIO says whether the kernel's driver is loaded.
+	// IOMMUGroups is how many there are; VFIO reports whether the kernel's driver is loaded.
 	IOMMUGroups int
 	VFIO        bool
 	// Registered are the names of the drivers that have a socket in kubelet's plugin registry.
@@ -50,7 +51,7 @@ type Process struct {
 	PID  string
 	Name string // as the kernel has it: 15 bytes at most
 	Args []string
-	// Contained says that it has a PID namespace of its own, as in a container.
+	// Contained means that it has a PID namespace of its own, as in a container.
 	Contained bool
 }
 
@@ -87,7 +88,7 @@ type Link struct {
 
 // Cluster is what the API server says.
 type Cluster struct {
-	// Problem is why it can't be asked.
+	// Problem is why it cannot be asked.
 	Problem string
 	Version string
 	// Serves are group/version.
@@ -100,11 +101,11 @@ type Cluster struct {
 }
 
 // process finds a process by its name, in a container only if there is no other: pods, too, run containerd.
-func (in *Input) process(name string) *Process {
+func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
-	for i := range in.Processes {
-		switch process := &in.Processes[i]; {
+	for i := range input.Processes {
+		switch process := &input.Processes[i]; {
 		case process.Name != name:
 		case !process.Contained:
 			return process
@@ -130,8 +131,8 @@ func (p *Process) flag(name string) string {
 	return ""
 }
 
-// same says whether two paths are one: /var/run is /run everywhere.
-func same(one, other string) bool { return plainPath(one) == plainPath(other) }
+// samePath reports whether two paths are one: /var/run is /run everywhere.
+func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {
 	path = filepath.Clean(path)
@@ -141,6 +142,15 @@ func plainPath(path string) string {
 	return path
 }
 
-func contains(paths []string, path string) bool {
-	return slices.ContainsFunc(paths, func(other string) bool { return same(other, path) })
+func containsPath(paths []string, path string) bool {
+	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
+}
+
+// defaultSettings are those of the DaemonSet as it is shipped.
+func defaultSettings() nodestate.Settings {
+	return nodestate.Settings{
+		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",
+		CNIDirs: []string{"/opt/cni/bin"}, NetNSDir: "/var/run/netns", CDIDir: "/var/run/cdi",
+		LogDir: nodeapi.DefaultLogDir, NRISocket: "/var/run/nri/nri.sock",
+	}
 }

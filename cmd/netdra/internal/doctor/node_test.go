@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -35,10 +35,10 @@ const (
 type testNode struct {
 	*testing.T
 	root    string
-	answers driver.Answers
+	answers nodestate.Answers
 	silent  bool
 	// later is what the driver says when it is asked again; nil: the same.
-	later   *driver.Answers
+	later   *nodestate.Answers
 	asked   int
 	ready   string
 	disks   map[string]unix.Statfs_t
@@ -80,19 +80,19 @@ func healthy(t *testing.T) *testNode {
 	good := []metav1.Condition{{Type: chainapi.ConditionAccepted, Status: metav1.ConditionTrue}, {Type: chainapi.ConditionClassesReady, Status: metav1.ConditionTrue}}
 	p := policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "vfs"}}
 	p.Status.Conditions = slices.Clone(good[:1])
-	n.answers = driver.Answers{
-		State: driver.State{
-			Node: "worker-1", Heard: true, NodeFound: true, Settings: driver.Defaults(), NRITimeout: 2 * time.Second,
-			Versions:   driver.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
-			Topologies: []driver.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"}, Drivers: []string{"vfio-pci"}}},
+	n.answers = nodestate.Answers{
+		State: nodestate.State{
+			Node: "worker-1", Synced: true, NodeFound: true, Settings: defaultSettings(), NRITimeout: 2 * time.Second,
+			Versions:   nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
+			Topologies: []nodestate.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"}, Drivers: []string{"vfio-pci"}}},
 		},
-		Beliefs: driver.Beliefs{Policies: []policyapi.DeviceExposurePolicy{p}},
+		Inputs: nodestate.PolicyInputs{Policies: []policyapi.DeviceExposurePolicy{p}},
 		Published: []draslices.Entry{
 			{Name: "eth0", Pool: "worker-1/eth0", Device: discovery.Device{Name: "eth0", Interface: "eth0"}},
 			{Name: "eth1v0", Pool: "worker-1/eth1", Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF, PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
 		},
-		Claims:    []driver.Claim{{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}},
-		Sandboxes: []driver.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
+		Claims:    []nodestate.Claim{{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}}},
+		Sandboxes: []nodestate.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
 	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}, KnowsFeatures: true}
 	return n
@@ -129,33 +129,33 @@ func (n *testNode) remove(files ...string) {
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
 // ask answers as the socket does: through JSON.
-func (n *testNode) ask(_ context.Context, path string, into any) error {
+func (n *testNode) ask(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")
 	}
-	from := &n.answers
+	answers := &n.answers
 	if n.asked++; n.later != nil && n.asked > 6 {
-		from = n.later
+		answers = n.later
 	}
 	said := map[string]any{
-		"/state": from.State, "/policies": from.Beliefs, "/published": from.Published, "/claims": from.Claims, "/sandboxes": from.Sandboxes, "/leftovers": from.Leftovers,
+		"/state": answers.State, "/policies": answers.Inputs, "/published": answers.Published, "/claims": answers.Claims, "/sandboxes": answers.Sandboxes, "/leftovers": answers.Leftovers,
 	}
 	encoded, err := json.Marshal(said[path])
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(encoded, into)
+	return json.Unmarshal(encoded, target)
 }
 
-func (n *testNode) statfs(path string, into *unix.Statfs_t) error {
+func (n *testNode) statfs(path string, stat *unix.Statfs_t) error {
 	if disk, special := n.disks[strings.TrimPrefix(path, n.root)]; special {
 		if disk.Bsize == 0 {
 			return unix.ENOENT
 		}
-		*into = disk
+		*stat = disk
 		return nil
 	}
-	*into = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1 << 20, Ffree: 1 << 19}
+	*stat = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1 << 20, Ffree: 1 << 19}
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (n *testNode) fs() fs.FS {
 func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{
-		Root: n.fs(), Path: n.root, Ask: n.ask, Statfs: n.statfs,
+		Root: n.fs(), Path: n.root, Query: n.ask, Statfs: n.statfs,
 		Ready:   func(context.Context) string { return n.ready },
 		Cluster: func(context.Context) *Cluster { return &n.cluster },
 	}))

@@ -5,27 +5,31 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // sandboxEnded is the state of a sandbox that the driver has no more.
 const sandboxEnded = "ended"
 
-// withLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at once is undone
-// and its sandbox is gone, until the container runtime makes another.
-func withLastAttempts(node *Node) []driver.Sandbox {
+// addLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at
+// once is undone and its sandbox is gone, until the container runtime makes another.
+func addLastAttempts(node *Node) []nodestate.Sandbox {
 	boxes := slices.Clone(node.Sandboxes)
 	for i := range node.Claims {
 		claim := &node.Claims[i].Claim
-		if slices.ContainsFunc(node.Sandboxes, func(b driver.Sandbox) bool { return slices.Contains(b.Claims, claim.UID) }) {
+		if slices.ContainsFunc(node.Sandboxes, func(b nodestate.Sandbox) bool {
+			return slices.Contains(b.Claims,
+				claim.UID)
+		}) {
 			continue
 		}
 		box, found := lastAttempt(node.Calls[claim.String()], claim.UID)
 		if !found {
 			continue
 		}
-		if same := slices.IndexFunc(boxes, func(b driver.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // of a pod with several claims
+		if same := slices.IndexFunc(boxes,
+			func(b nodestate.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // of a pod with several claims
 			boxes[same].Claims = append(boxes[same].Claims, claim.UID)
 			if boxes[same].Failure == "" {
 				boxes[same].Failure = box.Failure
@@ -38,8 +42,8 @@ func withLastAttempts(node *Node) []driver.Sandbox {
 }
 
 // lastAttempt is the sandbox of the last call for a claim, and not for an earlier one of its name.
-func lastAttempt(calls []executor.LoggedCall, uid string) (driver.Sandbox, bool) {
-	var box driver.Sandbox
+func lastAttempt(calls []executor.LoggedCall, uid string) (nodestate.Sandbox, bool) {
+	var box nodestate.Sandbox
 	for i := len(calls) - 1; i >= 0; i-- {
 		call := &calls[i]
 		if call.ClaimUID != uid {
@@ -47,10 +51,12 @@ func lastAttempt(calls []executor.LoggedCall, uid string) (driver.Sandbox, bool)
 		}
 		if box.ID == "" {
 			namespace, name, _ := strings.Cut(call.Pod, "/")
-			box = driver.Sandbox{ID: call.Sandbox, Pod: executor.Pod{Namespace: namespace, Name: name}, Claims: []string{uid}, State: sandboxEnded}
+			box = nodestate.Sandbox{ID: call.Sandbox, Pod: executor.Pod{Namespace: namespace, Name: name},
+				Claims: []string{uid}, State: sandboxEnded}
 		}
 		if call.Sandbox == box.ID && call.Error != "" && box.Failure == "" {
-			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " + call.Error
+			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " +
+				call.Error
 		}
 	}
 	return box, box.ID != ""

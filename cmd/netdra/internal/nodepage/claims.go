@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 const (
@@ -51,7 +51,7 @@ func claimsOf(node *Node) []ClaimView {
 	return views
 }
 
-func claimOf(node *Node, claim *driver.Claim) ClaimView {
+func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	view := ClaimView{Name: claim.Claim.String(), State: "prepared"}
 	lost := false
 	for _, held := range claim.Devices {
@@ -59,7 +59,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 		var amounts []string
 		for _, name := range sortedNames(held.Consumed) {
 			amount := held.Consumed[resourceapi.QualifiedName(name)]
-			amounts = append(amounts, amount.String()+" "+bare(name))
+			amounts = append(amounts, amount.String()+" "+unqualified(name))
 		}
 		device.Consumed = strings.Join(amounts, ", ")
 		view.Devices = append(view.Devices, device)
@@ -79,7 +79,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 		view.State, view.Bad = "interface lost", true
 	case len(view.Runs) == 0:
 		view.State = "prepared, no pod yet"
-		view.Runs = []Run{runOf(claim, &driver.Sandbox{}, nil)}
+		view.Runs = []Run{runOf(claim, &nodestate.Sandbox{}, nil)}
 	case len(view.Runs) > 1:
 		view.State = fmt.Sprintf("%d pods", len(view.Runs))
 	}
@@ -87,7 +87,7 @@ func claimOf(node *Node, claim *driver.Claim) ClaimView {
 }
 
 // runOf is the claim's chain in one sandbox.
-func runOf(claim *driver.Claim, box *driver.Sandbox, logged []executor.LoggedCall) Run {
+func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.LoggedCall) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
@@ -124,8 +124,8 @@ func runOf(claim *driver.Claim, box *driver.Sandbox, logged []executor.LoggedCal
 }
 
 // lostBy are the interfaces of a claim that were attached and are not in the pod any more.
-func lostBy(box *driver.Sandbox, claimUID string) []driver.Interface {
-	var lost []driver.Interface
+func lostBy(box *nodestate.Sandbox, claimUID string) []nodestate.Interface {
+	var lost []nodestate.Interface
 	for _, link := range box.Interfaces {
 		if link.ClaimUID == claimUID && link.Missing != "" {
 			lost = append(lost, link)
@@ -134,9 +134,9 @@ func lostBy(box *driver.Sandbox, claimUID string) []driver.Interface {
 	return lost
 }
 
-// isLost says whether a step attached a device of which an interface is lost.
-func isLost(step *cnichain.PlanStep, lost []driver.Interface) bool {
-	return step.Device != nil && slices.ContainsFunc(lost, func(link driver.Interface) bool {
+// isLost reports whether a step attached a device that has lost an interface.
+func isLost(step *cnichain.PlanStep, lost []nodestate.Interface) bool {
+	return step.Device != nil && slices.ContainsFunc(lost, func(link nodestate.Interface) bool {
 		return link.Pool == step.Device.Pool && link.Device == step.Device.Name
 	})
 }
@@ -181,7 +181,7 @@ func stepOf(planned *cnichain.PlanStep, calls []executor.LoggedCall) (Step, time
 	if add == nil {
 		return step, 0
 	}
-	step.Took, step.Result = duration(time.Duration(add.Duration)), cmp.Or(step.Result, resultOf(add))
+	step.Took, step.Result = duration(time.Duration(add.Duration)), cmp.Or(step.Result, nodeclient.ResultText(add))
 	return step, time.Duration(add.Duration)
 }
 
@@ -194,8 +194,9 @@ func stepName(name string, instance int) string {
 
 func callOf(logged *executor.LoggedCall) Call {
 	call := Call{
-		At: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " + filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
-		Took: duration(time.Duration(logged.Duration)), Result: resultOf(logged), Failed: logged.Error != "",
+		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
+			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
+		Took: duration(time.Duration(logged.Duration)), Result: nodeclient.ResultText(logged), Failed: logged.Error != "",
 	}
 	var compact bytes.Buffer
 	if json.Compact(&compact, logged.Stdout) != nil {
@@ -210,27 +211,6 @@ func shorten(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
-}
-
-// resultOf is an error, or what ADD has made in the pod.
-func resultOf(call *executor.LoggedCall) string {
-	if call.Error != "" {
-		return call.Error
-	}
-	var result types100.Result
-	if json.Unmarshal(call.Stdout, &result) != nil {
-		return "ok"
-	}
-	var parts []string
-	for _, link := range result.Interfaces {
-		if link.Sandbox != "" {
-			parts = append(parts, link.Name)
-		}
-	}
-	for _, ip := range result.IPs {
-		parts = append(parts, ip.Address.String())
-	}
-	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
 func duration(d time.Duration) string {
@@ -252,16 +232,20 @@ func graphOf(id, claim string, run *Run) template.HTML {
 	var told []string
 	for _, step := range run.Steps {
 		state := stepMark(step.State) + " " + strings.TrimSpace(step.State+" "+step.Took)
-		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state}, Class: stepClass(step.State), After: step.After})
+		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state},
+			Class: stepClass(step.State), After: step.After})
 		told = append(told, fmt.Sprintf("%s (%s): %s", step.Name, step.Plugin, step.State))
 	}
-	return template.HTML(graph.Inline(id, strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
+	return template.HTML(graph.Inline(id,
+		strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
 }
 
 func stepMark(state string) string {
-	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepLost: "✗", stepWaiting: "…"}[state]
+	return map[string]string{stepDone: "✓", stepFailed: "✗", stepUndone: "↺", stepLeftOver: "!", stepLost: "✗",
+		stepWaiting: "…"}[state]
 }
 
 func stepClass(state string) string {
-	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad", stepLost: "bad", stepWaiting: "idle"}[state]
+	return map[string]string{stepDone: "done", stepFailed: "bad", stepUndone: "undone", stepLeftOver: "bad",
+		stepLost: "bad", stepWaiting: "idle"}[state]
 }

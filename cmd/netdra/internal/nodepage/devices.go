@@ -11,15 +11,15 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// rowsOf says what there is to say of each device. Devices of which the same is said, apart from their names, share a row: a
-// thousand virtual functions that are all free are one fact.
+// rowsOf describes what there is to say of each device. Devices of which the same is said, apart from their names,
+// share a row: a thousand virtual functions that are all free are one fact.
 func rowsOf(node *Node, used *use) []Row {
-	t := newTeller(node, used)
+	t := newRowBuilder(node, used)
 	decided := make([]*policy.DeviceDecision, 0, len(node.Decision.Devices))
 	for i := range node.Decision.Devices {
 		decided = append(decided, &node.Decision.Devices[i])
 	}
-	slices.SortFunc(decided, func(a, b *policy.DeviceDecision) int { return inOrder(&a.Device, &b.Device) })
+	slices.SortFunc(decided, func(a, b *policy.DeviceDecision) int { return compareDevices(&a.Device, &b.Device) })
 	var rows []Row
 	index := map[string]int{} // by what is said
 	for _, d := range decided {
@@ -40,13 +40,14 @@ func rowsOf(node *Node, used *use) []Row {
 	return rows
 }
 
-// inOrder puts virtual functions behind their physical one, by index.
-func inOrder(a, b *discovery.Device) int {
-	return cmp.Or(cmp.Compare(cmp.Or(a.PFName, a.Name), cmp.Or(b.PFName, b.Name)), cmp.Compare(a.VFIndex, b.VFIndex), cmp.Compare(a.Name, b.Name))
+// compareDevices puts virtual functions behind their physical one, by index.
+func compareDevices(a, b *discovery.Device) int {
+	return cmp.Or(cmp.Compare(cmp.Or(a.PFName, a.Name), cmp.Or(b.PFName, b.Name)), cmp.Compare(a.VFIndex, b.VFIndex),
+		cmp.Compare(a.Name, b.Name))
 }
 
-// teller has of each device, by name, what is known of it in several places.
-type teller struct {
+// rowBuilder has of each device, by name, what is known of it in several places.
+type rowBuilder struct {
 	used     *use
 	entries  map[string][]*draslices.Entry
 	problems map[string][]string
@@ -54,8 +55,9 @@ type teller struct {
 	carried map[string][]string
 }
 
-func newTeller(node *Node, used *use) *teller {
-	t := &teller{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{}, carried: map[string][]string{}}
+func newRowBuilder(node *Node, used *use) *rowBuilder {
+	t := &rowBuilder{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{},
+		carried: map[string][]string{}}
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		t.entries[string(entry.Device.Name)] = append(t.entries[string(entry.Device.Name)], entry)
@@ -72,10 +74,11 @@ func newTeller(node *Node, used *use) *teller {
 	return t
 }
 
-func (t *teller) row(d *policy.DeviceDecision) Row {
+func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 	device := &d.Device
 	name := string(device.Name)
-	row := Row{Type: device.Type, Members: []Member{{Name: name, Address: string(device.PCIAddress), Also: otherNames(device)}}, What: whatIs(device)}
+	row := Row{Type: device.Type, Members: []Member{{Name: name, Address: string(device.PCIAddress),
+		Also: otherNames(device)}}, What: describeDevice(device)}
 	if carried := t.carried[name]; len(carried) > 0 && name != "" {
 		row.What = append(row.What, "carries "+ranges(carried))
 	}
@@ -85,7 +88,7 @@ func (t *teller) row(d *policy.DeviceDecision) Row {
 			row.Held = append(row.Held, Holding{Entry: entry.Name, Claim: claim})
 		}
 		for _, taint := range entry.Spec.Taints {
-			row.Why = append(row.Why, unavailable(taint.Value))
+			row.Why = append(row.Why, describeTaint(taint.Value))
 		}
 	}
 	row.State = stateOf(row.Offers)
@@ -96,7 +99,8 @@ func (t *teller) row(d *policy.DeviceDecision) Row {
 	slices.Sort(row.Why)
 	row.Why = slices.Compact(row.Why)
 	for _, reason := range d.Reasons {
-		row.Outcomes = append(row.Outcomes, Outcome{Policy: reason.Policy, Outcome: string(reason.Outcome), Why: reason.Message})
+		row.Outcomes = append(row.Outcomes, Outcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
+			Why: reason.Message})
 	}
 	return row
 }
@@ -110,7 +114,8 @@ func otherNames(d *discovery.Device) string {
 	return strings.Join(append(names, d.AltNames...), ", ")
 }
 
-// said is everything but the names of a device and of its entries, and of claims that hold them. A physical function speaks for itself.
+// said is everything but the names of a device and of its entries, and of claims that hold them. A physical function
+// speaks for itself.
 func (r *Row) said(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
@@ -120,7 +125,8 @@ func (r *Row) said(device *discovery.Device) string {
 	if device.Type == discovery.TypePF {
 		alone = string(device.Name)
 	}
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q %q %d", alone, device.PFName, r.Type, r.What, offers, r.Why, r.Outcomes, device.Driver, device.PCIeRoot, device.NUMANode)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q %q %d", alone, device.PFName, r.Type, r.What, offers, r.Why, r.Outcomes,
+		device.Driver, device.PCIeRoot, device.NUMANode)
 }
 
 // finish gives the row its label, and leaves out names where it has several.
@@ -139,11 +145,11 @@ func (r *Row) finish() {
 		return
 	}
 	for i := range r.Offers {
-		r.Offers[i].Name = "each as " + orItself(strings.TrimPrefix(r.Offers[i].Name, r.Members[0].Name))
+		r.Offers[i].Name = "each as " + suffixOrSelf(strings.TrimPrefix(r.Offers[i].Name, r.Members[0].Name))
 	}
 }
 
-func orItself(suffix string) string {
+func suffixOrSelf(suffix string) string {
 	if suffix == "" {
 		return "itself"
 	}
@@ -163,8 +169,8 @@ func stateOf(offers []Offer) State {
 	return Hidden
 }
 
-// whatIs are the facts of a device that people look for, apart from its name and address.
-func whatIs(d *discovery.Device) []string {
+// describeDevice are the facts of a device that people look for, apart from its name and address.
+func describeDevice(d *discovery.Device) []string {
 	var facts []string
 	for _, fact := range []struct {
 		holds bool
@@ -196,8 +202,8 @@ func speed(mbits int) string {
 	return fmt.Sprintf("%d Mbit/s", mbits)
 }
 
-// unavailable says what a taint's value means.
-func unavailable(value string) string {
+// describeTaint describes what a taint's value means.
+func describeTaint(value string) string {
 	switch value {
 	case "gone":
 		return "gone: a claim holds it, but the machine has it no more"

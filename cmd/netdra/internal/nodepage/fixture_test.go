@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -51,7 +51,7 @@ func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.Dev
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := Node{Name: "worker-1", At: start().Add(time.Minute), Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies, policy.Node{Name: "worker-1"})}
+	node := Node{Name: "worker-1", Time: start().Add(time.Minute), Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies, policy.Node{Name: "worker-1"})}
 	plugins := sets.New("macvlan", "host-device", "sriov", "bridge")
 	if node.Result, err = draslices.Build("worker-1", node.Decision, draslices.Features{CNIBinaries: plugins}); err != nil {
 		t.Fatal(err)
@@ -65,25 +65,25 @@ func liveNode(t *testing.T) Node {
 	t.Helper()
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Asked = true
-	node.Claims = []driver.Claim{
-		claim("shop", "web-net", []driver.Device{{Request: "net", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0-macvlan",
+	node.Claims = []nodestate.Claim{
+		claim("shop", "web-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0-macvlan",
 			Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/macvlans": resource.MustParse("4")}}},
 			cnichain.PlanStep{Name: "uplink", Type: "macvlan", Device: &cnichain.Device{Name: "enp3s0f0-macvlan"}},
 			cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}),
-		claim("data", "store-bond", []driver.Device{{Request: "left", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0v0"}, {Request: "right", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v0"}},
+		claim("data", "store-bond", []nodestate.HeldDevice{{Request: "left", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0v0"}, {Request: "right", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "left", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f0v0"}},
 			cnichain.PlanStep{Name: "right", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "bond", Type: "bond", DependsOn: []int{0, 1}},
 			cnichain.PlanStep{Name: "vlan", Type: "vlan", DependsOn: []int{2}}),
-		claim("shop", "db-net", []driver.Device{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
+		claim("shop", "db-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
 			cnichain.PlanStep{Name: "port", Type: "bridge", Device: &cnichain.Device{Name: "br-data"}}),
-		claim("shop", "late-net", []driver.Device{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
+		claim("shop", "late-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
 			cnichain.PlanStep{Name: "port", Type: "bridge", Device: &cnichain.Device{Name: "br-data"}},
 			cnichain.PlanStep{Name: "knobs", Type: "tuning", DependsOn: []int{0}}),
-		claim("shop", "waiting", []driver.Device{{Request: "net", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v1"}},
+		claim("shop", "waiting", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v1"}},
 			cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v1"}}),
 	}
-	node.Sandboxes = []driver.Sandbox{
+	node.Sandboxes = []nodestate.Sandbox{
 		{ID: "5f1c0ffee0000001", Pod: executor.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"}, State: "ready"},
 		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"}, Claims: []string{"data-store-bond"}, State: "ready"},
 		{ID: "5f1c0ffee0000003", Pod: executor.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"}, State: "attaching",
@@ -110,9 +110,9 @@ func liveNode(t *testing.T) Node {
 	return node
 }
 
-func claim(namespace, name string, devices []driver.Device, steps ...cnichain.PlanStep) driver.Claim {
+func claim(namespace, name string, devices []nodestate.HeldDevice, steps ...cnichain.PlanStep) nodestate.Claim {
 	id := cnichain.Claim{Namespace: namespace, Name: name, UID: namespace + "-" + name}
-	return driver.Claim{Claim: id, Devices: devices, Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}
+	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: id, Devices: devices, Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}}
 }
 
 func called(sandbox, step, command, plugin string, milliseconds int, stdout string) executor.LoggedCall {

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// machineOf draws the machine: NUMA nodes, in them PCIe roots, below them devices with their virtual functions; then links that
-// are not hardware.
+// machineOf draws the machine: NUMA nodes, in them PCIe roots, below them devices with their virtual functions; then
+// links that are not hardware.
 func machineOf(node *Node, rows []Row) []Area {
 	devices := map[string]*discovery.Device{}
 	for i := range node.Decision.Devices {
@@ -54,13 +54,16 @@ func placeOf(d *discovery.Device) place {
 	case d.PCIAddress == "" && d.PCIeRoot == "":
 		return softwarePlace(d)
 	case d.NUMANode == discovery.None:
-		return place{rank: 1 << 20, area: "Hardware without NUMA affinity", root: "PCIe root " + cmp.Or(d.PCIeRoot, "unknown")}
+		return place{rank: 1 << 20, area: "Hardware without NUMA affinity", root: "PCIe root " +
+			cmp.Or(d.PCIeRoot, "unknown")}
 	}
-	return place{rank: d.NUMANode, area: fmt.Sprintf("NUMA node %d", d.NUMANode), root: "PCIe root " + cmp.Or(d.PCIeRoot, "unknown")}
+	return place{rank: d.NUMANode, area: fmt.Sprintf("NUMA node %d", d.NUMANode), root: "PCIe root " +
+		cmp.Or(d.PCIeRoot, "unknown")}
 }
 
 func softwarePlace(d *discovery.Device) place {
-	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds", discovery.TypeVLAN: "VLANs"}
+	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds",
+		discovery.TypeVLAN: "VLANs"}
 	kind, known := kinds[d.Type]
 	if !known {
 		kind = "Others"
@@ -104,7 +107,8 @@ func cardOf(row *Row, functions []Cell) Card {
 		for _, cell := range functions {
 			counts[cell.State]++
 		}
-		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), plain(len(functions), "function"), tally(counts, states()))
+		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), pluralize(len(functions), "function"),
+			tally(counts, states()))
 	}
 	return card
 }

@@ -9,7 +9,8 @@ import (
 // mostNames is how many names a label has.
 const mostNames = 4
 
-// ranges writes names shortly: those that differ in a number at their end, and follow each other, as the first and the last.
+// ranges writes names shortly: those that differ in a number at their end, and follow each other, as the first and
+// the last.
 func ranges(names []string) string {
 	var parts []string
 	for i := 0; i < len(names); {
@@ -33,7 +34,7 @@ func ranges(names []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// follows says whether the second name is the first one with the next number.
+// follows reports whether the second name is the first one with the next number.
 func follows(first, second string) bool {
 	digits := len(first) - len(strings.TrimRight(first, "0123456789"))
 	if digits == 0 || digits > 9 {

@@ -3,9 +3,9 @@ package nodepage
 import (
 	"time"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -13,21 +13,22 @@ import (
 // Node is everything that is known of a node at one moment.
 type Node struct {
 	Name string
-	At   time.Time
+	Time time.Time
 	// Source says where this is from, for people.
 	Source string
 	// Versions are those of the programs, for people.
 	Versions string
-	// Asked says that the driver of the node was asked. Otherwise nobody knows who holds what, and Claims, Sandboxes, Leftovers
-	// and Calls are empty.
+	// Asked means that the driver of the node was asked. Otherwise the holders are unknown, and Claims, Sandboxes,
+	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts
 	Decision policy.Decision
 	// Result is what is published; entries have the taints that the driver has put on them.
 	Result draslices.Result
-	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold secrets.
-	Claims    []driver.Claim
-	Sandboxes []driver.Sandbox
+	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold
+	// secrets.
+	Claims    []nodestate.Claim
+	Sandboxes []nodestate.Sandbox
 	Leftovers []executor.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
 	Calls map[string][]executor.LoggedCall

@@ -12,17 +12,17 @@ import (
 
 // Page is what there is to see, in the order in which it is shown. All texts are plain.
 type Page struct {
-	Node, At, Source string
-	Versions         string
-	Asked            bool
-	Counts           []Count
-	Problems         []Problem
-	Machine          []Area
-	Rows             []Row
-	Counters         []Counter
-	Claims           []ClaimView
-	Policies         []PolicyView
-	Unread           []string
+	Node, Time, Source string
+	Versions           string
+	Asked              bool
+	Counts             []Count
+	Problems           []Problem
+	Machine            []Area
+	Rows               []Row
+	Counters           []Counter
+	Claims             []ClaimView
+	Policies           []PolicyView
+	Unread             []string
 }
 
 // Count is a number at the top of the page.
@@ -60,7 +60,7 @@ func (s State) Class() string {
 	return map[State]string{Offered: "f", Free: "f", InUse: "u", Full: "u", Blocked: "b", HeldBack: "x", Hidden: "h"}[s]
 }
 
-// Problem is something that somebody should put right.
+// Problem is something that an administrator can fix.
 type Problem struct {
 	// Urgent ones keep a pod waiting, or a device from everybody.
 	Urgent            bool
@@ -96,7 +96,7 @@ type Cell struct {
 	State State
 }
 
-// Row is a device, or several of which the same is said.
+// Row is a device, or several that differ in their names only.
 type Row struct {
 	ID, Label, Type string
 	Members         []Member
@@ -188,25 +188,25 @@ func (r Run) Names(steps []int) string {
 
 // Call is one call of a CNI plugin.
 type Call struct {
-	At, Command, Step, Took, Result string
-	Failed                          bool
-	Output                          string
+	Time, Command, Step, Took, Result string
+	Failed                            bool
+	Output                            string
 }
 
-// PolicyView says what a policy does on this node.
+// PolicyView describes what a policy does on this node.
 type PolicyView struct {
 	Name     string
 	Outcomes string
 	Problem  bool
 }
 
-// Of is the page of a node.
-func Of(node Node) Page {
-	node.Sandboxes = withLastAttempts(&node)
+// Build is the page of a node.
+func Build(node Node) Page {
+	node.Sandboxes = addLastAttempts(&node)
 	used := useOf(&node)
 	rows := rowsOf(&node, used)
 	page := Page{
-		Node: node.Name, At: node.At.UTC().Format("2 January 2006, 15:04:05 UTC"), Source: node.Source, Versions: node.Versions, Asked: node.Asked,
+		Node: node.Name, Time: node.Time.UTC().Format("2 January 2006, 15:04:05 UTC"), Source: node.Source, Versions: node.Versions, Asked: node.Asked,
 		Problems: problemsOf(&node), Machine: machineOf(&node, rows), Rows: rows, Counters: used.countersOf(),
 		Claims: claimsOf(&node), Policies: policiesOf(&node), Unread: node.Unread,
 	}
@@ -221,14 +221,15 @@ func countsOf(page *Page) []Count {
 		devices += len(page.Rows[i].Members)
 		byState[page.Rows[i].State] += len(page.Rows[i].Members)
 	}
-	counts := []Count{{Number: len(page.Problems), What: plain(len(page.Problems), "problem"), Bad: len(page.Problems) > 0}, {Number: devices, What: plain(devices, "device")}}
+	counts := []Count{{Number: len(page.Problems), What: pluralize(len(page.Problems), "problem"),
+		Bad: len(page.Problems) > 0}, {Number: devices, What: pluralize(devices, "device")}}
 	for _, state := range states() {
 		if byState[state] > 0 {
 			counts = append(counts, Count{Number: byState[state], What: string(state), Bad: state == HeldBack})
 		}
 	}
 	if page.Asked {
-		counts = append(counts, Count{Number: len(page.Claims), What: plain(len(page.Claims), "claim")})
+		counts = append(counts, Count{Number: len(page.Claims), What: pluralize(len(page.Claims), "claim")})
 	}
 	return counts
 }
@@ -248,17 +249,19 @@ func policiesOf(node *Node) []PolicyView {
 	slices.Sort(names)
 	views := make([]PolicyView, 0, len(names))
 	for _, name := range names {
-		views = append(views, PolicyView{Name: name, Outcomes: tally(counts[name], outcomes()), Problem: slices.Contains(wrong, name)})
+		views = append(views, PolicyView{Name: name, Outcomes: tally(counts[name], outcomes()),
+			Problem: slices.Contains(wrong, name)})
 	}
 	return views
 }
 
 // outcomes are what may come of a policy, in the order in which they are told.
 func outcomes() []policy.Outcome {
-	return []policy.Outcome{policy.Exposes, policy.Excludes, policy.Failed, policy.Invalid, policy.Lost, policy.NoMatch, policy.OtherNodes}
+	return []policy.Outcome{policy.Exposes, policy.Excludes, policy.Failed, policy.Invalid, policy.Lost, policy.NoMatch,
+		policy.OtherNodes}
 }
 
-// tally says how often there is what.
+// tally describes how often there is what.
 func tally[K ~string](counts map[K]int, order []K) string {
 	var parts []string
 	for _, what := range order {
@@ -269,8 +272,8 @@ func tally[K ~string](counts map[K]int, order []K) string {
 	return strings.Join(parts, ", ")
 }
 
-// plain is a noun for so many.
-func plain(n int, noun string) string {
+// pluralize is a noun for so many.
+func pluralize(n int, noun string) string {
 	if n == 1 {
 		return noun
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -24,7 +24,7 @@ import (
 var update = flag.Bool("update", false, "write the files in testdata")
 
 func TestCountsAndProblems(t *testing.T) {
-	page := Of(liveNode(t))
+	page := Build(liveNode(t))
 	wantCounts := []Count{{3, "problems", true}, {18, "devices", false}, {8, "free", false}, {5, "in use", false}, {1, "blocked", false}, {1, "held back", true}, {3, "hidden", false}, {5, "claims", false}}
 	if diff := cmp.Diff(wantCounts, page.Counts); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
@@ -56,7 +56,7 @@ func TestOtherProblems(t *testing.T) {
 		}
 		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "no-carrier"}}
 	})
-	page := Of(node)
+	page := Build(node)
 	var got []string
 	for _, p := range page.Problems {
 		got = append(got, p.Where+" "+p.What)
@@ -78,7 +78,7 @@ func TestOtherProblems(t *testing.T) {
 
 // What is said of a device that is shared, with what it keeps from others, and of those.
 func TestRows(t *testing.T) {
-	page := Of(liveNode(t))
+	page := Build(liveNode(t))
 	rows := map[string]Row{}
 	for _, row := range page.Rows {
 		rows[row.Label] = row
@@ -123,14 +123,14 @@ func TestCounters(t *testing.T) {
 		{"worker-1/enp3s0f0", "bandwidth", "87500", "100k", 87},
 		{"worker-1/enp3s0f0", "exclusion-slots", "8", "9", 88},
 	}
-	if diff := cmp.Diff(want, Of(liveNode(t)).Counters); diff != "" {
+	if diff := cmp.Diff(want, Build(liveNode(t)).Counters); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
 // A claim whose chain has failed comes first, and is open; one without a pod shows the chain that it will have.
 func TestClaims(t *testing.T) {
-	page := Of(liveNode(t))
+	page := Build(liveNode(t))
 	type short struct {
 		Name, State string
 		Open        bool
@@ -161,12 +161,12 @@ func TestLostInterfaces(t *testing.T) {
 	for i := range node.Sandboxes {
 		if slices.Contains(node.Sandboxes[i].Claims, claimNamed(t, &node, "store-bond").Claim.UID) {
 			device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
-			node.Sandboxes[i].Interfaces = []driver.Interface{{
+			node.Sandboxes[i].Interfaces = []nodestate.Interface{{
 				ClaimUID: claimNamed(t, &node, "store-bond").Claim.UID, Pool: device.Pool, Device: device.Name, Interface: "bond0", Missing: "right",
 			}}
 		}
 	}
-	page := Of(node)
+	page := Build(node)
 	i := slices.IndexFunc(page.Claims, func(c ClaimView) bool { return c.Name == "data/store-bond" })
 	claim := page.Claims[i]
 	var states []string
@@ -184,7 +184,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-func claimNamed(t *testing.T, node *Node, name string) *driver.Claim {
+func claimNamed(t *testing.T, node *Node, name string) *nodestate.Claim {
 	t.Helper()
 	for i := range node.Claims {
 		if node.Claims[i].Claim.Name == name {
@@ -195,14 +195,14 @@ func claimNamed(t *testing.T, node *Node, name string) *driver.Claim {
 	return nil
 }
 
-// The kernel's names of interfaces don't keep functions from sharing a row: each has its own.
+// The kernel's names of interfaces do not keep functions from sharing a row: each has its own.
 func TestOtherNamesShareARow(t *testing.T) {
 	node := nodeOf(t, discoverytest.Examples()["example6"], "example6")
 	for i := range node.Decision.Devices {
 		device := &node.Decision.Devices[i].Device
 		device.Interface, device.AltNames = discovery.IfName(fmt.Sprintf("eth%d", i)), []string{fmt.Sprintf("also%d", i)}
 	}
-	page := Of(node)
+	page := Build(node)
 	want := []Member{{"enp3s0f0v0", "0000:03:00.2", "eth1, also1"}, {"enp3s0f0v1", "0000:03:00.3", "eth2, also2"}}
 	if diff := cmp.Diff(want, page.Rows[1].Members[:2]); len(page.Rows) != 2 || diff != "" {
 		t.Errorf("%d rows (-want +got):\n%s", len(page.Rows), diff)
@@ -219,7 +219,7 @@ func TestMachine(t *testing.T) {
 		"odd names": discoverytest.OddNames(), "virtio": discoverytest.Virtio(), "without PCI": discoverytest.WithoutPCI(), "big": discoverytest.Machine(3, 8),
 	} {
 		node := nodeOf(t, host, "reference-node")
-		page := Of(node)
+		page := Build(node)
 		members := map[string][]string{}
 		for _, row := range page.Rows {
 			for _, member := range row.Members {
@@ -247,7 +247,7 @@ func TestMachine(t *testing.T) {
 		}
 	}
 	var titles []string
-	for _, area := range Of(nodeOf(t, discoverytest.Examples()["example9"], "example9")).Machine {
+	for _, area := range Build(nodeOf(t, discoverytest.Examples()["example9"], "example9")).Machine {
 		titles = append(titles, area.Title)
 	}
 	if diff := cmp.Diff([]string{"NUMA node 0", "NUMA node 1"}, titles); diff != "" {
@@ -293,7 +293,7 @@ func TestPageGolden(t *testing.T) {
 func written(t *testing.T, node Node) string {
 	t.Helper()
 	var text bytes.Buffer
-	if err := Write(&text, Of(node)); err != nil {
+	if err := Write(&text, Build(node)); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
 // problemsOf are all problems, urgent ones first.
 func problemsOf(node *Node) []Problem {
-	problems := slices.Concat(leftovers(node), failures(node), unfit(node), published(node))
+	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		switch {
 		case a.Urgent == b.Urgent:
@@ -31,8 +31,9 @@ func leftovers(node *Node) []Problem {
 		leftover := &node.Leftovers[i]
 		problem := Problem{
 			Where: "step " + leftover.Step().Step.Name + " of pod " + leftover.Attachment.Pod.String(),
-			What:  fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts, leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
-			ToDo:  "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
+			What: fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts,
+				leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
+			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
 		}
 		if device := leftover.Quarantines(); device != nil {
 			problem.Urgent, problem.Where = true, "device "+device.Name
@@ -43,7 +44,7 @@ func leftovers(node *Node) []Problem {
 	return problems
 }
 
-// failures are chains that pods wait for, or can't end for.
+// failures are chains that pods wait for, or cannot end for.
 func failures(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Sandboxes {
@@ -61,7 +62,8 @@ func failures(node *Node) []Problem {
 			if link.Missing != "" {
 				problems = append(problems, Problem{
 					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
-					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was removed, or an application has moved it", link.Missing, link.Device),
+					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was "+
+						"removed, or an application has moved it", link.Missing, link.Device),
 					ToDo: "delete the pod to have it attached anew",
 				})
 			}
@@ -71,7 +73,7 @@ func failures(node *Node) []Problem {
 }
 
 // tracing is how to see the calls for the claims of a sandbox; empty for one whose claims are gone.
-func tracing(node *Node, box *driver.Sandbox) string {
+func tracing(node *Node, box *nodestate.Sandbox) string {
 	var commands []string
 	for i := range node.Claims {
 		if claim := &node.Claims[i].Claim; slices.Contains(box.Claims, claim.UID) {
@@ -84,13 +86,14 @@ func tracing(node *Node, box *driver.Sandbox) string {
 	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
 }
 
-// unfit are devices that nobody is given now.
-func unfit(node *Node) []Problem {
+// taintProblems are devices that no claim should get now.
+func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		for _, taint := range entry.Spec.Taints {
-			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " + unavailable(taint.Value), ToDo: cure(taint.Value)}
+			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " +
+				describeTaint(taint.Value), ToDo: remedyForTaint(taint.Value)}
 			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // quarantine has been told
 				problems = append(problems, problem)
 			}
@@ -99,8 +102,8 @@ func unfit(node *Node) []Problem {
 	return problems
 }
 
-// cure says what to do about a taint.
-func cure(value string) string {
+// remedyForTaint describes what to do about a taint.
+func remedyForTaint(value string) string {
 	switch value {
 	case "gone":
 		return "delete the pods that use it, or bring it back"
@@ -128,7 +131,7 @@ func published(node *Node) []Problem {
 	return problems
 }
 
-// orphans are virtual functions that nobody can name.
+// orphans are virtual functions without a name.
 func orphans(node *Node) []Problem {
 	if len(node.Facts.Orphans) == 0 {
 		return nil
@@ -137,7 +140,9 @@ func orphans(node *Node) []Problem {
 	for i := range node.Facts.Orphans {
 		addresses = append(addresses, string(node.Facts.Orphans[i].PCIAddress))
 	}
-	return []Problem{{Where: "virtual functions " + ranges(addresses), What: "have no names, and are not offered: the interface of their physical function is not on the node, or does not know them"}}
+	return []Problem{{Where: "virtual functions " + ranges(addresses),
+		What: "have no names, and are not offered: the interface of their physical function is not on the node, or " +
+			"does not know them"}}
 }
 
 func whereOf(p policy.Problem) string {

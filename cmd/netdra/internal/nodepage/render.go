@@ -18,7 +18,8 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its own.
+// Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its
+// own.
 func Policy() string {
 	return strings.Join([]string{
 		"default-src 'none'", "img-src data:", "style-src " + digest(pageCSS), "script-src " + digest(pageJS),
@@ -32,13 +33,13 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Write writes the page as HTML. Texts of the page are text in it, whatever they hold.
-func Write(to io.Writer, page Page) error {
+// Write writes the page as HTML. Every text of the page is escaped: plugins and users supply them.
+func Write(w io.Writer, page Page) error {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join}).Parse(pageHTML)
 	if err != nil {
 		return err
 	}
-	return parsed.Execute(to, map[string]any{
+	return parsed.Execute(w, map[string]any{
 		"Page": page, "Policy": Policy(),
 		"Style":  template.HTML("<style>" + pageCSS + "</style>"),  //nolint:gosec // ours
 		"Script": template.HTML("<script>" + pageJS + "</script>"), //nolint:gosec // ours

@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/driver"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -78,7 +78,7 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// What is logged is shortened: the calls of one claim don't make a page that no browser opens.
+// What is logged is shortened: the calls of one claim do not make a page that no browser opens.
 func TestLongOutputs(t *testing.T) {
 	node := liveNode(t)
 	call := called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 1, "")
@@ -110,9 +110,9 @@ func thousand(t *testing.T) Node {
 			continue
 		}
 		name, box := fmt.Sprintf("pod-%d-net", i), fmt.Sprintf("5f1c0ffee%07d", i)
-		node.Claims = append(node.Claims, claim("shop", name, []driver.Device{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
+		node.Claims = append(node.Claims, claim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
 			cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}}, cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
-		node.Sandboxes = append(node.Sandboxes, driver.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
+		node.Sandboxes = append(node.Sandboxes, nodestate.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
 		node.Calls["shop/"+name] = []executor.LoggedCall{
 			called(box, "nic", "ADD", "host-device", 13, `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`), called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
 	}
@@ -175,9 +175,9 @@ func TestContrast(t *testing.T) {
 }
 
 // contrast is the ratio of WCAG 2.2.
-func contrast(t *testing.T, one, other string) float64 {
+func contrast(t *testing.T, path, other string) float64 {
 	t.Helper()
-	a, b := luminance(t, one), luminance(t, other)
+	a, b := luminance(t, path), luminance(t, other)
 	return (max(a, b) + 0.05) / (min(a, b) + 0.05)
 }
 

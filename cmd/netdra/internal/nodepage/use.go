@@ -28,7 +28,8 @@ type balance struct {
 	takers      []string
 }
 
-// useOf counts as the scheduler does: an entry in use is charged to the counters of its pool once, however many claims share it.
+// useOf counts as the scheduler does: an entry in use is charged to the counters of its pool once, however many
+// claims share it.
 func useOf(node *Node) *use {
 	u := &use{
 		asked: node.Asked, holders: map[draslices.EntryID][]string{}, counters: map[counterID]*balance{},
@@ -134,7 +135,8 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 	return offer
 }
 
-// amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing particular.
+// amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing
+// particular.
 func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (amount Amount, usedUp bool) {
 	capacity := entry.Spec.Capacity[name]
 	left, wanted := capacity.Value.DeepCopy(), capacity.Value
@@ -142,7 +144,7 @@ func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (am
 	if !entry.Persona.Exclusive { // else nothing is divided
 		left.Sub(taken)
 	}
-	amount = Amount{Name: bare(string(name)), Left: left.String(), Total: capacity.Value.String()}
+	amount = Amount{Name: unqualified(string(name)), Left: left.String(), Total: capacity.Value.String()}
 	if p := capacity.RequestPolicy; p != nil && p.Default != nil {
 		amount.Default, wanted = p.Default.String(), *p.Default
 	}
@@ -161,7 +163,7 @@ func consumption(device *resourceapi.Device) string {
 	return strings.Join(texts, ", ")
 }
 
-// countersOf are all counters, those of which the least is left first.
+// countersOf returns all counters, the fullest first.
 func (u *use) countersOf() []Counter {
 	counters := make([]Counter, 0, len(u.counters))
 	for id, b := range u.counters {
@@ -186,8 +188,8 @@ func sortedNames[K ~string, V any](m map[K]V) []string {
 	return names
 }
 
-// bare is a name without its domain.
-func bare(name string) string {
+// unqualified is a name without its domain.
+func unqualified(name string) string {
 	_, short, qualified := strings.Cut(name, "/")
 	if !qualified {
 		return name

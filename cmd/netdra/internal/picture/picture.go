@@ -48,8 +48,8 @@ func (g Graph) Standalone() string {
 `, width, height, html.EscapeString(g.Title)) + ownStyle + ArrowHead() + "\n" + g.shapes(places) + "</svg>\n"
 }
 
-// Inline is a part of a page that has an ArrowHead and a style sheet for .graph. The id must be unique in the page, and of letters and
-// digits; the description is for who can't see the picture.
+// Inline is a part of a page that has an ArrowHead and a style sheet for .graph. The id must be unique in the page,
+// and of letters and digits; the description is for who cannot see the picture.
 func (g Graph) Inline(id, description string) string {
 	places, width, height := g.layout()
 	return fmt.Sprintf(`<svg class="graph" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-labelledby="%[3]st %[3]sd"><title id="%[3]st">%[4]s</title><desc id="%[3]sd">%[5]s</desc>`,
@@ -66,9 +66,9 @@ func (g Graph) shapes(places []place) string {
 	var text strings.Builder
 	for i, b := range g.Boxes {
 		for _, parent := range b.After {
-			from, to := places[parent], places[i]
+			parentPlace, childPlace := places[parent], places[i]
 			fmt.Fprintf(&text, "<path d=\"M%d %d C%[1]d %[2]d %[3]d %[4]d %[3]d %[5]d\" marker-end=\"url(#arrow)\"/>\n",
-				from.x+from.width/2, from.y+boxHeight, to.x+to.width/2, to.y-gapY/2, to.y)
+				parentPlace.x+parentPlace.width/2, parentPlace.y+boxHeight, childPlace.x+childPlace.width/2, childPlace.y-gapY/2, childPlace.y)
 		}
 	}
 	for i, b := range g.Boxes {
@@ -76,7 +76,8 @@ func (g Graph) shapes(places []place) string {
 		if b.Class != "" {
 			class = fmt.Sprintf(` class="%s"`, html.EscapeString(b.Class))
 		}
-		fmt.Fprintf(&text, "<rect%s x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", class, places[i].x, places[i].y, places[i].width, boxHeight)
+		fmt.Fprintf(&text, "<rect%s x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", class, places[i].x,
+			places[i].y, places[i].width, boxHeight)
 		for j, line := range b.Lines {
 			name := ""
 			if j == 0 {
@@ -105,7 +106,8 @@ func (g Graph) layout() (places []place, width, height int) {
 			longest = max(longest, len([]rune(line)))
 		}
 		layer := layers[i]
-		places[i] = place{x: used[layer], y: margin + layer*(boxHeight+gapY), width: int(float64(longest)*letterWidth) + 2*margin}
+		places[i] = place{x: used[layer], y: margin + layer*(boxHeight+gapY), width: int(float64(longest)*letterWidth) +
+			2*margin}
 		used[layer] += places[i].width + gapX
 		width, height = max(width, used[layer]-gapX), max(height, places[i].y+boxHeight)
 	}

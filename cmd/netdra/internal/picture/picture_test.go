@@ -15,7 +15,7 @@ func graph() Graph {
 	}}
 }
 
-// Nothing stands outside of a picture, and boxes don't overlap.
+// Nothing stands outside of a picture, and boxes do not overlap.
 func TestLayout(t *testing.T) {
 	g := graph()
 	places, width, height := g.layout()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Cluster is what the scheduler sees of devices. It is not changed.
+// Cluster has the objects that the scheduler allocates by.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
@@ -60,17 +60,20 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 			return class, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no DeviceClass %s: give the NetworkTopology that it is made for, or the class itself", name)
+	return nil, fmt.Errorf("there is no DeviceClass %s: give the NetworkTopology that it is made for, or the class "+
+		"itself", name)
 }
 
-// allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no results if they
-// don't fit.
-func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims, beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
+// allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no
+// results if they do not fit.
+func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
+	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true,
 		ListTypeAttributes: s.cluster.ListAttributes, CompatibilityGroups: s.cluster.CompatibilityGroups,
 	}
-	allocator, err := structured.NewAllocator(ctx, features, stateOf(beside), classes(s.cluster.Classes), s.cluster.Slices, s.compiled)
+	allocator, err := structured.NewAllocator(ctx, features, stateOf(beside), classes(s.cluster.Classes),
+		s.cluster.Slices, s.compiled)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims, bes
 	return results, nil
 }
 
-// stateOf is what kube-scheduler keeps of claims that have devices.
+// stateOf returns what kube-scheduler keeps about allocated claims.
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -104,7 +107,7 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets what the API server would set in a claim that nobody has sent to it.
+// Complete sets the defaults of the API server in a claim that was not sent to it.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim asks for nothing: add spec.devices.requests")
@@ -135,7 +138,8 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 	return mode, count
 }
 
-// NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of files.
+// NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of
+// files.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {
@@ -145,7 +149,8 @@ func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	}
 	nodes := make([]*corev1.Node, 0, len(names))
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{corev1.LabelHostname: name}}})
 	}
 	return nodes
 }

@@ -12,15 +12,17 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew says which request finds too few devices on a node even if nobody holds any; empty if none does, or if that can't be said
-// because the request has alternatives.
-func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string, error) {
+// tooFew returns which request finds too few devices on a node even if nobody holds any; empty if none does, or if that
+// cannot be said because the request has alternatives.
+func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
+	error) {
 	for _, claim := range claims {
 		for i := range claim.Spec.Devices.Requests {
 			request := &claim.Spec.Devices.Requests[i]
@@ -36,7 +38,8 @@ func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*res
 	return "", nil
 }
 
-func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest) (string, error) {
+func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *resourceapi.ResourceClaim,
+	request *resourceapi.DeviceRequest) (string, error) {
 	class, err := classes(s.cluster.Classes).Get(request.Exactly.DeviceClassName)
 	if err != nil {
 		return "", err
@@ -51,15 +54,18 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		return "", fmt.Errorf("request %s of claim %s/%s: %w", request.Name, claim.Namespace, claim.Name, err)
 	}
 	usable, tainted := untainted(selected, request.Exactly.Tolerations)
-	wants := fmt.Sprintf("request %s of claim %s/%s wants %d of DeviceClass %s", request.Name, claim.Namespace, claim.Name, request.Exactly.Count, class.Name)
+	wants := fmt.Sprintf("request %s of claim %s/%s wants %d of DeviceClass %s", request.Name, claim.Namespace,
+		claim.Name, request.Exactly.Count, class.Name)
 	shared := slices.ContainsFunc(usable, func(d device) bool { return ptr.Deref(d.AllowMultipleAllocations, false) })
 	switch {
 	case len(here) == 0:
 		return "the node publishes no devices", nil
 	case len(ofClass) == 0:
-		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, plural(len(here), "device"), whyNone(class, here)), nil
+		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, printer.Plural(len(here), "device"),
+			whyNone(class, here)), nil
 	case len(selected) == 0:
-		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants, plural(len(ofClass), "device")), nil
+		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants,
+			printer.Plural(len(ofClass), "device")), nil
 	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
 		return fmt.Sprintf("%s, and those that match are tainted: %s", wants, strings.Join(tainted, ", ")), nil
 	case int64(len(usable)) < request.Exactly.Count && !shared:
@@ -68,28 +74,30 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone says why no device is of a class of a topology; "" for other classes.
+// whyNone returns why no device is of a class of a topology; "" for other classes.
 func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
 		return ""
 	}
-	with, others := 0, []string{}
+	with, rest := 0, []string{}
 	for _, d := range devices {
 		plugins := d.plugins()
 		if slices.Contains(plugins, plugin) {
 			with++
 		}
-		others = append(others, plugins...)
+		rest = append(rest, plugins...)
 	}
-	slices.Sort(others)
+	slices.Sort(rest)
 	switch {
 	case with > 0:
-		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", plural(with, "device"), plugin)
-	case len(others) == 0:
+		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", printer.Plural(with, "device"),
+			plugin)
+	case len(rest) == 0:
 		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
 	}
-	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin, strings.Join(slices.Compact(others), ", "))
+	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
+		strings.Join(slices.Compact(rest), ", "))
 }
 
 // plugins are the CNI plugins of a device, each as the attribute of it is named or, where they are in a list, as it is.
@@ -99,7 +107,8 @@ func (d device) plugins() []string {
 	}
 	names := slices.Clone(d.Attributes[policy.SupportedCNIs].StringValues)
 	for attribute, value := range d.Attributes {
-		if name, ok := strings.CutPrefix(string(attribute), policyapi.CNIDomain+"/"); ok && ptr.Deref(value.BoolValue, false) {
+		if name, ok := strings.CutPrefix(string(attribute), policyapi.CNIDomain+"/"); ok &&
+			ptr.Deref(value.BoolValue, false) {
 			names = append(names, name)
 		}
 	}
@@ -120,14 +129,16 @@ func (s *Simulator) devicesOn(node *corev1.Node) []device {
 			continue
 		}
 		for i := range slice.Spec.Devices {
-			found = append(found, device{Device: &slice.Spec.Devices[i], driver: slice.Spec.Driver, pool: slice.Spec.Pool.Name})
+			found = append(found, device{Device: &slice.Spec.Devices[i], driver: slice.Spec.Driver,
+				pool: slice.Spec.Pool.Name})
 		}
 	}
 	return found
 }
 
 // matching are the devices for which all selectors are true.
-func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device, error) {
+func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device,
+	error) {
 	var found []device
 	for _, d := range devices {
 		matches := true
@@ -139,11 +150,13 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 			if compiled.Error != nil {
 				return nil, compiled.Error
 			}
-			is, _, err := compiled.DeviceMatches(ctx, dracel.Device{Driver: d.driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity})
+			matched, _, err := compiled.DeviceMatches(ctx, dracel.Device{Driver: d.driver,
+				AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity})
 			if err != nil {
-				return nil, fmt.Errorf("on device %s of pool %s, which ends the scheduling of the pod: %w", d.Name, d.pool, err)
+				return nil, fmt.Errorf("on device %s of pool %s, which ends the scheduling of the pod: %w", d.Name,
+					d.pool, err)
 			}
-			matches = is
+			matches = matched
 		}
 		if matches {
 			found = append(found, d)
@@ -158,7 +171,8 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 		reason := ""
 		for i := range d.Taints {
 			taint := &d.Taints[i]
-			tolerated := slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
+			tolerated := slices.ContainsFunc(tolerations,
+				func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
 				reason = fmt.Sprintf("%s (%s)", d.Name, taint.Key)
 			}
@@ -173,16 +187,18 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 }
 
 func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
-	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" && toleration.Key != taint.Key {
+	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" &&
+		toleration.Key != taint.Key {
 		return false
 	}
 	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
-// impossible says what keeps claims from a node on which nobody holds anything: the first of their constraints, amounts, requests
-// and claims without which they fit.
-func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string, error) {
-	for _, less := range lesser(claims) {
+// impossible describes what keeps claims from a node on which nobody holds anything: the first of their constraints,
+// amounts, requests and claims without which they fit.
+func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
+	error) {
+	for _, less := range relaxations(claims) {
 		results, err := s.allocate(ctx, node, less.claims, nil)
 		if err != nil {
 			return "", err
@@ -191,57 +207,63 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 			return less.reason, nil
 		}
 	}
-	return "the node's devices can't satisfy the claims, also without any one of their constraints, amounts and requests", nil
+	return "the node's devices can't satisfy the claims, also without any one of their constraints, amounts and " +
+		"requests", nil
 }
 
-// variant are claims that want something less.
-type variant struct {
+// relaxation are claims that want something less.
+type relaxation struct {
 	reason string
 	claims []*resourceapi.ResourceClaim
 }
 
-func lesser(claims []*resourceapi.ResourceClaim) []variant {
-	var all []variant
+func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
+	var all []relaxation
 	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
 		changed := slices.Clone(claims)
 		changed[i] = claims[i].DeepCopy()
 		change(&changed[i].Spec.Devices)
-		all = append(all, variant{reason: reason, claims: changed})
+		all = append(all, relaxation{reason: reason, claims: changed})
 	}
 	for i, claim := range claims {
 		name := claim.Namespace + "/" + claim.Name
 		for j, constraint := range claim.Spec.Devices.Constraints {
-			without(i, fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims would fit", j, name, describe(&constraint)), func(c *resourceapi.DeviceClaim) {
+			without(i, fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims "+
+				"would fit", j, name, describe(&constraint)), func(c *resourceapi.DeviceClaim) {
 				c.Constraints = slices.Delete(c.Constraints, j, j+1)
 			})
 		}
 		for j, request := range claim.Spec.Devices.Requests {
 			if request.Exactly != nil && request.Exactly.Capacity != nil {
 				if qualified := qualify(request.Exactly.Capacity.Requests); len(qualified) > 0 {
-					without(i, fmt.Sprintf("no device of the node has a capacity that request %s of claim %s names (%s); with the driver's domain before the name it would fit: %s", request.Name, name,
+					without(i, fmt.Sprintf("no device of the node has a capacity that request %s of claim %s names "+
+						"(%s); with the driver's domain before the name it would fit: %s", request.Name, name,
 						amounts(request.Exactly.Capacity.Requests), amounts(qualified)),
 						func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity.Requests = qualified })
 				}
-				without(i, fmt.Sprintf("no device of the node has as much as request %s of claim %s asks for (%s); for less they would fit", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
+				without(i, fmt.Sprintf("no device of the node has as much as request %s of claim %s asks for (%s); "+
+					"for less they would fit", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
 					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
 			}
 		}
 		for _, request := range claim.Spec.Devices.Requests {
 			if len(claim.Spec.Devices.Requests) > 1 {
-				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: what it wants excludes what others want, or there is not enough for all", name, request.Name),
+				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: what it wants "+
+					"excludes what others want, or there is not enough for all", name, request.Name),
 					func(c *resourceapi.DeviceClaim) { dropRequest(c, request.Name) })
 			}
 		}
 		if len(claims) > 1 {
-			reason := fmt.Sprintf("the claims fit on the node only without claim %s: what it wants excludes what others want, or there is not enough for all", name)
-			all = append(all, variant{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
+			reason := fmt.Sprintf("the claims fit on the node only without claim %s: what it wants excludes what "+
+				"others want, or there is not enough for all", name)
+			all = append(all, relaxation{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
 		}
 	}
 	return all
 }
 
-// qualify gives names of capacities that have none the domain of our driver, as the names of published capacities have; none if all have
-// one.
+// qualify gives names of capacities that have none the domain of our driver, as the names of published capacities
+// have; none if all have one.
 func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resourceapi.QualifiedName]resource.Quantity {
 	qualified, changed := map[resourceapi.QualifiedName]resource.Quantity{}, false
 	for name, amount := range requests {
@@ -259,7 +281,8 @@ func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resou
 // dropRequest removes a request, and what constraints say of it.
 func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
-	claim.Requests = slices.DeleteFunc(claim.Requests, func(r resourceapi.DeviceRequest) bool { return r.Name == request })
+	claim.Requests = slices.DeleteFunc(claim.Requests,
+		func(r resourceapi.DeviceRequest) bool { return r.Name == request })
 	claim.Constraints = slices.DeleteFunc(claim.Constraints, func(c resourceapi.DeviceConstraint) bool {
 		return len(c.Requests) > 0 && !slices.ContainsFunc(c.Requests, func(name string) bool { return !isIt(name) })
 	})
@@ -269,15 +292,15 @@ func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 }
 
 func describe(constraint *resourceapi.DeviceConstraint) string {
-	of := "all requests"
+	subject := "all requests"
 	if len(constraint.Requests) > 0 {
-		of = strings.Join(constraint.Requests, " and ")
+		subject = strings.Join(constraint.Requests, " and ")
 	}
 	switch {
 	case constraint.MatchAttribute != nil:
-		return fmt.Sprintf("that %s of %s be the same", *constraint.MatchAttribute, of)
+		return fmt.Sprintf("that %s of %s be the same", *constraint.MatchAttribute, subject)
 	case constraint.DistinctAttribute != nil:
-		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, of)
+		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, subject)
 	}
 	return "of a kind that netdra does not know"
 }
@@ -289,11 +312,4 @@ func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

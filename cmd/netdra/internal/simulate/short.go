@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// short says which of the devices that would be allocated are held by claims, and of which counters there is not enough beside all
-// claims that hold devices.
+// short returns which of the devices that would be allocated are held by claims, and of which counters there is not
+// enough beside all claims that hold devices.
 func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
 	var texts []string
 	wanted := map[deviceKey]bool{}
@@ -18,9 +18,11 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 			key := keyOf(&result)
 			wanted[key] = true
 			for _, claim := range inTheWay {
-				holds := slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
+				holds := slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+					func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
 				if holds {
-					texts = append(texts, fmt.Sprintf("device %s of pool %s is held by claim %s/%s", key.name, key.pool, claim.Namespace, claim.Name))
+					texts = append(texts, fmt.Sprintf("device %s of pool %s is held by claim %s/%s", key.name, key.pool,
+						claim.Namespace, claim.Name))
 				}
 			}
 		}
@@ -44,7 +46,8 @@ func keyOf(result *resourceapi.DeviceRequestAllocationResult) deviceKey {
 
 type counterKey struct{ driver, pool, set, name string }
 
-// counters names those of which the wanted devices need more than the held ones leave. A device that is shared consumes once.
+// counters names those of which the wanted devices need more than the held ones leave. A device that is shared
+// consumes once.
 func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}
 	for _, slice := range s.cluster.Slices {
@@ -56,30 +59,31 @@ func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 		}
 		for _, d := range spec.Devices {
 			key := deviceKey{spec.Driver, spec.Pool.Name, d.Name}
-			into := needed
+			sums := needed
 			switch {
 			case held[key]:
-				into = used
+				sums = used
 			case !wanted[key]:
 				continue
 			}
 			for _, consumption := range d.ConsumesCounters {
 				for name, counter := range consumption.Counters {
-					of := counterKey{spec.Driver, spec.Pool.Name, consumption.CounterSet, name}
-					sum := into[of]
+					key := counterKey{spec.Driver, spec.Pool.Name, consumption.CounterSet, name}
+					sum := sums[key]
 					sum.Add(counter.Value)
-					into[of] = sum
+					sums[key] = sum
 				}
 			}
 		}
 	}
 	var texts []string
-	for of, amount := range needed {
-		left := total[of].DeepCopy()
-		left.Sub(used[of])
+	for key, amount := range needed {
+		left := total[key].DeepCopy()
+		left.Sub(used[key])
 		if amount.Cmp(left) > 0 {
-			all := total[of]
-			texts = append(texts, fmt.Sprintf("counter %s of %s in pool %s has %s of %s left, and %s is needed", of.name, of.set, of.pool, left.String(), all.String(), amount.String()))
+			all := total[key]
+			texts = append(texts, fmt.Sprintf("counter %s of %s in pool %s has %s of %s left, and %s is needed",
+				key.name, key.set, key.pool, left.String(), all.String(), amount.String()))
 		}
 	}
 	return texts

@@ -177,8 +177,8 @@ func TestObstaclesAreRight(t *testing.T) {
 				t.Fatalf("seed %d, claim %d: it does not fit without %v", seed, i, refusal.Release)
 			}
 			for _, kept := range refusal.Release {
-				others := slices.DeleteFunc(slices.Clone(refusal.Release), func(name string) bool { return name == kept })
-				if fits(others...) {
+				rest := slices.DeleteFunc(slices.Clone(refusal.Release), func(name string) bool { return name == kept })
+				if fits(rest...) {
 					t.Fatalf("seed %d, claim %d: %s is not in the way, of %v", seed, i, kept, refusal.Release)
 				}
 			}
@@ -190,7 +190,7 @@ func TestObstaclesAreRight(t *testing.T) {
 	}
 }
 
-// What an empty node can't give is said.
+// What an empty node cannot give is said.
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{

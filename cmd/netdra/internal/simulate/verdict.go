@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Verdict is what becomes of the claims of one pod.
+// Verdict says where the claims of one pod fit.
 type Verdict struct {
 	// Nodes are those on which the claims fit, sorted. The scheduler chooses one of them, by other criteria, too.
 	Nodes []string
@@ -18,13 +18,13 @@ type Verdict struct {
 	Refusals []Refusal
 }
 
-// Refusal is why claims don't fit on a node.
+// Refusal explains why claims do not fit on a node.
 type Refusal struct {
 	Node string
 	// Reason is one sentence.
 	Reason string
-	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any of them they
-	// don't. There may be other such sets. Empty if nothing that is held is in the way.
+	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any
+	// of them they do not. There may be other such sets. Empty if nothing that is held is in the way.
 	Release []string
 	// Short are devices and counters that those claims hold and that are wanted.
 	Short []string
@@ -61,8 +61,9 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// refusal finds out why claims don't fit on a node. What is cheap to say is tried first.
-func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal, error) {
+// refusal finds out why claims do not fit on a node. What is cheap to say is tried first.
+func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
+	error) {
 	refusal := Refusal{Node: node.Name}
 	reason, err := s.tooFew(ctx, node, claims)
 	if err != nil || reason != "" {
@@ -90,9 +91,10 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, nil
 }
 
-// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim is put back if
-// it can be, so what is left is needed; who came first stays.
-func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
+// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each
+// claim is put back if it can be, so what is left is needed; who came first stays.
+func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
+	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
 	results, err = s.allocate(ctx, node, claims, nil)
 	if err != nil {
 		return nil, nil, err

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their index.
-// The address of a bridge is not compared: it has that of one of its ports unless it was given one.
+// Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their
+// index. The address of a bridge is not compared: it has that of one of its ports unless it was given one.
 func Differences(before, after View) []string {
 	differences := []string{}
 	seen := map[int]bool{} // by index, the links of after that were there before
 	for i := range before.Interfaces {
-		was := &before.Interfaces[i]
-		is := find(after.Interfaces, was)
-		if is == nil {
-			differences = append(differences, fmt.Sprintf("link %s (%s) is gone", was.Name, was.Kind))
+		previous := &before.Interfaces[i]
+		current := find(after.Interfaces, previous)
+		if current == nil {
+			differences = append(differences, fmt.Sprintf("link %s (%s) is gone", previous.Name, previous.Kind))
 			continue
 		}
-		seen[is.Index] = true
-		differences = append(differences, compare(was, is)...)
+		seen[current.Index] = true
+		differences = append(differences, compare(previous, current)...)
 	}
 	for i := range after.Interfaces {
-		if is := &after.Interfaces[i]; !seen[is.Index] {
-			differences = append(differences, fmt.Sprintf("link %s (%s) was not there before", is.Name, is.Kind))
+		if current := &after.Interfaces[i]; !seen[current.Index] {
+			differences = append(differences, fmt.Sprintf("link %s (%s) was not there before", current.Name, current.Kind))
 		}
 	}
 	for _, route := range missing(before.Routes, after.Routes) {
@@ -49,28 +49,31 @@ func find(interfaces []Interface, wanted *Interface) *Interface {
 	return nil
 }
 
-func compare(was, is *Interface) []string {
+func compare(previous, current *Interface) []string {
 	var differences []string
 	differs := func(what string, before, after any) {
 		if before != after {
-			differences = append(differences, fmt.Sprintf("link %s: %s is %v, was %v", was.Name, what, after, before))
+			differences = append(differences, fmt.Sprintf("link %s: %s is %v, was %v", previous.Name, what, after, before))
 		}
 	}
-	differs("the name", was.Name, is.Name)
-	if was.Kind != "bridge" {
-		differs("the MAC address", was.MAC, is.MAC)
+	differs("the name", previous.Name, current.Name)
+	if previous.Kind != "bridge" {
+		differs("the MAC address", previous.MAC, current.MAC)
 	}
-	differs("the MTU", was.MTU, is.MTU)
-	differs("up", was.Up, is.Up)
-	differs("the master", orNone(was.Master), orNone(is.Master))
-	if lost := missing(was.AltNames, is.AltNames); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the alternative names %s", was.Name, strings.Join(lost, ", ")))
+	differs("the MTU", previous.MTU, current.MTU)
+	differs("up", previous.Up, current.Up)
+	differs("the master", orNone(previous.Master), orNone(current.Master))
+	if lost := missing(previous.AltNames, current.AltNames); len(lost) > 0 {
+		differences = append(differences, fmt.Sprintf("link %s has lost the alternative names %s", previous.Name,
+			strings.Join(lost, ", ")))
 	}
-	if lost := missing(was.Addresses, is.Addresses); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the addresses %s", was.Name, strings.Join(lost, ", ")))
+	if lost := missing(previous.Addresses, current.Addresses); len(lost) > 0 {
+		differences = append(differences, fmt.Sprintf("link %s has lost the addresses %s", previous.Name,
+			strings.Join(lost, ", ")))
 	}
-	if more := missing(is.Addresses, was.Addresses); len(more) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has the new addresses %s", was.Name, strings.Join(more, ", ")))
+	if more := missing(current.Addresses, previous.Addresses); len(more) > 0 {
+		differences = append(differences, fmt.Sprintf("link %s has the new addresses %s", previous.Name,
+			strings.Join(more, ", ")))
 	}
 	return differences
 }
@@ -83,10 +86,10 @@ func orNone(name string) string {
 }
 
 // missing returns what the first list has and the second has not.
-func missing[T comparable](list, from []T) []T {
+func missing[T comparable](list, rest []T) []T {
 	var absent []T
 	for _, item := range list {
-		if !slices.Contains(from, item) {
+		if !slices.Contains(rest, item) {
 			absent = append(absent, item)
 		}
 	}

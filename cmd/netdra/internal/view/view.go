@@ -1,7 +1,8 @@
 // Package view shows what a network namespace holds, for people and for comparing before and after.
 //
-// The rule of this package: [Read] is the only code that asks the kernel; everything else is pure. What the kernel itself
-// makes and takes away at any time (the loopback's addresses, link-local addresses and their routes) is not shown.
+// The rule of this package: [Read] is the only code that asks the kernel; everything else is pure. What the kernel
+// itself makes and takes away at any time (the loopback's addresses, link-local addresses and their routes) is not
+// shown.
 package view
 
 import (
@@ -199,9 +200,9 @@ func routesOf(route *netlink.Route, names map[int]string) []Route {
 	}
 	routes := make([]Route, 0, len(route.MultiPath))
 	for _, hop := range route.MultiPath {
-		one := shown
-		one.Gateway, one.Interface = gatewayText(hop.Gw, hop.Via), names[hop.LinkIndex]
-		routes = append(routes, one)
+		route := shown
+		route.Gateway, route.Interface = gatewayText(hop.Gw, hop.Via), names[hop.LinkIndex]
+		routes = append(routes, route)
 	}
 	return routes
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// formFlag adds --output.
+func formFlag(cmd *cobra.Command, form *string) {
+	*form = printer.FormText
+	cmd.Flags().VarP(formValue{form, printer.FormTable, printer.FormText}, "output", "o",
+		"form of the result: text, json or yaml; with json and yaml progress goes to stderr")
+	// The error would be that the flag does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormText, printer.FormJSON,
+		printer.FormYAML}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// formValue is a flag's value that takes a synonym: some commands say text, others table.
+type formValue struct {
+	form              *string
+	synonym, standard string
+}
+
+// Set implements pflag.Value.
+func (v formValue) Set(form string) error {
+	*v.form = form
+	if form == v.synonym {
+		*v.form = v.standard
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (v formValue) String() string {
+	if v.form == nil {
+		return ""
+	}
+	return *v.form
+}
+
+// Type implements pflag.Value.
+func (formValue) Type() string { return "string" }
+
+// listUsage is the usage of --output of commands that print tables.
+const listUsage = "form of the result: table, wide, json or yaml"
+
+// listFlag adds --output to a command that prints a table.
+func listFlag(cmd *cobra.Command, form *string) {
+	cmd.Flags().StringVarP(form, "output", "o", printer.FormTable, listUsage)
+	completeListForms(cmd)
+}
+
+// tableFlag is a listFlag that takes "text" for "table", as release did before it printed a list.
+func tableFlag(cmd *cobra.Command, form *string) {
+	*form = printer.FormTable
+	cmd.Flags().VarP(formValue{form, printer.FormText, printer.FormTable}, "output", "o", listUsage)
+	completeListForms(cmd)
+}
+
+func completeListForms(cmd *cobra.Command) {
+	forms := []string{printer.FormTable, printer.FormWide, printer.FormJSON, printer.FormYAML}
+	// The error would be that the flag does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func nameFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "name", "", "name of the topology, if the file has several")
+}
+
+func schemasFlag(cmd *cobra.Command, schemas *string) {
+	cmd.Flags().StringVar(schemas, "schemas", "",
+		"YAML file of CNIPluginSchemas that replace the built-in ones of the same plugins")
+}
+
+func cniPathFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
+		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default")
+}
+
+func socketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVar(socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
+}
+
+func stateFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "state", cmp.Or(os.Getenv("NETDRA_STATE"), chainrun.DefaultState),
+		"directory of the journal, which undo reads; $NETDRA_STATE sets the default")
+}
+
+func timeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
+	cmd.Flags().DurationVar(timeout, "timeout", 30*time.Second, "time limit of one plugin call")
+}
+
+func logFlag(cmd *cobra.Command, log *bool) {
+	cmd.Flags().BoolVar(log, "log", false, "write every CNI call with its input and output to stderr")
+}
+
+func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
+	set := cmd.Flags()
+	set.StringArrayVarP(&f.Files, "filename", "f", nil,
+		`YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds are ignored`)
+	set.StringVar(&f.Recording, "from", "", `directory of a recording of "netdra facts", in place of this machine`)
+	set.Func("node-address", "address of the node in the cluster; repeat it for each (default: those that the driver "+
+		"reports)", func(text string) error {
+		address, err := netip.ParseAddr(text)
+		f.Addresses = append(f.Addresses, address)
+		return err
+	})
+	set.StringVar(&f.Node, "node", "",
+		"name of the node (default: that of this machine, or of the recording's directory)")
+	set.StringToStringVar(&f.Labels, "node-labels", nil,
+		"labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
+	set.StringArrayVar(&f.Plugins, "cni-plugin", nil,
+		"file name of a CNI plugin on the node; repeat it for each (default: all that policies name)")
+	set.BoolVar(&f.Features.ListAttributes, "list-attributes", false,
+		"the cluster has the feature DRAListTypeAttributes")
+	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false,
+		"the cluster has the feature DRADeviceCompatibilityGroups")
+	set.StringVar(&f.Socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "",
+		"kubeconfig file: take addresses and labels from the Node object where no driver answers")
+	_ = cmd.MarkFlagDirname("from") // the flag exists
+}
+
+func logDirFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "log-dir", nodeclient.DefaultLogDir, "directory of the driver's log of CNI calls")
+	_ = cmd.MarkFlagDirname("log-dir") // the flag exists
+}
+
+// mustSet turns a flag on and hides it: a command under a former name implies it.
+func mustSet(cmd *cobra.Command, flag string) {
+	_ = cmd.Flags().Set(flag, "true") // the flag exists
+	_ = cmd.Flags().MarkHidden(flag)
+}

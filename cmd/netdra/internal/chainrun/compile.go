@@ -1,0 +1,85 @@
+package chainrun
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Options are common to the commands that compile a topology.
+type Options struct {
+	manifest.TopologySource
+	DeviceOptions
+	CNIPath string
+	Pod     string
+	Netns   string
+	Form    string
+}
+
+// parsePod reads --pod.
+func parsePod(text, uid string) (executor.Pod, error) {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return executor.Pod{}, exit.Refusef("--pod %q: say NAMESPACE/NAME", text)
+	}
+	return executor.Pod{Namespace: namespace, Name: name, UID: uid}, nil
+}
+
+// directories reads --cni-path.
+func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
+
+// compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions.
+func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
+	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+	pod executor.Pod, devices []cnichain.RootDevice,
+) (*cnichain.Plan, error) {
+	node, err := deps.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	binaries, err := executor.Probe(ctx, cnichain.Types(topology))
+	if err != nil {
+		return nil, err
+	}
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: cnichain.Claim(pod), Node: node,
+		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path", Devices: devices,
+	})
+	if len(problems) == 0 {
+		return plan, nil
+	}
+	lines := make([]string, len(problems))
+	for i, problem := range problems {
+		lines[i] = problem.Error()
+	}
+	return nil, exit.Refusef("topology %s can't be run with these devices:\n  %s%s", topology.Name,
+		strings.Join(lines, "\n  "), f.hint(topology))
+}
+
+// hint returns the flags that are missing to give every root step a device.
+func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
+	given := map[string]bool{}
+	for i := range f.Devices {
+		if step, _, named := strings.Cut(f.Devices[i], "="); named {
+			given[step] = true
+		}
+	}
+	var missing []string
+	roots := manifest.RootSteps(topology)
+	for _, root := range roots {
+		if !given[root] && (len(f.Devices) == 0 || len(roots) > 1) {
+			missing = append(missing, "--device "+root+"=LINK")
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	return "\n  in place of a claim, give " + strings.Join(missing, " ")
+}

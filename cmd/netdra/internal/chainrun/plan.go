@@ -1,0 +1,175 @@
+package chainrun
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// PlannedChain is the result of plan.
+type PlannedChain struct {
+	Topology      string        `json:"topology"`
+	DeviceClasses []string      `json:"deviceClasses"`
+	Steps         []plannedStep `json:"steps"`
+}
+
+type plannedStep struct {
+	Name     string   `json:"name"`
+	Instance int      `json:"instance"`
+	Type     string   `json:"type"`
+	After    []string `json:"after,omitempty"`
+	Plugin   string   `json:"plugin"`
+	// CNIVersion is what the plugin is called with.
+	CNIVersion string `json:"cniVersion"`
+	Network    string `json:"network"`
+	// Interface is empty while its name depends on earlier steps; InterfaceFrom says where the name comes from.
+	Interface     string `json:"interface,omitempty"`
+	InterfaceFrom string `json:"interfaceFrom"`
+	// Makes is true for a plugin that makes the interface, false for one that works on it.
+	Makes      bool            `json:"makes"`
+	PrevResult bool            `json:"prevResult"`
+	Device     string          `json:"device,omitempty"`
+	Exclusive  bool            `json:"exclusive,omitempty"`
+	Config     json.RawMessage `json:"config"`
+}
+
+// ShowPlan prints what a run would do.
+func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
+	if err := printer.CheckForm(f.Form); err != nil {
+		return err
+	}
+	shown, err := f.plan(ctx, deps, streams)
+	if err != nil {
+		return err
+	}
+	return printer.Show(streams.Out, f.Form, shown, shown.print)
+}
+
+func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {
+	topology, schemas, err := f.Load(streams.In)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := parsePod(f.Pod, "netdra")
+	if err != nil {
+		return nil, err
+	}
+	var taken []cnichain.Link
+	if f.Netns != "" {
+		path, err := findNamespace(deps, f.Netns)
+		if err != nil {
+			return nil, err
+		}
+		if taken, err = deps.Host.Links(path); err != nil {
+			return nil, err
+		}
+	}
+	devices, err := bindDevices(ctx, deps, topology, schemas, &f.DeviceOptions)
+	if err != nil {
+		return nil, err
+	}
+	runner := executor.New(executor.Options{Exec: deps.Plugins(""), Host: deps.Host, Dirs: f.directories()})
+	plan, err := f.compile(ctx, deps, runner, topology, schemas, pod, devices)
+	if err != nil {
+		return nil, err
+	}
+	named := executor.NewAttachment("netdra", pod, []cnichain.Plan{*plan})
+	if err := executor.AssignNames(named, taken); err != nil {
+		return nil, err
+	}
+	return describePlan(topology, named)
+}
+
+// describePlan describes an attachment whose interfaces have names and whose steps have not run.
+func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
+	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
+	for i := range named.Steps {
+		record := &named.Steps[i]
+		step := &record.Step
+		config, err := cnichain.Preview(step)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", record.Title(), err)
+		}
+		planned := plannedStep{
+			Name: step.Name, Instance: step.Instance, Type: step.Type, Plugin: step.Path, CNIVersion: step.CNIVersion, Network: step.Network,
+			Interface: record.IfName, InterfaceFrom: nameSource(&topology.Spec.Steps[i%len(topology.Spec.Steps)], named,
+				record),
+			Makes: step.Makes, PrevResult: step.PrevResult, Config: config,
+		}
+		for _, parent := range step.DependsOn {
+			planned.After = append(planned.After, named.Steps[parent].Step.Name)
+		}
+		if step.Device != nil {
+			planned.Device, planned.Exclusive = step.Device.Name, step.Device.Exclusive
+		}
+		chain.Steps = append(chain.Steps, planned)
+	}
+	return chain, nil
+}
+
+// nameSource returns why an interface is called as it is.
+func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
+	switch wanted := record.Step.IfName; {
+	case wanted != "" && step.IfName != "" && record.IfName == "":
+		return "ifName " + wanted
+	case step.IfName != "":
+		return "ifName"
+	case wanted != "" && record.IfName == "":
+		return "the configuration's name " + wanted
+	case wanted != "":
+		return "the configuration's name"
+	case !record.Step.Makes && len(record.Step.DependsOn) > 0:
+		return "that of " + named.Steps[record.Step.DependsOn[0]].Step.Name
+	}
+	return "the next free name"
+}
+
+func (c *PlannedChain) print(out *printer.Printer) {
+	out.Printf("Topology %s; a claim asks for deviceClassName %s", c.Topology, strings.Join(c.DeviceClasses, " and "))
+	for i := range c.Steps {
+		c.Steps[i].print(out, i+1)
+	}
+}
+
+func (s *plannedStep) print(out *printer.Printer, number int) {
+	out.Printf("\n%d. %s (%s)", number, printer.StepTitle(s.Name, s.Instance), s.Type)
+	out.Printf("   plugin      %s, called with CNI %s", s.Plugin, s.CNIVersion)
+	if s.Device != "" {
+		use := "shared: it stays on the machine"
+		if s.Exclusive {
+			use = "exclusive: it must be as before at the end"
+		}
+		out.Printf("   device      %s, %s", s.Device, use)
+	}
+	if len(s.After) > 0 {
+		out.Printf("   after       %s", strings.Join(s.After, ", "))
+	}
+	verb := "works on"
+	if s.Makes {
+		verb = "makes"
+	}
+	out.Printf("   interface   %s %s (%s)", verb, cmp.Or(s.Interface, "one that is named when the step is run"),
+		s.InterfaceFrom)
+	out.Printf("   network     %s", s.Network)
+	previous := "no"
+	if s.PrevResult {
+		previous = "yes, the results of " + strings.Join(s.After, ", ")
+	}
+	out.Printf("   prevResult  %s", previous)
+	config, err := yaml.JSONToYAML(s.Config)
+	if err != nil {
+		config = s.Config
+	}
+	out.Printf("   config\n%s", printer.Indent(string(config), 5))
+}

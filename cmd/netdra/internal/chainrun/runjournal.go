@@ -1,0 +1,172 @@
+package chainrun
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+)
+
+// DefaultState is the directory of the journal.
+const DefaultState = "/var/lib/netdra"
+
+// RunJournal survives the process. One process has it open at a time, so that two cannot undo the same run.
+type RunJournal struct {
+	dir    string
+	Opened journal.Opened
+	Chains *journal.Chains
+	Runs   *journal.Bucket[RunRecord]
+}
+
+// RunRecord is written before a run changes anything, and deleted when nothing of it is left.
+type RunRecord struct {
+	Topology string `json:"topology"`
+	// Pin is the path at which the network namespace stays reachable.
+	Pin string `json:"pin"`
+	// Dirs are where the run's CNI plugins are.
+	Dirs      []string  `json:"dirs"`
+	StartedAt time.Time `json:"startedAt"`
+	// Before is how the machine's own namespace was.
+	Before view.View `json:"before"`
+}
+
+func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
+
+// OpenRunJournal opens or makes the journal in a directory.
+func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
+	opened, err := journal.Open(journalPath(dir), now)
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps): wait "+
+			"until it has ended, or give another --state", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &RunJournal{dir: dir, Opened: opened}
+	if opened.SetAside != "" {
+		return nil, errors.Join(fmt.Errorf("the journal of earlier runs could not be read (%w) and was moved to %s: "+
+			"what they left is not known, "+
+			"look for network namespaces and links named netdra-...; the next call begins anew", opened.Reason, opened.SetAside), s.Close())
+	}
+	if s.Chains, err = journal.NewChains(opened.DB); err == nil {
+		s.Runs, err = journal.NewBucket[RunRecord](opened.DB, "runs")
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close lets another process open the journal.
+func (s *RunJournal) Close() error { return s.Opened.Close() }
+
+// lock is the file that is locked while a CNI plugin runs: undo waits for plugins of a killed run with it.
+func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
+
+// undoHint returns the command that undoes what this journal has.
+func (s *RunJournal) undoHint() string {
+	if s.dir == cmp.Or(os.Getenv("NETDRA_STATE"), DefaultState) {
+		return "netdra chain undo"
+	}
+	return "netdra chain undo --state " + s.dir
+}
+
+// earlierRuns is what earlier runs have left in the journal.
+type earlierRuns struct {
+	attachments map[string]*executor.Attachment
+	leftovers   []executor.Leftover
+	runs        map[string]RunRecord
+	damaged     []journal.Damaged
+}
+
+// load reads what earlier runs left, and gives it to the executor.
+func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
+	attachments, damaged, err := s.Chains.Load(executor)
+	if err != nil {
+		return nil, err
+	}
+	runs, damagedRuns, err := s.Runs.All()
+	if err != nil {
+		return nil, err
+	}
+	return &earlierRuns{attachments: attachments, leftovers: executor.Leftovers(), runs: runs,
+		damaged: append(damaged, damagedRuns...)}, nil
+}
+
+// keys returns the runs that are not undone, oldest first.
+func (e *earlierRuns) keys() []string {
+	started := map[string]time.Time{}
+	for key, run := range e.runs {
+		started[key] = run.StartedAt
+	}
+	for key, attachment := range e.attachments {
+		started[key] = attachment.CreatedAt
+	}
+	keys := make([]string, 0, len(started))
+	for key := range started {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(started[a].Compare(started[b]), cmp.Compare(a, b)) })
+	return keys
+}
+
+// dirs returns the plugin directories of the runs: undo needs the plugins that ADD was called with.
+func (e *earlierRuns) dirs() []string {
+	var dirs []string
+	for _, key := range e.keys() {
+		for _, dir := range e.runs[key].Dirs {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// checkUndone returns an error if anything is left: a device may be away, a name taken.
+func (e *earlierRuns) checkUndone(hint string) error {
+	var lines []string
+	for _, key := range e.keys() {
+		lines = append(lines, e.describe(key))
+	}
+	for i := range e.leftovers {
+		lines = append(lines, fmt.Sprintf("%s of %s could not be undone: %s", e.leftovers[i].Step().Title(),
+			e.leftovers[i].Attachment.SandboxID, e.leftovers[i].Reason))
+	}
+	for _, damaged := range e.damaged {
+		lines = append(lines, fmt.Sprintf("the record %s can't be read: %v", damaged.Key, damaged.Err))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return exit.Refusef("an earlier run is not undone, so nothing was run: say \"%s\" first\n  %s", hint,
+		strings.Join(lines, "\n  "))
+}
+
+// describe describes what is left of a run.
+func (e *earlierRuns) describe(key string) string {
+	run := e.runs[key]
+	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,
+		run.StartedAt.Local().Format("2006-01-02 15:04:05"))
+	attachment := e.attachments[key]
+	switch {
+	case attachment == nil:
+		return text + ": nothing of it is attached"
+	case attachment.Phase == executor.PhaseReady:
+		return text + ": attached"
+	case attachment.Phase == executor.PhaseAttaching:
+		return text + ": was ended in the middle of attaching"
+	}
+	return text + ": was ended in the middle of undoing, or could not be undone"
+}

@@ -1,0 +1,298 @@
+package chainrun
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// session is one run.
+type session struct {
+	*RunOptions
+	deps     *osdeps.Deps
+	streams  printer.Streams
+	out      *printer.Printer
+	journal  *RunJournal
+	executor *executor.Executor
+	narrator *narrator
+
+	node string
+	// namespace is where the chain is attached; temporary says that it was made for the run.
+	namespace string
+	temporary bool
+	// held is a path to the namespace that is good after it has lost its name.
+	held       string
+	attachment *executor.Attachment
+	record     RunRecord
+	before     view.View // of the namespace
+	result     RunResult
+}
+
+// RunResult is the result of a run as JSON or YAML.
+type RunResult struct {
+	Run      string `json:"run"`
+	Topology string `json:"topology"`
+	// Outcome is undone, kept, failed (and undone) or left (something could not be undone).
+	Outcome   string       `json:"outcome"`
+	Error     string       `json:"error,omitempty"`
+	Namespace string       `json:"namespace"`
+	Steps     []stepReport `json:"steps"`
+	// Attached is what the namespace held while the chain was attached.
+	Attached *view.View `json:"attached,omitempty"`
+	// Differences are what is not as before the run.
+	Differences []string `json:"differences,omitempty"`
+	// Undo is the command that undoes what is kept or left.
+	Undo string `json:"undo,omitempty"`
+}
+
+// Outcomes of a run.
+const (
+	OutcomeUndone = "undone"
+	OutcomeKept   = "kept"
+	OutcomeFailed = "failed"
+	outcomeLeft   = "left"
+)
+
+// runAndUndo runs the chain and undoes it. From here on everything is undone, also after a failure or a signal.
+func (s *session) runAndUndo(ctx context.Context) error {
+	release, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer release()
+	failure := s.attach(ctx)
+	if failure == nil && s.Keep && ctx.Err() == nil {
+		return s.leaveAttached()
+	}
+	if failure == nil && s.Hold && ctx.Err() == nil {
+		s.wait(ctx)
+	}
+	return s.finish(failure, s.detach(ctx))
+}
+
+// begin records the run before it creates the namespace: a killed run must be found again.
+func (s *session) begin() (release func(), err error) {
+	id := s.attachment.SandboxID
+	if s.record.Before, err = s.deps.Inspect(""); err != nil {
+		return nil, err
+	}
+	if err := s.journal.Runs.Put(id, s.record); err != nil {
+		return nil, err
+	}
+	if s.temporary {
+		err = s.deps.MakeNamespace(s.namespace)
+	}
+	if err == nil {
+		s.held, release, err = s.deps.Hold(s.namespace)
+	}
+	if err == nil {
+		if s.before, err = s.deps.Inspect(s.held); err != nil {
+			release()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.deps.Host.Unpin(s.attachment.Pin), s.journal.Runs.Delete(id))
+	}
+	kind := s.namespace
+	if s.temporary {
+		kind = filepath.Base(s.namespace) + ", made for this run"
+	}
+	s.out.Printf("Topology %s, network namespace %s\n", s.record.Topology, kind)
+	return release, nil
+}
+
+// attach adds the chain and shows what is there.
+func (s *session) attach(ctx context.Context) error {
+	s.narrator.watch(s.attachment)
+	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
+		s.out.EndPending()
+		return s.cause(ctx, err)
+	}
+	attached, err := s.deps.Inspect(s.held)
+	if err != nil {
+		return err
+	}
+	s.result.Attached = &attached
+	if s.Form == printer.FormText {
+		PrintView(s.out, attached)
+		s.out.Printf("")
+	}
+	if s.Check {
+		return s.checkAttached(ctx)
+	}
+	return nil
+}
+
+// checkAttached calls CHECK of the plugins.
+func (s *session) checkAttached(ctx context.Context) error {
+	if err := s.executor.Check(ctx, s.attachment); err != nil {
+		return err
+	}
+	s.out.Good("CHECK: every plugin that knows it agrees.")
+	return nil
+}
+
+// cause returns the failure without the error of its undoing, since detach undoes it again.
+func (s *session) cause(ctx context.Context, err error) error {
+	if both := (&executor.UndoError{}); errors.As(err, &both) {
+		err = both.Cause
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted: %w", err)
+	}
+	return err
+}
+
+// wait returns on Enter, or when ctx ends. At the end of the input only ctx counts: the run may have no terminal.
+func (s *session) wait(ctx context.Context) {
+	keys := "Enter or Ctrl-C"
+	if s.File == "-" { // the input was the topology
+		keys = "Ctrl-C"
+	}
+	s.out.Printf("Attached. Look at it with \"ip netns exec %s ip addr\". %s undoes it.",
+		filepath.Base(s.attachment.Pin), keys)
+	entered := make(chan struct{})
+	go func() {
+		if _, err := bufio.NewReader(s.streams.In).ReadString('\n'); !errors.Is(err, io.EOF) {
+			close(entered)
+		}
+	}()
+	select {
+	case <-entered:
+	case <-ctx.Done():
+		s.out.Printf("")
+	}
+}
+
+// leaveAttached ends a run with --keep.
+func (s *session) leaveAttached() error {
+	s.result.Outcome, s.result.Undo = OutcomeKept, s.journal.undoHint()
+	s.out.Good("Attached and kept. Look at it with \"ip netns exec %s ip addr\"; undo it with \"%s\".",
+		filepath.Base(s.attachment.Pin), s.journal.undoHint())
+	return s.print()
+}
+
+// detach undoes the chain and verifies that. The error is of what is left.
+func (s *session) detach(ctx context.Context) error {
+	s.narrator.watch(s.attachment)
+	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
+	if err != nil {
+		return err
+	}
+	differences, err := s.verifyRestored()
+	if err != nil {
+		return err
+	}
+	s.result.Differences = differences
+	return s.journal.Runs.Delete(s.attachment.SandboxID)
+}
+
+// UndoAttempts is how often DEL is tried before a person is asked: so often that the engine brings a device back to the
+// host itself when its plugin cannot.
+const UndoAttempts = 4
+
+// undoAttachment undoes an attachment also after ctx has ended: an interrupted run must not stay attached. After the
+// first failure it continues no longer than one call may take.
+func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
+	attachment *executor.Attachment) error {
+	start := executor.Clock.Now()
+	for attempt := 1; ; attempt++ {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+			time.Duration(len(attachment.Steps)+1)*executor.StepTimeout)
+		err := executor.Del(limited, attachment)
+		cancel()
+		out.EndPending()
+		if err == nil || attempt == UndoAttempts || executor.Clock.Since(start) > executor.StepTimeout {
+			return err
+		}
+		out.Warn("not undone yet, trying again: %v", err)
+		<-executor.Clock.After(100 * time.Millisecond << attempt)
+	}
+}
+
+// The kernel ends some things after it has said that it did: a second is given to that.
+const (
+	proofAttempts = 20
+	proofPause    = 50 * time.Millisecond
+)
+
+// verifyRestored compares the namespace and the machine with what they were.
+func (s *session) verifyRestored() ([]string, error) {
+	for attempt := 1; ; attempt++ {
+		inside, err := s.deps.Inspect(s.held)
+		if err != nil {
+			return nil, err
+		}
+		differences, err := machineDifferences(s.deps, s.record.Before)
+		if err != nil {
+			return nil, err
+		}
+		for _, difference := range view.Differences(s.before, inside) {
+			differences = append(differences, "in the namespace: "+difference)
+		}
+		if len(differences) == 0 || attempt == proofAttempts {
+			return differences, nil
+		}
+		<-s.deps.Clock.After(proofPause)
+	}
+}
+
+func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
+	now, err := deps.Inspect("")
+	if err != nil {
+		return nil, err
+	}
+	var differences []string
+	for _, difference := range view.Differences(before, now) {
+		differences = append(differences, "on this machine: "+difference)
+	}
+	return differences, nil
+}
+
+// finish prints the end of a run, and returns the exit status.
+func (s *session) finish(failure, remains error) error {
+	s.result.Outcome = OutcomeUndone
+	err := failure
+	switch {
+	case remains != nil:
+		s.result.Outcome, s.result.Undo = outcomeLeft, s.journal.undoHint()
+		err = exit.NotUndone(failure, fmt.Errorf("the run could not be undone: %w\nput that right and say \"%s\"",
+			remains, s.journal.undoHint()))
+	case len(s.result.Differences) > 0:
+		s.result.Outcome = outcomeLeft
+		s.out.Section("Not as before the run:")
+		for _, difference := range s.result.Differences {
+			s.out.Bad("%s", difference)
+		}
+		err = exit.NotUndone(failure, errors.New("every step was undone, but not everything is as before: see above"))
+	default:
+		s.out.Good("Nothing is left: links, addresses and routes of the namespace and of this machine are as before.")
+	}
+	if remains == nil && failure != nil && len(s.result.Differences) == 0 {
+		s.result.Outcome = OutcomeFailed
+		err = &exit.Error{Code: exit.Failed, Err: fmt.Errorf("%w\neverything that was done is undone", failure)}
+	}
+	if err != nil {
+		s.result.Error = err.Error()
+	}
+	return errors.Join(err, s.print())
+}
+
+// print writes the result for programs.
+func (s *session) print() error {
+	if s.Form == printer.FormText {
+		return nil
+	}
+	s.result.Run, s.result.Topology, s.result.Namespace, s.result.Steps = s.attachment.SandboxID, s.record.Topology, s.namespace, s.narrator.steps
+	return printer.Encode(s.streams.Out, s.Form, s.result)
+}

@@ -1,0 +1,168 @@
+package chainrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+)
+
+// earlierLimit is how long a CNI plugin that an earlier run started may still run.
+const earlierLimit = 40 * time.Second
+
+// UndoOptions are the options of "chain undo".
+type UndoOptions struct {
+	State   string
+	Timeout time.Duration
+	Forget  bool
+	Log     bool
+}
+
+// undoer is one call of undo.
+type undoer struct {
+	*UndoOptions
+	deps     *osdeps.Deps
+	out      *printer.Printer
+	journal  *RunJournal
+	earlier  *earlierRuns
+	executor *executor.Executor
+	narrator *narrator
+	remains  []error
+}
+
+// Run undoes everything that the journal has.
+func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
+	if f.Timeout <= 0 {
+		return exit.Refusef("--timeout %s: say how long a plugin may take, for example 30s", f.Timeout)
+	}
+	if err := deps.CheckPrivilege(); err != nil {
+		return err
+	}
+	out := printer.New(streams.Out)
+	if _, err := os.Stat(journalPath(f.State)); errors.Is(err, os.ErrNotExist) {
+		out.Good("There is nothing to undo: no run has ever been written to %s.", f.State)
+		return nil
+	}
+	opened, err := OpenRunJournal(f.State, deps.Clock.Now())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = opened.Close() }() // every commit was synchronous
+	u := &undoer{UndoOptions: f, deps: deps, out: out, journal: opened}
+	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, f.Timeout, f.Log)
+	if u.earlier, err = opened.load(u.executor); err != nil {
+		return err
+	}
+	u.executor.Dirs = u.earlier.dirs()
+	if err := u.awaitEarlier(ctx); err != nil {
+		return exit.NotUndone(err)
+	}
+	return u.undoAll(ctx)
+}
+
+// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves an interface
+// without a record.
+func (u *undoer) awaitEarlier(ctx context.Context) error {
+	running := u.deps.Plugins(u.journal.lock())
+	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
+		return nil
+	}
+	u.out.Warn("a CNI plugin of an earlier run still runs: waiting for it, %s at most", earlierLimit)
+	if err := running.AwaitEarlier(ctx, earlierLimit); err != nil {
+		return fmt.Errorf("nothing was undone: %w: end it (\"fuser %s\" shows it) and say \"%s\" again", err,
+			u.journal.lock(), u.journal.undoHint())
+	}
+	return nil
+}
+
+func (u *undoer) undoAll(ctx context.Context) error {
+	for _, key := range u.earlier.keys() {
+		u.out.Printf("%s", u.earlier.describe(key))
+		if err := u.undoRun(ctx, key); err != nil {
+			u.remains = append(u.remains, err)
+		}
+	}
+	for _, leftover := range u.executor.Leftovers() {
+		if err := u.retryLeftover(ctx, leftover); err != nil {
+			u.remains = append(u.remains, err)
+		}
+	}
+	for _, damaged := range u.earlier.damaged {
+		err := fmt.Errorf("the record %s of the journal can't be read, so what it stands for is not undone: %w",
+			damaged.Key, damaged.Err)
+		if u.Forget {
+			u.out.Warn("forgotten: %v", err)
+			err = errors.Join(u.journal.Chains.Delete(damaged.Key), u.journal.Chains.DeleteLeftover(damaged.Key),
+				u.journal.Runs.Delete(damaged.Key))
+		}
+		if err != nil {
+			u.remains = append(u.remains, err)
+		}
+	}
+	if len(u.remains) > 0 {
+		return exit.NotUndone(append(u.remains,
+			fmt.Errorf("put that right and say \"%s\" again; with --forget it is forgotten and stays on this machine",
+				u.journal.undoHint()))...)
+	}
+	u.out.Good("Nothing is left of earlier runs.")
+	return nil
+}
+
+// undoRun undoes one run and says what is not as it was before: that may be others' doing, since time has passed.
+func (u *undoer) undoRun(ctx context.Context, key string) error {
+	record := u.earlier.runs[key]
+	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
+		!u.Forget {
+		return nil // that it can't be read is told with the other damage
+	}
+	if attachment := u.earlier.attachments[key]; attachment != nil {
+		u.narrator.watch(attachment)
+		if err := undoAttachment(ctx, u.executor, u.out, attachment); err != nil {
+			if !u.Forget {
+				return err
+			}
+			u.out.Warn("forgotten: %v", err)
+			if err := errors.Join(u.deps.Host.Unpin(attachment.Pin), u.journal.Chains.Delete(key)); err != nil {
+				return err
+			}
+		}
+	}
+	if record.Pin == "" {
+		return nil // its run record was damaged
+	}
+	if err := u.deps.Host.Unpin(record.Pin); err != nil {
+		return err
+	}
+	differences, err := machineDifferences(u.deps, record.Before)
+	if err != nil {
+		return err
+	}
+	for _, difference := range differences {
+		u.out.Warn("since that run began, perhaps by others: %s", difference)
+	}
+	return u.journal.Runs.Delete(key)
+}
+
+// retryLeftover retries a step that the engine gave up.
+func (u *undoer) retryLeftover(ctx context.Context, leftover executor.Leftover) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
+	defer cancel()
+	err := u.executor.Retry(limited, leftover.Key)
+	if err == nil {
+		u.out.Good("%s of %s is undone now", leftover.Step().Title(), leftover.Attachment.SandboxID)
+		return nil
+	}
+	if !u.Forget {
+		return err
+	}
+	u.out.Warn("forgotten: %v", err)
+	return u.journal.Chains.DeleteLeftover(leftover.Key)
+}

@@ -1,0 +1,126 @@
+package doctor
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// clusterLimit is how long the API server may take for all questions.
+const clusterLimit = 15 * time.Second
+
+// ReadCluster asks an API server for what a node needs of it.
+func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
+	found := &Cluster{}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
+		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		found.Problem = err.Error()
+		return found
+	}
+	config.Timeout = clusterLimit
+	clock := &serverClock{}
+	config.Wrap(clock.watch)
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err == nil {
+		err = readVersion(client, found)
+	}
+	if err != nil {
+		found.Problem = err.Error()
+		return found
+	}
+	found.Ahead = clock.ahead()
+	found.Off, found.KnowsFeatures = featuresOff(ctx, client.RESTClient())
+	return found
+}
+
+func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
+	info, err := client.ServerVersion()
+	if err != nil {
+		return err
+	}
+	found.Version = info.GitVersion
+	groups, err := client.ServerGroups()
+	if err != nil {
+		return err
+	}
+	for i := range groups.Groups {
+		for _, version := range groups.Groups[i].Versions {
+			found.Serves = append(found.Serves, version.GroupVersion)
+		}
+	}
+	return nil
+}
+
+// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the
+// metrics, as kubelet.
+func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
+	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, false
+	}
+	return parseFeatures(string(metrics)), strings.Contains(string(metrics), featureMetric)
+}
+
+// featureMetric begins the lines that say of a feature whether it is on.
+const featureMetric = "kubernetes_feature_enabled{"
+
+// parseFeatures finds lines such as kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 0.
+func parseFeatures(metrics string) []string {
+	var off []string
+	for line := range strings.Lines(metrics) {
+		labels, found := strings.CutPrefix(line, featureMetric)
+		if !found || !strings.HasSuffix(strings.TrimSpace(labels), " 0") {
+			continue
+		}
+		_, name, _ := strings.Cut(labels, `name="`)
+		name, _, _ = strings.Cut(name, `"`)
+		off = append(off, name)
+	}
+	slices.Sort(off)
+	return off
+}
+
+// serverClock notes what time it is where answers come from.
+type serverClock struct {
+	mu     sync.Mutex
+	offset time.Duration
+}
+
+func (c *serverClock) ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offset
+}
+
+func (c *serverClock) watch(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err != nil {
+			return response, err
+		}
+		if date, parseErr := http.ParseTime(response.Header.Get("Date")); parseErr == nil {
+			c.mu.Lock()
+			c.offset = time.Until(date)
+			c.mu.Unlock()
+		}
+		return response, nil
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }

@@ -1,0 +1,161 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// Options are the flags of "doctor".
+type Options struct {
+	Root, Socket, Readyz, Kubeconfig, Form string
+	All                                    bool
+}
+
+// VersionsOfInput returns the versions that a report of a fault needs.
+func VersionsOfInput(input *Input) nodeclient.Versions {
+	if input.Driver == nil {
+		return nodeclient.VersionsOf(nil)
+	}
+	return nodeclient.VersionsOf(&input.Driver.State)
+}
+
+// Gather reads everything.
+func (f *Options) Gather(ctx context.Context) (*Input, error) {
+	root, closeRoot, err := openNode(f.Root)
+	if err != nil {
+		return nil, fmt.Errorf("--root: %w", err)
+	}
+	defer closeRoot()
+	socket := f.Socket
+	if socket == "" {
+		socket = filepath.Join(f.Root, nodeclient.ShippedSocket())
+	}
+	sources := Sources{
+		Root: root, Path: f.Root, Query: nodeclient.New(socket).Get, Statfs: unix.Statfs,
+		Ready: func(ctx context.Context) string { return probe(ctx, f.Readyz) },
+	}
+	if f.Kubeconfig != "" {
+		sources.Cluster = func(ctx context.Context) *Cluster { return ReadCluster(ctx, f.Kubeconfig) }
+	}
+	return Gather(ctx, sources), nil
+}
+
+// openNode opens a node's file system. Links in one that is mounted elsewhere do not lead out of it.
+func openNode(path string) (fs.FS, func(), error) {
+	if filepath.Clean(path) == "/" {
+		return os.DirFS("/"), func() {}, nil
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return root.FS(), func() { _ = root.Close() }, nil
+}
+
+// probe returns why the driver is not ready, as its readiness probe reports it; empty if it is ready or does not
+// answer.
+func probe(ctx context.Context, url string) string {
+	if url == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return ""
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err != nil || response.StatusCode == http.StatusOK {
+		return ""
+	}
+	return strings.TrimSpace(string(body))
+}
+
+// PrintFindings writes groups of lines. What is fine, or could not be looked at, is counted, unless all is wanted.
+func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
+	group := ""
+	for i := range findings {
+		f := &findings[i]
+		if (f.Level == OK || f.Level == Unknown) && !all {
+			continue
+		}
+		if f.Group != group {
+			if group != "" {
+				out.Printf("")
+			}
+			group = f.Group
+			out.Printf("%s", out.Colour(printer.Dim, group))
+		}
+		printFinding(out, f)
+	}
+	fails, warns := Count(findings, Fail), Count(findings, Warn)
+	if group != "" {
+		out.Printf("")
+	}
+	summary := fmt.Sprintf("%d wrong, %d risky, %d fine%s", fails, warns, Count(findings, OK), skippedText(findings))
+	switch {
+	case fails > 0:
+		out.Bad("%s", summary)
+	case warns > 0:
+		out.Warn("%s", summary)
+	default:
+		out.Good("this node is healthy: %s", summary)
+	}
+}
+
+// skippedText counts, by reason, what could not be judged.
+func skippedText(findings []Finding) string {
+	byReason := map[string]int{}
+	for i := range findings {
+		if findings[i].Level == Unknown {
+			byReason[findings[i].Why]++
+		}
+	}
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		reasons = append(reasons, fmt.Sprintf("%s (%d)", reason, byReason[reason]))
+	}
+	if len(reasons) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d not looked at: %s", Count(findings, Unknown), strings.Join(reasons, ", "))
+}
+
+func printFinding(out *printer.Printer, f *Finding) {
+	switch f.Level {
+	case OK:
+		out.Good("%s", f.What)
+	case Unknown:
+		out.Printf("? %s: not looked at, %s", f.What, f.Why)
+		return
+	case Warn:
+		out.Warn("%s", f.What)
+	case Fail:
+		out.Bad("%s", f.What)
+	}
+	for _, line := range []struct{ title, text string }{{"where", f.Where}, {"why", f.Why}, {"do", f.Do},
+		{"see", f.Source}} {
+		if line.text != "" {
+			out.Printf("    %s %s", out.Colour(printer.Dim, fmt.Sprintf("%-5s", line.title)), line.text)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Document is one YAML document of a file.
+type Document struct {
+	file string
+	line int // of its first line, from 1
+	Data []byte
+	Kind string
+	Name string
+}
+
+// Location returns FILE:LINE, which editors open.
+func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
+
+// maxFile bounds what is read, in bytes: an object in Kubernetes is smaller than 1.5 MiB.
+const maxFile = 16 << 20
+
+// Read reads the documents of a file, or of stdin for "-". Those that hold only comments are left out.
+func Read(path string, stdin io.Reader) ([]Document, error) {
+	name, reader := path, stdin
+	if path == "-" {
+		name = "stdin"
+	} else {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", path, errors.Unwrap(err))
+		}
+		defer func() { _ = file.Close() }()
+		reader = file
+	}
+	data, err := io.ReadAll(io.LimitReader(reader, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("cannot read %s: it has more than %d bytes", name, maxFile)
+	}
+	var documents []Document
+	for _, part := range split(string(data)) {
+		found, err := identify(name, part)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			documents = append(documents, *found)
+		}
+	}
+	return documents, nil
+}
+
+type part struct {
+	line int
+	text string
+}
+
+// split cuts a YAML stream at its "---" lines. Every part begins with as many empty lines as stand before it, so that
+// parsers count lines as editors do.
+func split(stream string) []part {
+	var parts []part
+	var text strings.Builder
+	line, begin := 0, 1
+	for content := range strings.Lines(stream) {
+		line++
+		word, rest, _ := strings.Cut(strings.TrimRight(content, "\r\n"), " ")
+		if word != "---" {
+			text.WriteString(content)
+			continue
+		}
+		parts = append(parts, part{line: begin, text: text.String()})
+		text.Reset()
+		text.WriteString(strings.Repeat("\n", line-1) + rest + "\n")
+		begin = line
+	}
+	return append(parts, part{line: begin, text: text.String()})
+}
+
+// identify reads kind and name of a document; it returns nil for an empty one.
+func identify(file string, part part) (*Document, error) {
+	var header struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	var content any
+	err := yaml.Unmarshal([]byte(part.text), &content)
+	if err == nil && content == nil {
+		return nil, nil
+	}
+	if err == nil {
+		err = yaml.Unmarshal([]byte(part.text), &header)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a Kubernetes object in YAML: %w", file, err)
+	}
+	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text), Kind: header.Kind,
+		Name: header.Metadata.Name}
+	if header.Kind == "" || header.APIVersion == "" {
+		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: "+
+			"%s\" and \"kind: %s\"",
+			found.Location(), v1alpha1.GroupVersion(), KindTopology)
+	}
+	return found, checkKind(found, header.APIVersion)
+}
+
+// checkKind refuses kinds that the driver's group does not have. Those of other groups are for others.
+func checkKind(found *Document, apiVersion string) error {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	kinds := []string{KindTopology, KindSchema, KindPolicy}
+	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, found.Kind) {
+		return nil
+	}
+	if near := cnichain.Nearest(found.Kind, kinds); near != "" {
+		return fmt.Errorf("%s: there is no kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
+	}
+	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.Location(), found.Kind, group,
+		strings.Join(kinds, ", "))
+}
+
+// blankLines counts the lines of a document before its first key: empty lines, comments, the separator.
+func blankLines(part part) int {
+	blank := 0
+	for i, line := range slices.Collect(strings.Lines(part.text)) {
+		text := strings.TrimSpace(line)
+		if i+1 < part.line {
+			continue // the lines of the documents before
+		}
+		if text != "" && !strings.HasPrefix(text, "#") {
+			return blank
+		}
+		blank++
+	}
+	return blank
+}
+
+// Kinds of the driver's API group.
+const (
+	KindTopology = "NetworkTopology"
+	KindSchema   = "CNIPluginSchema"
+)
+
+// DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type
+// does not have, or that stands twice, is an error, and every such error is one of the result.
+func DecodeStrict(
+	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
+) (decoded runtime.Object, problems []error) {
+	scheme := runtime.NewScheme()
+	for _, addToScheme := range builders {
+		if err := addToScheme(scheme); err != nil {
+			return nil, []error{err}
+		}
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	decoded, _, err := decoder.Decode(found.Data, nil, object)
+	if err == nil {
+		return decoded, nil
+	}
+	problems = []error{err}
+	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
+		problems = strict.Errors()
+	}
+	for i := range problems {
+		problems[i] = explainDecodeError(problems[i], found.Data, reflect.TypeOf(decoded))
+	}
+	return decoded, problems
+}
+
+// decode reads a document of a kind of the driver's group.
+func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
+	decoded, problems := DecodeStrict(found, nil, v1alpha1.AddToScheme)
+	if len(problems) > 0 {
+		if runtime.IsNotRegisteredError(problems[0]) {
+			problems[0] = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s",
+				v1alpha1.GroupVersion(), KindTopology, KindSchema)
+		}
+		return object, problems
+	}
+	object, matches := decoded.(T)
+	if !matches {
+		return object, []error{fmt.Errorf("this is a %s, want a %s", found.Kind, kind)}
+	}
+	return object, nil
+}
+
+// ChooseTopology picks the topology of a name; without a name there must be only one.
+func ChooseTopology(file string, documents []Document, name string) (*Document, error) {
+	var topologies, rest []string
+	var found *Document
+	for i := range documents {
+		if documents[i].Kind != KindTopology {
+			rest = append(rest, documents[i].Kind+" "+documents[i].Name)
+			continue
+		}
+		topologies = append(topologies, documents[i].Name)
+		if name == "" || documents[i].Name == name {
+			found = &documents[i]
+		}
+	}
+	switch {
+	case len(topologies) == 0 && len(rest) == 0:
+		return nil, fmt.Errorf("%s is empty: it must have a %s", file, KindTopology)
+	case len(topologies) == 0:
+		return nil, fmt.Errorf("%s has no %s, only %s", file, KindTopology, strings.Join(rest, ", "))
+	case name == "" && len(topologies) > 1:
+		return nil, fmt.Errorf("%s has several topologies: choose one with --name: %s", file,
+			strings.Join(topologies, ", "))
+	case found == nil:
+		return nil, fmt.Errorf("%s has no topology %q: it has %s", file, name, strings.Join(topologies, ", "))
+	}
+	return found, nil
+}

@@ -1,0 +1,36 @@
+package manifest
+
+import "testing"
+
+// A problem is said where it stands; that something is missing, where it is missing from.
+func TestPlaceOfAField(t *testing.T) {
+	found := &Document{file: "f", line: 3, Data: []byte(`
+
+a: &list
+- b: 1
+  c:
+    d.e/f: 2
+- {b: 3}
+g: *list
+h: text
+`)}
+	for field, want := range map[string]string{
+		"":            "f:3",
+		"a":           "f:3",
+		"a[0].b":      "f:4",
+		"a[0].c.x.y":  "f:5",
+		"a[1].b":      "f:7",
+		"a[2].b":      "f:3",
+		"g[1].b":      "f:7",
+		"h.x":         "f:9",
+		"nothing":     "f:3",
+		"metadata[x]": "f:3",
+	} {
+		if got := found.Position(field); got != want {
+			t.Errorf("%s is at %s, want %s", field, got, want)
+		}
+	}
+	if got := (&Document{file: "f", line: 3, Data: []byte("a: [")}).Position("a"); got != "f:3" {
+		t.Errorf("in what is no YAML it is at %s", got)
+	}
+}

@@ -1,0 +1,160 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// TopologySource says where a topology and what is known of plugins come from.
+type TopologySource struct {
+	File    string
+	Name    string
+	Schemas string
+}
+
+// Load reads the topology and the schemas. Every problem is one line of the error, with file and path.
+func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
+	schemas, err := LoadSchemas(s.Schemas, stdin)
+	if err != nil {
+		return nil, schemas, err
+	}
+	documents, err := Read(s.File, stdin)
+	if err != nil {
+		return nil, schemas, err
+	}
+	found, err := ChooseTopology(s.File, documents, s.Name)
+	if err != nil {
+		return nil, schemas, err
+	}
+	topology, problems := ReadTopology(found, schemas)
+	return topology, schemas, invalidError(topology, problems)
+}
+
+// invalidError joins the problems of a topology to an error; nil without any.
+func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	title := "the topology"
+	if topology != nil && topology.Name != "" {
+		title += " " + topology.Name
+	}
+	return fmt.Errorf("%s is not valid, so nothing was run:\n  %s", title, strings.Join(problems, "\n  "))
+}
+
+// ReadTopology reads and judges one document; a problem is "file:line: path: reason".
+func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkTopology, []string) {
+	var lines []string
+	topology, problems := decode[*v1alpha1.NetworkTopology](found, KindTopology)
+	for _, problem := range problems {
+		lines = append(lines, found.Location()+": "+problem.Error())
+	}
+	if len(problems) > 0 {
+		return topology, lines
+	}
+	for _, problem := range validateTopology(topology, schemas) {
+		lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
+	}
+	return topology, lines
+}
+
+// validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps,
+// and the expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
+func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
+	var problems field.ErrorList
+	name := field.NewPath("metadata", "name")
+	for _, problem := range validation.IsDNS1123Subdomain(topology.Name) {
+		problems = append(problems, field.Invalid(name, topology.Name, problem))
+	}
+	if size := len(topology.Name); size > validation.LabelValueMaxLength {
+		problems = append(problems, field.TooLong(name, topology.Name, validation.LabelValueMaxLength))
+	}
+	if allowed := topology.Spec.AllowedNamespaces; allowed != nil {
+		if _, err := metav1.LabelSelectorAsSelector(allowed); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "allowedNamespaces"), allowed, err.Error()))
+		}
+	}
+	problems = append(problems, cnichain.Validate(topology, schemas)...)
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
+			continue // what is missing was said with the steps
+		}
+		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL),
+			policy.CheckTypes(step.Selector.CEL)); err != nil {
+			problems = append(problems, field.Invalid(field.NewPath("spec", "steps").Index(i).Child("selector", "cel"),
+				step.Selector.CEL, err.Error()))
+		}
+	}
+	return problems
+}
+
+// RootSteps are the steps that take a device, in order.
+func RootSteps(topology *v1alpha1.NetworkTopology) []string {
+	var names []string
+	for i := range topology.Spec.Steps {
+		if len(topology.Spec.Steps[i].DependOn) == 0 {
+			names = append(names, topology.Spec.Steps[i].Name)
+		}
+	}
+	return names
+}
+
+// ClassNames are the DeviceClasses that a claim must ask for, one for each root step.
+func ClassNames(topology *v1alpha1.NetworkTopology) []string {
+	roots := RootSteps(topology)
+	names := make([]string, len(roots))
+	for i, root := range roots {
+		names[i] = v1alpha1.ClassName(topology.Name, root)
+	}
+	return names
+}
+
+// LoadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin.
+func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
+	schemas := cnichain.DefaultSchemas()
+	if path == "" {
+		return schemas, nil
+	}
+	documents, err := Read(path, stdin)
+	if err != nil {
+		return schemas, err
+	}
+	var problems []error
+	for i := range documents {
+		schema, err := ReadSchema(&documents[i])
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		schemas = schemas.With(*schema)
+	}
+	if len(documents) == 0 {
+		problems = append(problems, fmt.Errorf("%s is empty: it must have objects of kind %s", path, KindSchema))
+	}
+	return schemas, errors.Join(problems...)
+}
+
+// ReadSchema refuses a schema that the API server or the webhook would refuse: what it says is used and shown as it is.
+func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
+	schema, problems := decode[*v1alpha1.CNIPluginSchema](found, KindSchema)
+	if len(problems) == 0 {
+		for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
+			problems = append(problems, problem)
+		}
+	}
+	for i, problem := range problems {
+		problems[i] = fmt.Errorf("%s: %w", found.Location(), problem)
+	}
+	return schema, errors.Join(problems...)
+}

@@ -1,0 +1,129 @@
+package nodeclient
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// chooseClaims returns the claims with the names; all without names.
+func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
+	if len(names) == 0 {
+		return claims, nil
+	}
+	chosen := []Claim{}
+	for _, name := range names {
+		namespace, short := splitClaim(name)
+		found := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool {
+			return c.Namespace != namespace ||
+				c.Name != short
+		})
+		if len(found) == 0 {
+			return nil, fmt.Errorf("claim %s/%s is not prepared on this node: \"netdra claims\" lists those that are",
+				namespace, short)
+		}
+		chosen = append(chosen, found...)
+	}
+	return chosen, nil
+}
+
+// splitClaim reads [NAMESPACE/]CLAIM.
+func splitClaim(name string) (namespace, short string) {
+	namespace, short, qualified := strings.Cut(name, "/")
+	if !qualified {
+		return "default", name
+	}
+	return namespace, short
+}
+
+// claimRow is a line of the table: a claim in one of its pods.
+type claimRow struct {
+	claim *Claim
+	pod   Pod
+}
+
+// ListClaims prints the claims that the driver has prepared; all without names. The error is of claims that failed or
+// lost an interface.
+func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	answers, err := ReadHolders(ctx, socket)
+	if err != nil {
+		return err
+	}
+	claims, err := chooseClaims(Claims(answers), names)
+	if err != nil {
+		return err
+	}
+	if form == printer.FormJSON || form == printer.FormYAML {
+		err = printer.Encode(streams.Out, form, claims)
+	} else {
+		err = tabulateClaims(streams, form, claims)
+	}
+	failed := slices.ContainsFunc(claims, func(c Claim) bool { return c.State == Failed || c.State == Lost })
+	if err == nil && failed {
+		err = exit.Reported()
+	}
+	return err
+}
+
+func tabulateClaims(streams printer.Streams, form string, claims []Claim) error {
+	rows := []claimRow{}
+	for i := range claims {
+		claim := &claims[i]
+		for _, pod := range claim.Pods {
+			rows = append(rows, claimRow{claim, pod})
+		}
+		if len(claim.Pods) == 0 {
+			rows = append(rows, claimRow{claim, Pod{State: claim.State, Since: claim.PreparedAt}})
+		}
+	}
+	err := printer.List(streams.Out, form, rows, []printer.Column[claimRow]{
+		{Title: "CLAIM", Value: func(r *claimRow) string { return r.claim.Namespace + "/" + r.claim.Name }},
+		{Title: "POD", Value: func(r *claimRow) string { return r.pod.Name }},
+		{Title: "STATE", Value: func(r *claimRow) string { return r.pod.State }},
+		{Title: "INTERFACES", Value: func(r *claimRow) string {
+			return strings.Join(interfaceTexts(r.pod.Interfaces),
+				", ")
+		}},
+		{Title: "SINCE", Value: func(r *claimRow) string { return printer.Time(r.pod.Since) }},
+		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string {
+			return strings.Join(r.claim.Topologies,
+				", ")
+		}},
+		{Title: "DEVICES", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Devices, ", ") }},
+		{Title: "PREPARED", Wide: true, Value: func(r *claimRow) string { return printer.Time(r.claim.PreparedAt) }},
+		{Title: "UID", Wide: true, Value: func(r *claimRow) string { return r.claim.UID }},
+		{Title: "SANDBOX", Wide: true, Value: func(r *claimRow) string { return fmt.Sprintf("%.12s", r.pod.Sandbox) }},
+	}, "no claim is prepared on this node")
+	for i := range rows {
+		if rows[i].pod.Error != "" {
+			printer.New(streams.Out).Bad("%s/%s in pod %s: %s", rows[i].claim.Namespace, rows[i].claim.Name,
+				rows[i].pod.Name, rows[i].pod.Error)
+		}
+	}
+	return err
+}
+
+// interfaceTexts are interfaces with their addresses, or the files by which an application uses a device.
+func interfaceTexts(links []nodestate.Interface) []string {
+	var texts []string
+	for i := range links {
+		link := &links[i]
+		parts := append([]string{}, link.IPs...)
+		if link.Interface != "" {
+			parts = append([]string{link.Interface}, parts...)
+		}
+		parts = append(parts, link.DeviceNodes...)
+		if len(parts) > 0 {
+			texts = append(texts, strings.Join(parts, " "))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,112 @@
+package nodeclient
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// States of a claim in a pod.
+const (
+	// Prepared claims wait for their pod, or for its sandbox.
+	Prepared  = "prepared"
+	Attaching = "attaching"
+	// Failed claims could not be attached, and it is tried again.
+	Failed   = "failed"
+	Attached = "attached"
+	// Lost claims were attached, and an interface of theirs is not in the pod any more.
+	Lost      = "lost"
+	Detaching = "detaching"
+	// Orphaned claims have no pod on the node any more.
+	Orphaned = "forsaken"
+)
+
+// Claim is a prepared claim.
+type Claim struct {
+	Namespace  string   `json:"namespace"`
+	Name       string   `json:"name"`
+	UID        string   `json:"uid"`
+	Topologies []string `json:"topologies"`
+	Devices    []string `json:"devices"`
+	// PreparedAt is zero if it is not known.
+	PreparedAt time.Time `json:"preparedAt,omitzero"`
+	// State is that of the worst of Pods, or of the claim itself if there are none.
+	State string `json:"state"`
+	Pods  []Pod  `json:"pods,omitempty"`
+}
+
+// Pod is a pod sandbox with the claim.
+type Pod struct {
+	Name       string                `json:"name"` // namespace/name
+	Sandbox    string                `json:"sandbox"`
+	State      string                `json:"state"`
+	Since      time.Time             `json:"since"`
+	Interfaces []nodestate.Interface `json:"interfaces,omitempty"`
+	Error      string                `json:"error,omitempty"`
+}
+
+// Claims are sorted by namespace and name.
+func Claims(answers *nodestate.Answers) []Claim {
+	claims := make([]Claim, 0, len(answers.Claims))
+	for i := range answers.Claims {
+		claims = append(claims, claim(&answers.Claims[i], answers.Sandboxes))
+	}
+	slices.SortFunc(claims, func(a, b Claim) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return claims
+}
+
+func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
+	c := Claim{
+		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID, PreparedAt: record.PreparedAt,
+		Topologies: []string{}, Devices: []string{}, State: Prepared,
+	}
+	for _, plan := range record.Plans {
+		c.Topologies = append(c.Topologies, plan.Topology)
+	}
+	for _, device := range record.Devices {
+		c.Devices = append(c.Devices, device.Name)
+	}
+	if record.Orphaned {
+		c.State = Orphaned
+	}
+	for _, sandbox := range record.Sandboxes(sandboxes) {
+		pod := podOf(&sandbox, record.Claim.UID)
+		if len(c.Pods) == 0 || severity(pod.State) > severity(c.State) {
+			c.State = pod.State
+		}
+		c.Pods = append(c.Pods, pod)
+	}
+	return c
+}
+
+func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
+	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failure}
+	switch {
+	case sandbox.State == "ready":
+		pod.State, pod.Error = Attached, ""
+	case sandbox.State == "detaching":
+		pod.State = Detaching
+	case sandbox.Failure != "":
+		pod.State = Failed
+	default:
+		pod.State = Attaching
+	}
+	for _, link := range sandbox.Interfaces {
+		if link.ClaimUID == claimUID {
+			pod.Interfaces = append(pod.Interfaces, link)
+			if link.Missing != "" && pod.State == Attached {
+				pod.State, pod.Error = Lost, sandbox.LostText(link.Missing)
+			}
+		}
+	}
+	return pod
+}
+
+// severity orders the states of pods.
+func severity(state string) int {
+	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
+}

@@ -1,0 +1,64 @@
+package nodeclient
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// chooseDevices returns the devices with the names; all without names.
+func chooseDevices(devices []Device, names []string) ([]Device, error) {
+	if len(names) == 0 {
+		return devices, nil
+	}
+	chosen := []Device{}
+	for _, name := range names {
+		found := slices.DeleteFunc(slices.Clone(devices), func(d Device) bool {
+			return d.Name != name && d.Interface != name && d.PCIAddress != name
+		})
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no device %s is offered: \"netdra explain %s\" says why", name, name)
+		}
+		chosen = append(chosen, found...)
+	}
+	return chosen, nil
+}
+
+// ListDevices prints the devices that the driver publishes; all without names.
+func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	answers, err := ReadHolders(ctx, socket)
+	if err != nil {
+		return err
+	}
+	devices, err := chooseDevices(Devices(answers), names)
+	if err != nil {
+		return err
+	}
+	err = printer.List(streams.Out, form, devices, []printer.Column[Device]{
+		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},
+		{Title: "TYPE", Value: func(d *Device) string { return d.Type }},
+		{Title: "USE", Value: func(d *Device) string { return d.Use }},
+		{Title: "STATE", Value: func(d *Device) string { return d.State }},
+		{Title: "HELD BY", Value: (*Device).HeldBy},
+		{Title: "SINCE", Value: func(d *Device) string { return printer.Time(d.Since()) }},
+		{Title: "POOL", Wide: true, Value: func(d *Device) string { return d.Pool }},
+		{Title: "PCI", Wide: true, Value: func(d *Device) string { return d.PCIAddress }},
+		{Title: "POLICY", Wide: true, Value: func(d *Device) string { return d.Policy }},
+		{Title: "CNI PLUGINS", Wide: true, Value: func(d *Device) string { return strings.Join(d.Plugins, ", ") }},
+		{Title: "USED", Wide: true, Value: (*Device).CountersText},
+	}, "no device is offered: \"netdra explain DEVICE\" says why")
+	if form == printer.FormTable || form == printer.FormWide {
+		for i := range devices {
+			if devices[i].Why != "" {
+				printer.New(streams.Out).Warn("%s: %s", devices[i].Name, devices[i].Why)
+			}
+		}
+	}
+	return err
+}

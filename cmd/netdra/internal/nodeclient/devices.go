@@ -1,0 +1,228 @@
+package nodeclient
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// States of a device.
+const (
+	Free  = "free"
+	InUse = "in use"
+	// Blocked devices are free, but what excludes them is in use.
+	Blocked = "blocked"
+	// Quarantined and the like are values of the taint on the device.
+	Quarantined = "quarantined"
+	// Gone devices do not exist any more, and a claim holds them.
+	Gone = "gone"
+)
+
+// Device is one published device.
+type Device struct {
+	Name       string   `json:"name"`
+	Pool       string   `json:"pool,omitempty"`
+	Type       string   `json:"type"`
+	Interface  string   `json:"interface,omitempty"`
+	PCIAddress string   `json:"pciAddress,omitempty"`
+	Use        string   `json:"use"` // shared or exclusive
+	Policy     string   `json:"policy,omitempty"`
+	Plugins    []string `json:"plugins,omitempty"`
+	// State is Free, InUse, Blocked, or the reason why no claim should get it.
+	State string `json:"state"`
+	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
+	Why string `json:"why,omitempty"`
+	// Lost means that a pod has lost an interface of the device.
+	Lost     bool      `json:"lost,omitempty"`
+	Holders  []Holder  `json:"holders,omitempty"`
+	Counters []Counter `json:"counters,omitempty"`
+}
+
+// Holder is a claim that has a device.
+type Holder struct {
+	Claim string   `json:"claim"`
+	Pods  []string `json:"pods,omitempty"`
+	// Since is zero if it is not known.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Counter is a capacity that claims divide.
+type Counter struct {
+	Name  string `json:"name"`
+	Used  string `json:"used"`
+	Total string `json:"total"`
+}
+
+// Devices are in the order of publication, with those in quarantine that are not published at the end.
+func Devices(answers *nodestate.Answers) []Device {
+	devices := make([]Device, 0, len(answers.Published))
+	for i := range answers.Published {
+		devices = append(devices, device(answers, &answers.Published[i]))
+	}
+	for i := range answers.Leftovers {
+		leftover := &answers.Leftovers[i]
+		held := leftover.Quarantines()
+		if held == nil {
+			continue
+		}
+		found := false
+		for j := range devices {
+			if devices[j].Name == held.Name && devices[j].Pool == held.Pool {
+				devices[j].State, devices[j].Why, found = Quarantined, leftover.Reason, true
+			}
+		}
+		if !found {
+			devices = append(devices, Device{Name: held.Name, Pool: held.Pool, PCIAddress: held.PCIAddress,
+				Interface: held.IfName, Use: use(true), State: Quarantined, Why: leftover.Reason})
+		}
+	}
+	return devices
+}
+
+func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
+	d := Device{
+		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface), PCIAddress: string(entry.Device.PCIAddress),
+		Use: use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins, Holders: holders(answers, entry),
+		Counters: counters(answers, entry), State: Free,
+	}
+	blocker := blockedBy(answers, entry)
+	switch {
+	case len(entry.Spec.Taints) > 0:
+		d.State = entry.Spec.Taints[0].Value
+	case len(d.Holders) > 0:
+		d.State = InUse
+	case blocker != "":
+		d.State, d.Why = Blocked, blocker+" is in use"
+	}
+	if lost := lostInterfaces(answers, entry); len(lost) > 0 {
+		d.Why, d.Lost = strings.Join(lost, "; "), true
+		if d.State == InUse && d.Use == use(true) {
+			d.State = Lost
+		}
+	}
+	return d
+}
+
+// lostInterfaces returns which pods have lost an interface of an entry.
+func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
+	var texts []string
+	for i := range answers.Sandboxes {
+		for _, link := range answers.Sandboxes[i].Interfaces {
+			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
+				texts = append(texts, answers.Sandboxes[i].LostText(link.Missing))
+			}
+		}
+	}
+	return texts
+}
+
+func use(exclusive bool) string {
+	if exclusive {
+		return "exclusive"
+	}
+	return "shared"
+}
+
+func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
+	var found []Holder
+	for i := range answers.Claims {
+		claim := &answers.Claims[i]
+		if !claim.Holds(entry.Pool, entry.Name) {
+			continue
+		}
+		holder := Holder{Claim: claim.Claim.String(), Since: claim.PreparedAt}
+		for _, sandbox := range claim.Sandboxes(answers.Sandboxes) {
+			holder.Pods = append(holder.Pods, sandbox.Pod.String())
+		}
+		found = append(found, holder)
+	}
+	slices.SortFunc(found, func(a, b Holder) int { return cmp.Compare(a.Claim, b.Claim) })
+	return found
+}
+
+func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
+	var found []Counter
+	for _, capacity := range entry.Persona.Capacity {
+		var used resource.Quantity
+		name := resourceapi.QualifiedName(policyapi.QualifiedName(capacity.Name))
+		for i := range answers.Claims {
+			for j := range answers.Claims[i].Devices {
+				if device := &answers.Claims[i].Devices[j]; device.Pool == entry.Pool && device.Name == entry.Name {
+					used.Add(device.Consumed[name])
+				}
+			}
+		}
+		found = append(found, Counter{Name: capacity.Name, Used: used.String(), Total: capacity.Value.String()})
+	}
+	return found
+}
+
+// blockedBy returns a device in use that excludes an entry; empty if there is none.
+func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
+	for i := range answers.Published {
+		if other := &answers.Published[i]; excludes(other, entry) && len(holders(answers, other)) > 0 {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// excludes reports whether two entries cannot be in use at once: those of one device, unless both share it and are not
+// of one exclusion group, and a physical function that is taken as a whole and its virtual functions.
+func excludes(entry, other *draslices.Entry) bool {
+	if entry.Pool == other.Pool && entry.Name == other.Name {
+		return false
+	}
+	if entry.Device.Name == other.Device.Name {
+		group := entry.Persona.ExclusionGroup
+		return entry.Persona.Exclusive || other.Persona.Exclusive || group != "" &&
+			group == other.Persona.ExclusionGroup
+	}
+	isFunctionOf := func(function, physical *draslices.Entry) bool {
+		return function.Device.PFAddress != "" && function.Device.PFAddress == physical.Device.PCIAddress &&
+			physical.Persona.Exclusive
+	}
+	return isFunctionOf(entry, other) || isFunctionOf(other, entry)
+}
+
+// HeldBy is a list of the holders for people.
+func (d *Device) HeldBy() string {
+	var texts []string
+	for _, holder := range d.Holders {
+		text := holder.Claim
+		if len(holder.Pods) > 0 {
+			text += " (pod " + strings.Join(holder.Pods, ", ") + ")"
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Since is when the first holder was given it; zero if that is not known.
+func (d *Device) Since() time.Time {
+	var first time.Time
+	for _, holder := range d.Holders {
+		if first.IsZero() || !holder.Since.IsZero() && holder.Since.Before(first) {
+			first = holder.Since
+		}
+	}
+	return first
+}
+
+// CountersText is used/total of each counter.
+func (d *Device) CountersText() string {
+	var texts []string
+	for _, counter := range d.Counters {
+		texts = append(texts, fmt.Sprintf("%s=%s/%s", counter.Name, counter.Used, counter.Total))
+	}
+	return strings.Join(texts, " ")
+}

@@ -1,0 +1,186 @@
+package nodeclient
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// entry is one of a physical function with the address 0000:03:00.0, or of its virtual function.
+func entry(name string, device discovery.Device, persona policy.Persona) draslices.Entry {
+	return draslices.Entry{Name: name, Pool: "n/eth0", Device: device, Persona: persona}
+}
+
+func published() []draslices.Entry {
+	pf := discovery.Device{Name: "eth0", Interface: "eth0", Type: "pf", PCIAddress: "0000:03:00.0"}
+	vf := discovery.Device{Name: "eth0v0", Type: "vf", PCIAddress: "0000:03:00.2", PFAddress: pf.PCIAddress}
+	shared := func(group string) policy.Persona {
+		return policy.Persona{ExclusionGroup: group, Capacity: []policy.Capacity{{Name: "shares", Value: resource.MustParse("4")}}}
+	}
+	return []draslices.Entry{
+		entry("eth0-ipvlan", pf, shared("l2")), entry("eth0-macvlan", pf, shared("l2")), entry("eth0-other", pf, shared("")),
+		entry("eth0-whole", pf, policy.Persona{Exclusive: true}), entry("eth0v0", vf, policy.Persona{Exclusive: true}),
+	}
+}
+
+// claimOf has one device.
+func claimOf(name, device string) nodestate.Claim {
+	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
+		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0), Plans: []cnichain.Plan{{Topology: "t"}},
+		Devices: []nodestate.HeldDevice{{Pool: "n/eth0", Name: device, Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/shares": resource.MustParse("1")}}},
+	}}
+}
+
+// What is in use blocks what it excludes, and nothing else.
+func TestStatesOfDevices(t *testing.T) {
+	tainted := published()
+	tainted[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
+	quarantined := executor.Leftover{Reason: "busy", Attachment: executor.Attachment{Steps: []executor.StepRecord{{
+		Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/eth0", Name: "eth0v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
+	}}}}
+	elsewhere := quarantined
+	elsewhere.Attachment.Steps = []executor.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x", Name: "x", IfName: "x", Exclusive: true}}}}
+	harmless := quarantined
+	harmless.OnHost = true
+	for name, test := range map[string]struct {
+		from nodestate.Answers
+		want []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
+	}{
+		"nothing is held":  {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
+		"macvlan":          {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
+		"no group":         {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
+		"the whole":        {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-whole")}}, []string{Blocked, Blocked, Blocked, InUse, Blocked}},
+		"virtual function": {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
+		"taint":            {nodestate.Answers{Published: tainted, Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, "gone"}},
+		"quarantine":       {nodestate.Answers{Published: published(), Leftovers: []executor.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
+		"not published":    {nodestate.Answers{Published: published(), Leftovers: []executor.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, device := range Devices(&test.from) {
+				got = append(got, device.State)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("states (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An interface that a pod has lost is told of its device, which is not in use any more if nobody else can have it.
+func TestLostInterfaces(t *testing.T) {
+	gone := published()
+	gone[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
+	for name, test := range map[string]struct {
+		published []draslices.Entry
+		device    int
+		want      string
+	}{
+		"shared":    {published(), 1, InUse},
+		"exclusive": {published(), 4, Lost},
+		"gone":      {gone, 4, "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held := test.published[test.device].Name
+			answers := &nodestate.Answers{Published: test.published, Claims: []nodestate.Claim{claimOf("a", held)}, Sandboxes: []nodestate.Sandbox{{
+				Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
+				Interfaces: []nodestate.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
+			}}}
+			for i, device := range Devices(answers) {
+				said := strings.Contains(device.Why, "interface net1 is not in pod ns/p any more")
+				if said != (i == test.device) || said && device.State != test.want {
+					t.Errorf("%s is %s: %s", device.Name, device.State, device.Why)
+				}
+			}
+		})
+	}
+}
+
+// Entries of one device that share it and are of no group, or of different ones, do not exclude each other.
+func TestGroups(t *testing.T) {
+	entries := published()
+	another := entries[2]
+	another.Name = "eth0-another"
+	for _, other := range []*draslices.Entry{&entries[0], &entries[2]} {
+		if excludes(&another, other) || excludes(other, &another) {
+			t.Errorf("%s and %s exclude each other", another.Name, other.Name)
+		}
+	}
+}
+
+func TestHoldersAndCounters(t *testing.T) {
+	early := claimOf("b", "eth0-macvlan")
+	early.PreparedAt = time.Unix(1_600_000_000, 0)
+	unknown := claimOf("c", "eth0-macvlan")
+	unknown.PreparedAt = time.Time{}
+	answers := &nodestate.Answers{
+		Published: published(), Claims: []nodestate.Claim{early, claimOf("a", "eth0-macvlan"), unknown},
+		Sandboxes: []nodestate.Sandbox{{Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
+	}
+	device := Devices(answers)[1]
+	if want := "ns/a (pod ns/p), ns/b, ns/c"; device.HeldBy() != want {
+		t.Errorf("held by %q, want %q", device.HeldBy(), want)
+	}
+	if want := "shares=3/4"; device.CountersText() != want {
+		t.Errorf("counters are %q, want %q", device.CountersText(), want)
+	}
+	if !device.Since().Equal(early.PreparedAt) {
+		t.Errorf("since %s", device.Since())
+	}
+}
+
+func TestStatesOfClaims(t *testing.T) {
+	sandbox := func(state, failure string) nodestate.Sandbox {
+		return nodestate.Sandbox{ID: state + failure, Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []nodestate.Interface{
+			{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
+		}}
+	}
+	lost := sandbox("ready", "")
+	lost.Interfaces[0].Missing = "net1"
+	for name, test := range map[string]struct {
+		sandboxes []nodestate.Sandbox
+		forsaken  bool
+		want      string
+		pods      []string
+	}{
+		"no sandbox yet":    {nil, false, Prepared, nil},
+		"no pod any more":   {nil, true, Orphaned, nil},
+		"attaching":         {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
+		"failed":            {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
+		"attached":          {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached, []string{Attached}},
+		"detaching":         {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
+		"lost":              {[]nodestate.Sandbox{lost}, false, Lost, []string{Lost}},
+		"lost by one pod":   {[]nodestate.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
+		"the worst of pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"), sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := claimOf("a", "eth0v0")
+			record.Orphaned = test.forsaken
+			got := Claims(&nodestate.Answers{Claims: []nodestate.Claim{record}, Sandboxes: test.sandboxes})[0]
+			var pods []string
+			for _, pod := range got.Pods {
+				pods = append(pods, pod.State)
+				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is not in pod ns/p any more") {
+					t.Errorf("pod %+v", pod)
+				}
+				if pod.State == Attached && pod.Error != "" || len(pod.Interfaces) != 1 {
+					t.Errorf("pod %+v", pod)
+				}
+			}
+			if diff := cmp.Diff(test.pods, pods); diff != "" || got.State != test.want {
+				t.Errorf("the claim is %s, want %s; pods (-want +got):\n%s", got.State, test.want, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package nodeclient
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// ReleaseOptions are the options of "release".
+type ReleaseOptions struct {
+	Socket, Form string
+	// All acts on everything that is listed without it.
+	All bool
+	// Orphans is for files without an owner, in place of cleanups that failed.
+	Orphans bool
+}
+
+// Run lists failed cleanups or orphaned files; with keys or All the driver retries or removes them. The error is of
+// those that failed again.
+func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
+	if err := printer.CheckListForm(f.Form); err != nil {
+		return err
+	}
+	client := New(f.Socket)
+	if f.Orphans {
+		if len(keys) > 0 {
+			return exit.Refusef("--orphans takes no KEY: leave it out, or give --all to remove every orphaned file")
+		}
+		return f.releaseOrphans(ctx, streams, client)
+	}
+	leftovers, err := client.Leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	if f.All {
+		keys = leftoverKeys(leftovers)
+	}
+	if len(keys) == 0 {
+		return listLeftovers(streams, f.Form, leftovers)
+	}
+	return retryLeftovers(ctx, printer.New(streams.Out), client, keys)
+}
+
+func leftoverKeys(leftovers []executor.Leftover) []string {
+	var keys []string
+	for i := range leftovers {
+		keys = append(keys, leftovers[i].Key)
+	}
+	return keys
+}
+
+// listLeftovers prints the cleanups that failed, and why.
+func listLeftovers(streams printer.Streams, form string, leftovers []executor.Leftover) error {
+	if form == printer.FormJSON || form == printer.FormYAML {
+		return printer.Encode(streams.Out, form, leftovers)
+	}
+	out := printer.New(streams.Out)
+	if len(leftovers) == 0 {
+		out.Good("nothing is left over")
+		return nil
+	}
+	err := printer.List(streams.Out, form, leftovers, []printer.Column[executor.Leftover]{
+		{Title: "KEY", Value: func(l *executor.Leftover) string { return l.Key }},
+		{Title: "DEVICE", Value: func(l *executor.Leftover) string {
+			if device := l.Step().Step.Device; device != nil {
+				return device.Name
+			}
+			return ""
+		}},
+		{Title: "QUARANTINED", Value: func(l *executor.Leftover) string {
+			return map[bool]string{true: "yes", false: "no"}[l.Quarantines() != nil]
+		}},
+		{Title: "POD", Value: func(l *executor.Leftover) string { return l.Attachment.Pod.String() }},
+		{Title: "STEP", Value: func(l *executor.Leftover) string { return l.Step().Step.Name }},
+		{Title: "SINCE", Value: func(l *executor.Leftover) string { return printer.Time(l.Since) }},
+		{Title: "ATTEMPTS", Value: func(l *executor.Leftover) string { return fmt.Sprint(l.Attempts) }},
+	}, "")
+	for i := range leftovers {
+		out.Warn("%s: %s", leftovers[i].Key, leftovers[i].Reason)
+	}
+	return err
+}
+
+// retryLeftovers tries every key, also after one has failed.
+func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string) error {
+	failed := false
+	for _, key := range keys {
+		if _, err := client.send(ctx, http.MethodPost, nodeapi.PathLeftovers+"?key="+url.QueryEscape(key)); err != nil {
+			failed = true
+			out.Bad("%s: %v", key, err)
+			continue
+		}
+		out.Good("%s: nothing is left of it", key)
+	}
+	if failed {
+		return exit.Reported()
+	}
+	return nil
+}
+
+// Leftovers returns the cleanups that failed.
+func (d Client) Leftovers(ctx context.Context) ([]executor.Leftover, error) {
+	var leftovers []executor.Leftover
+	err := d.Get(ctx, nodeapi.PathLeftovers, &leftovers)
+	return leftovers, err
+}
+
+// releaseOrphans lists orphaned files; with All the driver removes them.
+func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
+	method := http.MethodGet
+	if f.All {
+		method = http.MethodPost
+	}
+	var orphans []nodestate.Orphan
+	if err := client.sendAndDecode(ctx, method, nodeapi.PathOrphans, &orphans); err != nil {
+		return err
+	}
+	err := printer.List(streams.Out, f.Form, orphans, []printer.Column[nodestate.Orphan]{
+		{Title: "KIND", Value: func(o *nodestate.Orphan) string { return o.Kind }},
+		{Title: "PATH", Value: func(o *nodestate.Orphan) string { return o.Path }},
+		{Title: "CLAIM UID", Wide: true, Value: func(o *nodestate.Orphan) string { return o.Claim }},
+	}, "there are no orphaned files")
+	if err != nil || len(orphans) == 0 {
+		return err
+	}
+	failed, out := 0, printer.New(streams.Err)
+	for i := range orphans {
+		if orphans[i].Error != "" {
+			failed++
+			out.Bad("%s: %s", orphans[i].Path, orphans[i].Error)
+		}
+	}
+	switch {
+	case !f.All:
+		out.Printf("\"netdra release --orphans --all\" removes them")
+	case failed > 0:
+		return exit.Reported()
+	default:
+		out.Good("removed")
+	}
+	return nil
+}

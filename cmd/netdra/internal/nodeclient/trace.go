@@ -1,0 +1,209 @@
+package nodeclient
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// DefaultLogDir is the directory of the driver's log of CNI calls.
+const DefaultLogDir = nodeapi.DefaultLogDir
+
+// TraceOptions are the options of "trace".
+type TraceOptions struct {
+	// Dir is the directory of the log.
+	Dir, Form string
+	// Calls adds to the time line what each plugin was given and returned; Full prints nothing but the calls.
+	Calls, Full bool
+	// Failed leaves out calls that succeeded.
+	Failed bool
+}
+
+// Run prints the calls that were made for a claim, or the claims that the log has. The error is of calls that failed.
+func (f *TraceOptions) Run(streams printer.Streams, claims []string) error {
+	if err := printer.CheckForm(f.Form); err != nil {
+		return err
+	}
+	if len(claims) == 0 {
+		return f.listClaims(streams)
+	}
+	calls, err := f.readCalls(streams, claims[0])
+	if err != nil {
+		return err
+	}
+	failed := slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" })
+	if f.Failed {
+		calls = slices.DeleteFunc(calls, func(c executor.LoggedCall) bool { return c.Error == "" })
+	}
+	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
+		if f.Full {
+			printFullCalls(out, calls)
+		} else {
+			printTrace(out, calls, f.Calls)
+		}
+	})
+	if err == nil && failed {
+		err = exit.Reported()
+	}
+	return err
+}
+
+func (f *TraceOptions) listClaims(streams printer.Streams) error {
+	claims, err := executor.LoggedClaims(f.Dir)
+	if err != nil {
+		return err
+	}
+	return printer.Show(streams.Out, f.Form, claims, func(out *printer.Printer) {
+		if len(claims) == 0 {
+			out.Printf("the log in %s has no claims", f.Dir)
+		}
+		for _, claim := range claims {
+			out.Printf("%s", claim)
+		}
+	})
+}
+
+// readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read.
+func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]executor.LoggedCall, error) {
+	namespace, short := splitClaim(name)
+	calls, err := executor.ReadCalls(f.Dir, namespace, short)
+	if len(calls) == 0 {
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? "+
+			"\"netdra trace\" lists what it has", f.Dir, namespace, short), err)
+	}
+	if err != nil {
+		printer.New(streams.Err).Warn("%v", err)
+	}
+	return calls, nil
+}
+
+// printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first
+// call in the sandbox.
+func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
+	for i, sandbox := range sandboxesOf(calls) {
+		if i > 0 {
+			out.Printf("")
+		}
+		first := slices.IndexFunc(calls, func(c executor.LoggedCall) bool { return c.Sandbox == sandbox })
+		out.Printf("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
+		rows := [][]string{{"TIME", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
+		for j := range calls {
+			if call := &calls[j]; call.Sandbox == sandbox {
+				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"),
+					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
+					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeText(call)})
+			}
+		}
+		out.Table(rows)
+		for j := range calls {
+			if call := &calls[j]; whole && call.Sandbox == sandbox {
+				printCall(out, call)
+			}
+		}
+	}
+}
+
+// sandboxesOf are in the order of their first calls.
+func sandboxesOf(calls []executor.LoggedCall) []string {
+	var sandboxes []string
+	for i := range calls {
+		if !slices.Contains(sandboxes, calls[i].Sandbox) {
+			sandboxes = append(sandboxes, calls[i].Sandbox)
+		}
+	}
+	return sandboxes
+}
+
+// outcomeText is the result of a call in one line of the time line.
+func outcomeText(call *executor.LoggedCall) string {
+	text := ResultText(call)
+	switch {
+	case call.Error != "":
+		return "failed: " + strings.ReplaceAll(text, "\n", " ")
+	case text == "ok":
+		return text
+	}
+	return "ok: " + text
+}
+
+// ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod.
+func ResultText(call *executor.LoggedCall) string {
+	if call.Error != "" {
+		return call.Error
+	}
+	var result types100.Result
+	if json.Unmarshal(call.Stdout, &result) != nil {
+		return "ok"
+	}
+	var parts []string
+	for _, link := range result.Interfaces {
+		if link.Sandbox != "" { // others are on the host
+			parts = append(parts, link.Name)
+		}
+	}
+	for _, ip := range result.IPs {
+		parts = append(parts, ip.Address.String())
+	}
+	return cmp.Or(strings.Join(parts, " "), "ok")
+}
+
+func printCall(out *printer.Printer, call *executor.LoggedCall) {
+	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin,
+		printer.StepTitle(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
+	printStreams(out, call)
+}
+
+// printStreams writes what went in and came out.
+func printStreams(out *printer.Printer, call *executor.LoggedCall) {
+	for _, stream := range []struct {
+		name string
+		data string
+	}{{"stdin", printer.PrettyJSON(call.Stdin)}, {"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr",
+		call.Stderr}, {"error", call.Error}} {
+		if text := strings.TrimSpace(stream.data); text != "" && text != "null" {
+			out.Printf("  %s\n%s", stream.name, printer.Indent(text, 4))
+		}
+	}
+}
+
+func printFullCalls(out *printer.Printer, calls []executor.LoggedCall) {
+	for i := range calls {
+		if i > 0 {
+			out.Printf("")
+		}
+		printFullCall(out, &calls[i])
+	}
+}
+
+// printFullCall writes everything that is known of a call.
+func printFullCall(out *printer.Printer, call *executor.LoggedCall) {
+	line := out.Good
+	if call.Error != "" {
+		line = out.Bad
+	}
+	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"),
+		call.Command, filepath.Base(call.Plugin),
+		printer.StepTitle(call.Step, call.Instance), call.ExitCode, printer.Milliseconds(time.Duration(call.Duration)))
+	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod},
+		{"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
+		out.Printf("    %s %s", out.Colour(printer.Dim, (field.name + "       ")[:7]), field.text)
+	}
+	for _, variable := range call.Env {
+		if strings.HasPrefix(variable, "CNI_") {
+			out.Printf("    %s", variable)
+		}
+	}
+	printStreams(out, call)
+}

@@ -1,0 +1,40 @@
+package nodeclient
+
+import (
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// Versions are those that a fault report needs.
+type Versions struct {
+	Netdra version.Info `json:"netdra"`
+	// Driver is empty if it does not answer, or is one that does not say it.
+	Driver  string `json:"driver,omitempty"`
+	Kubelet string `json:"kubelet,omitempty"`
+	Runtime string `json:"runtime,omitempty"`
+	Kernel  string `json:"kernel,omitempty"`
+}
+
+// VersionsOf returns netdra's version and those that the driver reports; state may be nil.
+func VersionsOf(state *nodestate.State) Versions {
+	v := Versions{Netdra: version.Get()}
+	if state != nil {
+		v.Driver, v.Kubelet, v.Runtime, v.Kernel = state.Version, state.Versions.Kubelet, state.Versions.Runtime, state.Versions.Kernel
+	}
+	return v
+}
+
+// String is one line.
+func (v Versions) String() string {
+	parts := []string{"netdra " + v.Netdra.String()}
+	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
+		{"", v.Runtime}, {"kernel", v.Kernel}} {
+		if component.version != "" {
+			parts = append(parts, strings.TrimSpace(component.name+" "+strings.Replace(component.version, "://", " ",
+				1)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

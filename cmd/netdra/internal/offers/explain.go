@@ -1,0 +1,283 @@
+package offers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+	"github.com/dra-networking/dra-network-driver/slices/upcoming"
+)
+
+// ExplainOptions are the options of "explain".
+type ExplainOptions struct {
+	Inputs
+	Form string
+}
+
+// Explain prints why a device is offered as it is, or why not.
+func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams printer.Streams, name string) error {
+	if err := printer.CheckForm(f.Form); err != nil {
+		return err
+	}
+	node, err := f.Read(ctx, deps, streams)
+	if err != nil {
+		return err
+	}
+	explained, err := node.explain(name)
+	if err != nil {
+		return err
+	}
+	err = printer.Show(streams.Out, f.Form, explained, explained.print)
+	if err == nil && !explained.usable() {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// devices returns those that the driver publishes; none if it was not asked.
+func (s *Snapshot) devices() []nodeclient.Device {
+	if s.Answers == nil {
+		return nil
+	}
+	return nodeclient.Devices(s.Answers)
+}
+
+// heldBy returns the claims that hold a published device, as namespace/name.
+func (s *Snapshot) heldBy(pool, name string) []string {
+	var claims []string
+	if s.Answers == nil {
+		return nil
+	}
+	for i := range s.Answers.Claims {
+		if claim := &s.Answers.Claims[i]; claim.Holds(pool, name) {
+			claims = append(claims, claim.Claim.String())
+		}
+	}
+	return claims
+}
+
+// Versions returns those of netdra, and those that the driver reports.
+func (s *Snapshot) Versions() nodeclient.Versions {
+	if s.Answers == nil {
+		return nodeclient.VersionsOf(nil)
+	}
+	return nodeclient.VersionsOf(&s.Answers.State)
+}
+
+// Explanation is why a device is offered as it is, or why not.
+type Explanation struct {
+	Device     string              `json:"device"`
+	Type       string              `json:"type"`
+	PCIAddress string              `json:"pciAddress,omitempty"`
+	Versions   nodeclient.Versions `json:"versions"`
+	// Live means that the driver of the node was asked, so that it is known who holds what.
+	Live     bool               `json:"live"`
+	Entries  []ExplainedEntry   `json:"entries"`
+	Policies []ExplainedOutcome `json:"policies"`
+	Problems []string           `json:"problems,omitempty"`
+}
+
+// ExplainedEntry is one name under which it is offered.
+type ExplainedEntry struct {
+	Name     string   `json:"name"`
+	Pool     string   `json:"pool"`
+	Use      string   `json:"use"`
+	Plugins  []string `json:"plugins"`
+	Capacity string   `json:"capacity,omitempty"`
+	Consumes string   `json:"consumes,omitempty"`
+	Policy   string   `json:"policy"`
+	// HeldBy are claims, as namespace/name.
+	HeldBy []string `json:"heldBy,omitempty"`
+	// State is gone or lost, as netdra devices says it; empty otherwise.
+	State string `json:"state,omitempty"`
+}
+
+// ExplainedOutcome is the outcome of one policy.
+type ExplainedOutcome struct {
+	Policy  string `json:"policy"`
+	Outcome string `json:"outcome"`
+	Why     string `json:"why,omitempty"`
+}
+
+// explain finds a device by any of its names.
+func (s *Snapshot) explain(name string) (*Explanation, error) {
+	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
+	if i < 0 {
+		return nil, s.noDevice(name)
+	}
+	decided := &s.Decision.Devices[i]
+	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
+		PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
+	published := upcoming.FromResult(s.Result)
+	for j := range s.Result.Entries {
+		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {
+			e.Entries = append(e.Entries, s.entry(entry, published))
+		}
+	}
+	for _, reason := range decided.Reasons {
+		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
+			Why: reason.Message})
+	}
+	e.Problems = append(e.Problems, s.lostInterfaces(e)...)
+	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
+		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
+			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
+		if problem.Device == e.Device || ofPolicy {
+			e.Problems = append(e.Problems, problem.String())
+		}
+	}
+	return e, nil
+}
+
+func (s *Snapshot) hasName(decided *policy.DeviceDecision, name string) bool {
+	device := &decided.Device
+	return name == string(device.Name) || name == string(device.Interface) || name == string(device.PCIAddress) ||
+		slices.Contains(device.AltNames, name) ||
+		slices.ContainsFunc(s.Result.Entries, func(e draslices.Entry) bool {
+			return e.Name == name &&
+				e.Device.Name == device.Name
+		})
+}
+
+func (s *Snapshot) noDevice(name string) error {
+	names := make([]string, 0, len(s.Decision.Devices))
+	for i := range s.Decision.Devices {
+		names = append(names, string(s.Decision.Devices[i].Device.Name))
+	}
+	const most = 20
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return fmt.Errorf("there is no device %s: there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
+}
+
+func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
+	row := sliceRow(entry, publishedAs(published, entry))
+	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
+		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
+	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
+	devices := s.devices()
+	for i := range devices {
+		device := &devices[i]
+		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone ||
+			device.State == nodeclient.Lost) {
+			e.State = device.State
+		}
+	}
+	return e
+}
+
+// lostInterfaces returns which pods have lost interfaces of the entries.
+func (s *Snapshot) lostInterfaces(e *Explanation) []string {
+	var texts []string
+	devices := s.devices()
+	for i := range e.Entries {
+		for j := range devices {
+			device := &devices[j]
+			if device.Pool == e.Entries[i].Pool && device.Name == e.Entries[i].Name && device.Lost {
+				texts = append(texts, device.Name+": "+device.Why)
+			}
+		}
+	}
+	return texts
+}
+
+// installedPlugins are the CNI plugins of an entry that the node has: classes know it by those only.
+func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
+	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins),
+		func(plugin string) bool { return !s.Features.CNIBinaries.Has(plugin) })
+}
+
+// publishedAs is an entry as it is published.
+func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Device {
+	for _, slice := range published.Pools[entry.Pool] {
+		for i := range slice.Devices {
+			if slice.Devices[i].Name == entry.Name {
+				return slice.Devices[i]
+			}
+		}
+	}
+	return upcoming.Device{}
+}
+
+// usable reports whether a class can pick one of the entries.
+func (e *Explanation) usable() bool {
+	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
+		return len(entry.Plugins) > 0 &&
+			entry.State == ""
+	})
+}
+
+// unusableBy returns why no class can pick an entry.
+func (e *Explanation) unusableBy() string {
+	for i := range e.Entries {
+		switch e.Entries[i].State {
+		case nodeclient.Gone:
+			return "does not exist on the node any more, and stays published until the claims that hold it are released"
+		case nodeclient.Lost:
+			return "is published, and its interface has vanished from the pod that has it"
+		}
+	}
+	return "is published, and no class picks it: none of its CNI plugins is installed on the node"
+}
+
+// print writes it for people.
+func (e *Explanation) print(out *printer.Printer) {
+	called := e.Type + " " + e.Device
+	if e.PCIAddress != "" {
+		called += " (" + e.PCIAddress + ")"
+	}
+	switch {
+	case len(e.Entries) == 0:
+		out.Bad("%s is not offered: %s", called, e.hiddenBy())
+	case !e.usable():
+		out.Bad("%s %s", called, e.unusableBy())
+	default:
+		out.Good("%s is offered as %s", called, printer.Plural(len(e.Entries), "device"))
+	}
+	if len(e.Entries) > 0 {
+		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY", "HELD BY"}}
+		for i := range e.Entries {
+			entry := &e.Entries[i]
+			heldBy := "?" // nobody was asked
+			if e.Live {
+				heldBy = cmp.Or(strings.Join(entry.HeldBy, ", "), "-")
+			}
+			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use,
+				cmp.Or(strings.Join(entry.Plugins, ", "),
+					"none"), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
+		}
+		out.Printf("")
+		out.Table(rows)
+	}
+	for _, problem := range e.Problems {
+		out.Warn("%s", problem)
+	}
+	out.Section("What came of each policy")
+	rows := [][]string{{"POLICY", "OUTCOME", "WHY"}}
+	for _, outcome := range e.Policies {
+		rows = append(rows, []string{outcome.Policy, outcome.Outcome, cmp.Or(outcome.Why, "-")})
+	}
+	out.Table(rows)
+}
+
+func (e *Explanation) hiddenBy() string {
+	for _, outcome := range e.Policies {
+		if outcome.Outcome == string(policy.Excludes) || outcome.Outcome == string(policy.Failed) {
+			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy,
+				strings.Replace(outcome.Outcome, "failed", "failed, which hides", 1), outcome.Why)
+		}
+	}
+	if slices.ContainsFunc(e.Policies, func(o ExplainedOutcome) bool { return o.Outcome == string(policy.Exposes) }) {
+		return "what its policy wants can't be published" // the problems say why
+	}
+	return "no policy matches it"
+}

@@ -1,0 +1,148 @@
+package offers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// FactsOptions are the flags of "facts".
+type FactsOptions struct {
+	Record, Recording string
+	WithAddresses     bool
+	Form              string
+}
+
+// Run prints the facts, and records them if that was asked for.
+func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
+	if err := printer.CheckForm(f.Form); err != nil {
+		return err
+	}
+	recording, err := f.openSource(ctx)
+	if err != nil {
+		return err
+	}
+	sources, err := recording.Sources()
+	if err != nil {
+		return fmt.Errorf("cannot use the recording: %w", err)
+	}
+	facts, err := discovery.Read(ctx, sources)
+	if err != nil {
+		return err
+	}
+	if f.Record != "" {
+		if err := recording.Write(f.Record); err != nil {
+			return fmt.Errorf("--record: %w", err)
+		}
+		printer.New(streams.Err).Good("recorded in %s", f.Record)
+	}
+	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
+}
+
+// openSource returns the recording that the facts are read from. This machine is recorded, too, so that what is printed
+// is what --record writes.
+func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
+	if f.Recording != "" {
+		return openRecording(f.Recording)
+	}
+	sources, err := discovery.Host()
+	if err != nil {
+		return discovery.Recording{}, err
+	}
+	defer sources.Close()
+	recording, err := discovery.Record(ctx, sources)
+	if err != nil || f.WithAddresses {
+		return recording, err
+	}
+	return recording.WithoutAddresses(), nil
+}
+
+// openRecording names the directory where it cannot be used.
+func openRecording(dir string) (discovery.Recording, error) {
+	recording, err := discovery.OpenRecording(os.DirFS(dir))
+	if err != nil {
+		err = fmt.Errorf("--from %s: %w; name a directory that \"netdra facts --record\" has written", dir, err)
+	}
+	return recording, err
+}
+
+// printFacts writes facts for people.
+func printFacts(out *printer.Printer, facts discovery.Facts) {
+	if len(facts.Devices)+len(facts.Orphans) == 0 {
+		out.Printf("there are no network devices but the loopback")
+	} else {
+		rows := [][]string{{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER",
+			"MASTER", "PARENT", "NOTES"}}
+		for i := range facts.Devices {
+			rows = append(rows, factsRow(&facts.Devices[i]))
+		}
+		for i := range facts.Orphans {
+			rows = append(rows, factsRow(&facts.Orphans[i]))
+		}
+		out.Table(rows)
+	}
+	for _, problem := range facts.Problems {
+		out.Warn("%s", problem)
+	}
+}
+
+// factsRow is the row of one device. What it does not have is "-".
+func factsRow(d *discovery.Device) []string {
+	functions := ""
+	if d.SRIOVCapable {
+		functions = fmt.Sprintf("%d/%d", d.NumVFs, d.TotalVFs)
+	}
+	speed := ""
+	if d.LinkSpeed > 0 {
+		speed = strconv.Itoa(d.LinkSpeed)
+	}
+	pf := string(d.PFName)
+	if pf == "" {
+		pf = string(d.PFAddress) // of an orphan
+	}
+	row := []string{
+		string(d.Name), d.Type, string(d.Interface), d.OperState, string(d.PCIAddress), index(d.NUMANode),
+		pf, index(d.VFIndex), functions, speed, d.Driver, string(d.Master), string(d.Parent), strings.Join(notes(d),
+			", "),
+	}
+	for i := range row {
+		row[i] = cmp.Or(row[i], "-")
+	}
+	return row
+}
+
+// index returns a number that a device may not have.
+func index(n int) string {
+	if n == discovery.None {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// notes are the facts that few devices have.
+func notes(d *discovery.Device) []string {
+	var notes []string
+	for _, note := range []struct {
+		text  string
+		holds bool
+	}{
+		{"default route", d.DefaultRoute},
+		{"vlan " + strconv.Itoa(d.VLANID), d.VLANID != discovery.None},
+		{"ovs", d.BridgeType == "ovs"},
+		{"vlan filtering", d.VLANFiltering},
+		{"representor " + d.PortName, d.Representor},
+		{strings.TrimSpace("rdma " + strings.Join(d.RDMADevices, " ")), d.RDMA},
+		{"no name while its physical function is not here", d.Name == ""},
+	} {
+		if note.holds {
+			notes = append(notes, note.text)
+		}
+	}
+	return notes
+}

@@ -1,0 +1,245 @@
+package offers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/slices/upcoming"
+)
+
+// CheckOptions are the flags of "policies test".
+type CheckOptions struct {
+	Inputs
+	Old   []string
+	Form  string
+	Alone bool
+}
+
+// PoliciesCheck is the result.
+type PoliciesCheck struct {
+	Policies []policyCheck `json:"policies"`
+	Changes  []Change      `json:"changes"`
+}
+
+// policyCheck is the result for one policy.
+type policyCheck struct {
+	Name string `json:"name"`
+	// Invalid is why it would not be accepted.
+	Invalid []string `json:"invalid,omitempty"`
+	Remarks []string `json:"remarks,omitempty"`
+	// Problems are those that this machine has with it.
+	Problems []string `json:"problems,omitempty"`
+	Exposes  []string `json:"exposes,omitempty"`
+	Hides    []string `json:"hides,omitempty"`
+	// Fails are devices for which it cannot be evaluated; an exclude policy hides them.
+	Fails []string `json:"fails,omitempty"`
+	// Loses are devices that it matches and another policy decides about.
+	Loses []string `json:"loses,omitempty"`
+	// OtherNodes means that it is not for this node.
+	OtherNodes bool `json:"otherNodes,omitempty"`
+	// NotEvaluated means that it is so wrong that nodes would not ask it about devices.
+	NotEvaluated bool `json:"notEvaluated,omitempty"`
+}
+
+// Run prints what the policies of files would expose, hide and change.
+func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
+	if len(f.Files) > 0 {
+		return exit.Refusef("-f: say the files without it: netdra policies test FILE")
+	}
+	given, err := manifest.ReadPolicies(files, streams.In)
+	if err != nil {
+		return err
+	}
+	before, err := f.before(ctx, deps, streams)
+	if err != nil {
+		return err
+	}
+	// Without flags the driver's view of the node holds for both.
+	after, err := f.withNodeOf(before).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
+		before.Answers)
+	if err != nil {
+		return err
+	}
+	tested := PoliciesCheck{Policies: []policyCheck{}, Changes: Compare(before.offers(), after.offers())}
+	for i := range given {
+		tested.Policies = append(tested.Policies, after.checkPolicy(&given[i]))
+	}
+	for i := range tested.Changes {
+		tested.Changes[i].HeldBy = before.heldBy(tested.Changes[i].Pool, tested.Changes[i].Name)
+	}
+	err = printer.Show(streams.Out, f.Form, tested, tested.print)
+	if err == nil && slices.ContainsFunc(tested.Policies, func(p policyCheck) bool { return len(p.Invalid) > 0 }) {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// before is the machine with the policies that are there now.
+func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*Snapshot, error) {
+	if len(f.Old) == 0 && f.Recording == "" {
+		return f.readDriver(ctx, deps)
+	}
+	var policies []policyapi.DeviceExposurePolicy
+	if len(f.Old) > 0 {
+		var err error
+		if policies, err = manifest.ReadPolicies(f.Old, streams.In); err != nil {
+			return nil, fmt.Errorf("--policies: %w", err)
+		}
+	}
+	return f.Build(ctx, deps, policies, printer.New(streams.Err))
+}
+
+// withNodeOf takes over the driver's name, labels and plugins of the node, so that only the policies differ.
+func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
+	inputs := f.Inputs
+	if before.Answers != nil {
+		inputs.Node, inputs.Labels = before.Node.Name, before.Node.Labels
+		if inputs.Plugins == nil {
+			inputs.Plugins = before.Answers.State.CNIPlugins
+		}
+	}
+	return &inputs
+}
+
+// mergePolicies are the policies that would be there.
+func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
+	if alone {
+		return given
+	}
+	kept := slices.DeleteFunc(slices.Clone(old), func(p policyapi.DeviceExposurePolicy) bool {
+		return slices.ContainsFunc(given, func(g policyapi.DeviceExposurePolicy) bool { return g.Name == p.Name })
+	})
+	return append(kept, given...)
+}
+
+// offers are the devices as they are published.
+func (s *Snapshot) offers() []Offer {
+	published := upcoming.FromResult(s.Result)
+	var offers []Offer
+	for i := range s.Result.Entries {
+		entry := &s.Result.Entries[i]
+		row := sliceRow(entry, publishedAs(published, entry))
+		installed := s.installedPlugins(entry)
+		offers = append(offers, Offer{
+			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3], Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
+		})
+	}
+	return offers
+}
+
+// checkPolicy describes what comes of one policy.
+func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
+	tested := policyCheck{Name: p.Name}
+	invalid, remarks := policy.Check(p)
+	tested.Remarks = remarks
+	for _, problem := range invalid {
+		tested.Invalid = append(tested.Invalid, problem.Error())
+	}
+	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
+		known := len(invalid) > 0 ||
+			slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
+		if problem.Policy == p.Name && !known {
+			tested.Problems = append(tested.Problems, problem.String())
+		}
+	}
+	for i := range s.Decision.Devices {
+		device := &s.Decision.Devices[i]
+		for _, reason := range device.Reasons {
+			if reason.Policy != p.Name {
+				continue
+			}
+			name := string(device.Device.Name)
+			switch reason.Outcome {
+			case policy.Exposes:
+				tested.Exposes = append(tested.Exposes, name)
+			case policy.Excludes:
+				tested.Hides = append(tested.Hides, name)
+			case policy.Failed:
+				tested.Fails = append(tested.Fails, name)
+			case policy.Lost:
+				tested.Loses = append(tested.Loses, name+" ("+reason.Message+")")
+			case policy.OtherNodes:
+				tested.OtherNodes = true
+			case policy.Invalid:
+				tested.NotEvaluated = true
+			case policy.NoMatch:
+			}
+		}
+	}
+	return tested
+}
+
+// print writes it for people.
+func (t *PoliciesCheck) print(out *printer.Printer) {
+	for i := range t.Policies {
+		t.Policies[i].print(out)
+	}
+	out.Section("What would change")
+	if len(t.Changes) == 0 {
+		out.Printf("nothing")
+	}
+	for i := range t.Changes {
+		printChange(out, &t.Changes[i])
+	}
+}
+
+func (t *policyCheck) print(out *printer.Printer) {
+	if len(t.Invalid) > 0 {
+		out.Bad("policy %s would not be accepted: %s", t.Name, strings.Join(t.Invalid, "; "))
+	} else {
+		out.Good("policy %s", t.Name)
+	}
+	for _, text := range slices.Concat(t.Remarks, t.Problems) {
+		out.Warn("%s", text)
+	}
+	if t.OtherNodes {
+		out.Printf("  is not for this node")
+		return
+	}
+	if t.NotEvaluated {
+		out.Printf("  is not evaluated for devices until that is corrected")
+		return
+	}
+	for _, row := range []struct {
+		does    string
+		devices []string
+	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"can't be evaluated for", t.Fails}, {"leaves to another policy",
+		t.Loses}} {
+		if len(row.devices) > 0 {
+			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"),
+				strings.Join(row.devices, ", "))
+		}
+	}
+	if len(t.Exposes)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
+		out.Printf("  matches no device of this machine")
+	}
+}
+
+func printChange(out *printer.Printer, c *Change) {
+	switch c.Kind {
+	case Added:
+		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy,
+			c.Offer.Use, c.Offer.Plugins)
+	case Removed:
+		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
+	case Changed:
+		var texts []string
+		for _, field := range c.Fields {
+			texts = append(texts, fmt.Sprintf("%s %s → %s", field.Name, cmp.Or(field.Before, "-"),
+				cmp.Or(field.After, "-")))
+		}
+		out.Printf("%s %s: %s", out.Colour(printer.Yellow, "~"), c.Name, strings.Join(texts, "; "))
+	}
+	if len(c.HeldBy) > 0 {
+		out.Warn("  claim %s has it, and keeps it as it is until it is released", strings.Join(c.HeldBy, ", "))
+	}
+}

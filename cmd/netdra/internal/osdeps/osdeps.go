@@ -1,0 +1,134 @@
+package osdeps
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// PluginRunner runs CNI plugins, and waits for those of an earlier process. [executor.PluginExec] is the real one.
+type PluginRunner interface {
+	executor.Exec
+	AwaitEarlier(ctx context.Context, limit time.Duration) error
+}
+
+// Deps is all that the commands need of the machine that they run on.
+type Deps struct {
+	// Plugins runs CNI plugins, with a lock file that is held while any runs; empty: without.
+	Plugins func(lock string) PluginRunner
+	Host    host.Host
+	Clock   clock.Clock
+	// Facts are the network devices of the machine, which the cluster knows by addresses.
+	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
+	// Inspect shows a network namespace; the machine's own for an empty path.
+	Inspect func(netns string) (view.View, error)
+	// Hold keeps a namespace that others may let go of, and returns a path to it that is good until release.
+	Hold func(netns string) (path string, release func(), err error)
+	// MakeNamespace makes a network namespace, mounted at the path.
+	MakeNamespace func(path string) error
+	// IsHostNamespace reports whether a path is the machine's own network namespace.
+	IsHostNamespace func(netns string) bool
+	// NewRunID makes the name of a run: unique on the machine, and a valid CNI container id and file name.
+	NewRunID func() (string, error)
+	// CheckPrivilege returns an error if the process may not change the machine's network.
+	CheckPrivilege func() error
+	Hostname       func() (string, error)
+	// NetnsDir is where network namespaces have names.
+	NetnsDir string
+}
+
+// Linux is the real one.
+func Linux() Deps {
+	return Deps{
+		Plugins:         func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
+		Host:            host.Linux{},
+		Clock:           clock.RealClock{},
+		Facts:           ReadFacts,
+		Inspect:         view.Read,
+		Hold:            holdNamespace,
+		MakeNamespace:   makeNamespace,
+		IsHostNamespace: isHostNamespace,
+		NewRunID:        newRunID,
+		CheckPrivilege:  checkPrivilege,
+		Hostname:        os.Hostname,
+		NetnsDir:        "/var/run/netns",
+	}
+}
+
+// ReadFacts discovers the machine's devices. Links that carry one of the addresses are the node's infrastructure.
+func ReadFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+	sources, err := discovery.Host()
+	if err != nil {
+		return discovery.Facts{}, err
+	}
+	defer sources.Close()
+	sources.NodeAddresses = addresses
+	return discovery.Read(ctx, sources)
+}
+
+func checkPrivilege() error {
+	if os.Geteuid() != 0 {
+		return errors.New("this makes network namespaces and runs CNI plugins, which needs root: run it with sudo")
+	}
+	return nil
+}
+
+func newRunID() (string, error) {
+	random := make([]byte, 4)
+	if _, err := rand.Read(random); err != nil {
+		return "", fmt.Errorf("cannot make a name for the run: %w", err)
+	}
+	return "netdra-" + hex.EncodeToString(random), nil
+}
+
+// holdNamespace opens the namespace: while it is open it lives.
+func holdNamespace(path string) (string, func(), error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot open network namespace: %w", err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
+}
+
+func isHostNamespace(path string) bool {
+	given, givenErr := os.Stat(path)
+	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self is the main thread
+	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
+}
+
+// makeNamespace makes a namespace whose loopback is up, as in pods.
+func makeNamespace(path string) error {
+	if err := host.NewNamespace(path); err != nil {
+		return err
+	}
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("cannot open the network namespace that was made: %w", err)
+	}
+	defer func() { _ = namespace.Close() }()
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot open the network namespace that was made: %w", err)
+	}
+	defer handle.Close()
+	loopback, err := handle.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("cannot set its loopback up: %w", err)
+	}
+	return handle.LinkSetUp(loopback)
+}

@@ -1,0 +1,130 @@
+package picture
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Formats of a graph.
+const (
+	FormatText    = "text"
+	FormatDOT     = "dot"
+	FormatMermaid = "mermaid"
+	FormatSVG     = "svg"
+)
+
+// Formats are the values of --format.
+func Formats() []string { return []string{FormatText, FormatDOT, FormatMermaid, FormatSVG} }
+
+// Topology is a topology as a graph. Steps stand in the order in which they are run.
+type Topology struct {
+	name  string
+	boxes []topologyStep
+}
+
+type topologyStep struct {
+	step, cniType string
+	class         string // of a root step
+	after         []int
+	layer         int // how many steps stand before it at least, one after the other
+}
+
+// OfTopology returns the graph of a valid topology.
+func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
+	d := Topology{name: topology.Name}
+	index := map[string]int{}
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		b := topologyStep{step: step.Name, cniType: step.Type}
+		if len(step.DependOn) == 0 {
+			b.class = v1alpha1.ClassName(topology.Name, step.Name)
+		}
+		for _, parent := range step.DependOn {
+			b.after = append(b.after, index[parent])
+			b.layer = max(b.layer, d.boxes[index[parent]].layer+1)
+		}
+		index[step.Name] = i
+		d.boxes = append(d.boxes, b)
+	}
+	return d
+}
+
+// Rows returns the graph as a table. A step is indented by its layer.
+func (d Topology) Rows() [][]string {
+	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
+	for _, b := range d.boxes {
+		var after []string
+		for _, i := range b.after {
+			after = append(after, d.boxes[i].step)
+		}
+		rows = append(rows, []string{strings.Repeat("  ", b.layer) + b.step, b.cniType,
+			cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
+	}
+	return rows
+}
+
+// Draw returns the graph in one of the formats but FormatText.
+func (d Topology) Draw(format string) string {
+	switch format {
+	case FormatDOT:
+		return d.dot()
+	case FormatMermaid:
+		return d.mermaid()
+	}
+	return d.svg()
+}
+
+// dot is the language of Graphviz. Names of steps and plugins have no quotes in them.
+func (d Topology) dot() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", d.name)
+	for _, b := range d.boxes {
+		fmt.Fprintf(&text, "  %q [label=\"%s\"];\n", b.step, strings.Join(b.lines(), `\n`))
+	}
+	for _, b := range d.boxes {
+		for _, i := range b.after {
+			fmt.Fprintf(&text, "  %q -> %q;\n", d.boxes[i].step, b.step)
+		}
+	}
+	return text.String() + "}\n"
+}
+
+// mermaid is a flowchart. Its identifiers are numbers, since some names of steps are words of its language.
+func (d Topology) mermaid() string {
+	var text strings.Builder
+	text.WriteString("flowchart TD\n")
+	for i, b := range d.boxes {
+		fmt.Fprintf(&text, "  s%d[\"%s\"]\n", i, strings.Join(b.lines(), "<br/>"))
+	}
+	for i, b := range d.boxes {
+		for _, parent := range b.after {
+			fmt.Fprintf(&text, "  s%d --> s%d\n", parent, i)
+		}
+	}
+	return text.String()
+}
+
+// lines are what is written in a box.
+func (b topologyStep) lines() []string {
+	lines := []string{b.step, b.cniType}
+	if b.class != "" {
+		lines = append(lines, b.class)
+	}
+	return lines
+}
+
+// svg is a picture in colours for light and dark pages.
+func (d Topology) svg() string {
+	graph := Graph{Title: "topology " + d.name}
+	for _, b := range d.boxes {
+		class := ""
+		if b.class != "" {
+			class = "root"
+		}
+		graph.Boxes = append(graph.Boxes, Box{Lines: b.lines(), Class: class, After: b.after})
+	}
+	return graph.Standalone()
+}

@@ -1,0 +1,138 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// Options are the flags of "report".
+type Options struct {
+	offers.Inputs
+	LogDir, Output, Serve string
+}
+
+// Run writes the page, or serves it.
+func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
+	switch {
+	case len(f.Files) == 0 && f.Recording != "":
+		return errors.New("a recording needs policies: give a file of them with -f")
+	case f.Serve != "":
+		if len(f.Files) > 0 {
+			return errors.New("--serve shows what the driver of this node knows: leave -f out, or write a file with -o")
+		}
+		return f.serveReport(ctx, deps, streams)
+	case f.Output == "" && printer.IsTerminal(streams.Out):
+		return errors.New("a terminal can't show the page: give a file with -o, for example -o report.html")
+	}
+	page, err := f.page(ctx, deps, streams)
+	if err != nil {
+		return err
+	}
+	if f.Output == "" {
+		_, err := streams.Out.Write(page)
+		return err
+	}
+	if err := replaceFile(f.Output, page); err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	printer.New(streams.Err).Good("written to %s, %d KB", f.Output, (len(page)+1023)/1024)
+	return nil
+}
+
+// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is no file is
+// not replaced: root would end the machine's /dev/null.
+func replaceFile(path string, data []byte) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file: leave -o out, and redirect the output", path)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}
+
+// page reads everything and makes the page.
+func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.Streams) ([]byte, error) {
+	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
+	if err != nil {
+		return nil, err
+	}
+	node := f.nodeOf(s)
+	node.Time = time.Now()
+	if deps.Clock != nil {
+		node.Time = deps.Clock.Now()
+	}
+	var page bytes.Buffer
+	err = nodepage.Write(&page, nodepage.Build(node))
+	return page.Bytes(), err
+}
+
+// nodeOf is the node as the page shows it. Without the driver's answers only the machine and the policies are known.
+func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
+	node := nodepage.Node{
+		Name: s.Node.Name, Versions: s.Versions().String(), Facts: s.Facts, Decision: s.Decision, Result: s.Result,
+		Source: "what the driver would offer with the policies of files",
+	}
+	if answers := s.Answers; answers != nil {
+		node.Asked, node.Source = true, "as the driver of the node knows it"
+		node.Claims, node.Sandboxes, node.Leftovers = answers.Claims, answers.Sandboxes, answers.Leftovers
+		node.Result.Entries = asPublished(node.Result.Entries, answers.Published)
+		node.Calls, node.Unread = readLogs(f.LogDir, node.Claims)
+	}
+	return node
+}
+
+// asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
+// taints; what they have and take is as computed here, and not known of one that only a claim keeps published.
+func asPublished(computed, published []draslices.Entry) []draslices.Entry {
+	byID := make(map[draslices.EntryID]*draslices.Entry, len(computed))
+	for i := range computed {
+		byID[draslices.EntryID{Pool: computed[i].Pool, Name: computed[i].Name}] = &computed[i]
+	}
+	entries := make([]draslices.Entry, 0, len(published))
+	for _, entry := range published {
+		if same := byID[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}]; same != nil {
+			taints := entry.Spec.Taints
+			entry.Spec = same.Spec
+			entry.Spec.Taints = taints
+		}
+		entries = append(entries, entry)
+	}
+	return entries
+}
+
+// readLogs reads the log of each claim. It returns what could not be read, so that the page can name it.
+func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]executor.LoggedCall, unread []string) {
+	calls = map[string][]executor.LoggedCall{}
+	for i := range claims {
+		claim := claims[i].Claim
+		logged, err := executor.ReadCalls(dir, claim.Namespace, claim.Name)
+		if err != nil {
+			unread = append(unread, err.Error())
+		}
+		calls[claim.String()] = logged
+	}
+	return calls, unread
+}

@@ -1,0 +1,158 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// The scheduler gives a claim what it asks for. The driver still refuses a claim that may not ask for it.
+
+// addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
+func (t *Answer) addDriverChecks(
+	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
+) {
+	for i, claim := range trial.claims {
+		problems, certain := m.namespaceProblems(claim)
+		if !t.Fits || !certain {
+			t.addRemarks(problems)
+		}
+		t.addRemarks(m.topologyRemarks(claim))
+		if !t.Fits {
+			continue
+		}
+		if certain {
+			t.Refused = append(t.Refused, problems...)
+		}
+		allocated := claim.DeepCopy()
+		allocated.Status.Allocation = &results[i]
+		refused, remarks := m.refusals(allocated, trial.pod, classes)
+		t.Refused = append(t.Refused, refused...)
+		t.addRemarks(remarks)
+	}
+	t.Fits = t.Fits && len(t.Refused) == 0
+}
+
+// refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
+// checked.
+func (m *model) refusals(
+	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
+) (refused, remarks []string) {
+	devices, err := claimspec.Devices(claim)
+	if err == nil && len(devices) > 0 && pod != nil {
+		err = claimspec.CheckPod(pod)
+	}
+	if err != nil {
+		return []string{err.Error()}, nil
+	}
+	for _, name := range claimspec.Topologies(devices) {
+		topology, complete := m.topologyOf(name, classes)
+		if topology == nil {
+			refused = append(refused, claimspec.UnknownTopology(name).Error())
+			continue
+		}
+		spec := claimspec.SpecOf(topology, claim.Namespace+"/"+claim.Name, devices)
+		if complete {
+			for _, problem := range spec.Check() {
+				refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
+			}
+			continue
+		}
+		for _, problem := range spec.CheckDevices() {
+			refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
+		}
+		if slices.ContainsFunc(spec.Roots, func(root claimspec.Root) bool { return len(root.Parameters) > 0 }) {
+			remarks = append(remarks, fmt.Sprintf("cannot check the parameters of claim %s: "+
+				"NetworkTopology %s is in none of the files; give it with -f", spec.Claim, name))
+		}
+	}
+	return refused, remarks
+}
+
+// topologyOf returns a topology of the files. Without one it returns the root steps that have a class, and the
+// topology is not complete; nil if there is no class either.
+func (m *model) topologyOf(
+	name string, classes []*resourceapi.DeviceClass,
+) (topology *v1alpha1.NetworkTopology, complete bool) {
+	for _, topology := range m.topologies {
+		if topology.Name == name {
+			return topology, true
+		}
+	}
+	steps := rootsWithClass(classes, name)
+	if len(steps) == 0 {
+		return nil, false
+	}
+	topology = &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, step := range steps {
+		topology.Spec.Steps = append(topology.Spec.Steps, v1alpha1.Step{Name: step})
+	}
+	return topology, false
+}
+
+// rootsWithClass are the steps of a topology for which there is a class, in the order of the classes.
+func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []string {
+	var steps []string
+	for _, class := range classes {
+		step := class.Labels[v1alpha1.LabelStep]
+		if class.Labels[v1alpha1.LabelTopology] == topology && !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// namespaceProblems say which topologies that a claim names may not be used in its namespace. They are certain if the
+// files have the namespace, and with it all of its labels.
+func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
+	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
+	for _, namespace := range m.namespaces {
+		if namespace.Name == claim.Namespace {
+			known, certain = labels.Merge(namespace.Labels, known), true
+		}
+	}
+	for _, topology := range m.topologies {
+		err := claimspec.CheckNamespace(topology, claim.Namespace, known)
+		if err == nil || !requestsClass(claim, manifest.ClassNames(topology)) {
+			continue
+		}
+		problem := err.Error()
+		if !certain {
+			problem += "; if the namespace has such labels, give it with -f, too"
+		}
+		problems = append(problems, problem)
+	}
+	return problems, certain
+}
+
+// topologyRemarks say what to know of the topologies that a claim names, as far as files have them.
+func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
+	var remarks []string
+	for _, topology := range m.topologies {
+		if !requestsClass(claim, manifest.ClassNames(topology)) {
+			continue
+		}
+		for _, remark := range cnichain.Remarks(topology, m.schemas) {
+			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
+		}
+	}
+	return remarks
+}
+
+// requestsClass reports whether a claim asks for one of the classes.
+func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
+	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
+		return request.Exactly != nil && slices.Contains(classes, request.Exactly.DeviceClassName) ||
+			slices.ContainsFunc(request.FirstAvailable,
+				func(sub resourceapi.DeviceSubRequest) bool { return slices.Contains(classes, sub.DeviceClassName) })
+	})
+}

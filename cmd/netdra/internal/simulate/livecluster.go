@@ -1,0 +1,110 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// liveCluster is a cluster, which is only read.
+type liveCluster struct {
+	core     corev1client.CoreV1Interface
+	resource resourcev1client.ResourceV1Interface
+}
+
+func connect(kubeconfig string) (*liveCluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the cluster, give --kubeconfig: %w", err)
+	}
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	resource, err := resourcev1client.NewForConfig(config)
+	return &liveCluster{core: core, resource: resource}, err
+}
+
+// addTo adds what the cluster has to what files say. A class of a file goes before one of the same name in the cluster.
+func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
+	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	published, err := l.resource.ResourceSlices().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list the ResourceSlices: %w", err)
+	}
+	made, err := l.resource.DeviceClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list the DeviceClasses: %w", err)
+	}
+	claims, err := l.resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("cannot list the ResourceClaims: %w", err)
+	}
+	for i := range nodes.Items {
+		cluster.Nodes = append(cluster.Nodes, &nodes.Items[i])
+	}
+	slices.SortFunc(cluster.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for i := range published.Items {
+		cluster.Slices = append(cluster.Slices, &published.Items[i])
+	}
+	for i := range made.Items {
+		cluster.Classes = append(cluster.Classes, &made.Items[i])
+	}
+	for i := range claims.Items {
+		if claims.Items[i].Status.Allocation != nil {
+			cluster.Claims = append(cluster.Claims, &claims.Items[i])
+		}
+	}
+	return nil
+}
+
+// podTrials makes a trial of each pod, with its claims that are not allocated.
+func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
+	var trials []trial
+	for _, name := range names {
+		namespace, short, qualified := strings.Cut(name, "/")
+		if !qualified {
+			namespace, short = metav1.NamespaceDefault, name
+		}
+		pod, err := l.core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
+		}
+		t := trial{title: "pod " + fullName(pod), pod: pod}
+		for i := range pod.Spec.ResourceClaims {
+			claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+			if err != nil {
+				return nil, fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
+			}
+			if claimName == nil {
+				continue
+			}
+			claim, err := l.resource.ResourceClaims(namespace).Get(ctx, *claimName, metav1.GetOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("cannot get claim %s/%s: %w", namespace, *claimName, err)
+			}
+			if claim.Status.Allocation == nil {
+				t.claims = append(t.claims, claim)
+			}
+		}
+		if len(t.claims) == 0 {
+			return nil, fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+
+				"see kubectl describe pod", fullName(pod))
+		}
+		trials = append(trials, t)
+	}
+	return trials, nil
+}

@@ -1,0 +1,137 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// model is valid: topologies that the controller would accept, and claims as the API server would complete them.
+type model struct {
+	policies   []policyapi.DeviceExposurePolicy
+	topologies []*v1alpha1.NetworkTopology
+	schemas    cnichain.Schemas
+	namespaces []*corev1.Namespace
+	trials     []trial
+}
+
+// trial is a set of claims that must fit together on one node.
+type trial struct {
+	title string
+	// pod is the one that the claims are for; nil for claims without a pod.
+	pod    *corev1.Pod
+	claims []*resourceapi.ResourceClaim
+}
+
+// validate refuses what the API server or the controller would refuse.
+func (w *input) validate() (*model, error) {
+	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces}
+	for i := range w.topologyDocuments {
+		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s",
+				strings.Join(problems, "\n  "))
+		}
+		m.topologies = append(m.topologies, topology)
+	}
+	var err error
+	m.trials, err = w.arrangeTrials()
+	return m, err
+}
+
+// arrangeTrials makes the trials: every pod with its claims, and claims and templates that no pod names.
+func (w *input) arrangeTrials() ([]trial, error) {
+	var trials []trial
+	named := map[metav1.Object]bool{}
+	byPod := map[metav1.Object]trial{}
+	for _, pod := range w.pods {
+		t := trial{title: "pod " + fullName(pod), pod: pod}
+		for i := range pod.Spec.ResourceClaims {
+			claim, source, err := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
+			if err != nil {
+				return nil, err
+			}
+			named[source] = true
+			if claim != nil {
+				t.claims = append(t.claims, claim)
+			}
+		}
+		byPod[pod] = t
+	}
+	for _, object := range w.order {
+		switch o := object.(type) {
+		case *corev1.Pod:
+			if t := byPod[o]; len(t.claims) > 0 {
+				trials = append(trials, t)
+			}
+		case *resourceapi.ResourceClaim:
+			if !named[o] {
+				trials = append(trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
+			}
+		case *resourceapi.ResourceClaimTemplate:
+			if !named[o] {
+				trials = append(trials, trial{title: "a claim of template " + fullName(o),
+					claims: []*resourceapi.ResourceClaim{fromTemplate(o, o.Name)}})
+			}
+		}
+	}
+	for _, t := range trials {
+		for _, claim := range t.claims {
+			claim.Namespace = namespaceOf(claim)
+			claim.UID = types.UID(fullName(claim)) // the allocator tells claims apart by it
+			if err := Complete(claim); err != nil {
+				return nil, fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
+			}
+		}
+	}
+	return trials, nil
+}
+
+// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already.
+func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
+	source metav1.Object, err error) {
+	same := func(o metav1.Object, name string) bool {
+		return o.GetName() == name && namespaceOf(o) == namespaceOf(pod)
+	}
+	if name := ptr.Deref(reference.ResourceClaimTemplateName, ""); name != "" {
+		for _, template := range w.templates {
+			if same(template, name) {
+				made := fromTemplate(template, pod.Name+"-"+reference.Name)
+				return made, template, nil
+			}
+		}
+		return nil, nil, fmt.Errorf("pod %s names the ResourceClaimTemplate %s, which is in none of the files",
+			fullName(pod), name)
+	}
+	name := ptr.Deref(reference.ResourceClaimName, "")
+	for _, claim := range w.claims {
+		if same(claim, name) {
+			return claim, claim, nil
+		}
+	}
+	if slices.ContainsFunc(w.allocated, func(c *resourceapi.ResourceClaim) bool { return same(c, name) }) {
+		return nil, nil, nil
+	}
+	return nil, nil, fmt.Errorf("pod %s names the ResourceClaim %s, which is in none of the files", fullName(pod), name)
+}
+
+func fromTemplate(template *resourceapi.ResourceClaimTemplate, name string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: template.Namespace, Name: name},
+		Spec: *template.Spec.Spec.DeepCopy()}
+}
+
+func namespaceOf(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }
+
+func fullName(o metav1.Object) string { return namespaceOf(o) + "/" + o.GetName() }

@@ -1,0 +1,308 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// Options are the flags of "simulate".
+type Options struct {
+	Files, Machines    []string
+	Cluster            bool
+	Pods               []string // of the cluster, as namespace/name
+	Kubeconfig, Output string
+	Features           draslices.Features
+}
+
+// Run parses, validates, builds the model of the cluster, and prints the answers.
+func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
+	if err := printer.CheckForm(f.Output); err != nil {
+		return err
+	}
+	parsed, err := parse(f.Files, streams.In)
+	if err != nil {
+		return err
+	}
+	m, err := parsed.validate()
+	if err != nil {
+		return err
+	}
+	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), parsed, m)
+	if err != nil {
+		return err
+	}
+	if len(m.trials) == 0 {
+		return exit.Refusef("there is nothing to try: give a file with a ResourceClaim, a ResourceClaimTemplate or a " +
+			"Pod with -f, or a pod of the cluster with --pod")
+	}
+	answers, err := m.answer(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	err = printer.Show(streams.Out, f.Output, answers, func(out *printer.Printer) {
+		for i := range answers {
+			answers[i].print(out)
+		}
+	})
+	if err == nil && slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }) {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// answer tries the claims in their order. What fits takes its devices, and so counts for what comes after it.
+func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
+	simulator := New(*cluster)
+	answers := []Answer{}
+	for _, trial := range m.trials {
+		verdict, err := simulator.Try(ctx, trial.claims...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", trial.title, err)
+		}
+		answer := answerOf(&trial, &verdict)
+		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
+		if answer.Fits {
+			simulator.Take(trial.claims, verdict.Results)
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}
+
+// buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
+// Pods of the live cluster are added to the trials.
+func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input,
+	m *model) (*Cluster, error) {
+	cluster := &Cluster{
+		Classes: slices.Concat(parsed.classes,
+			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
+		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
+	}
+	if f.Cluster || len(f.Pods) > 0 {
+		live, err := connect(f.Kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		trials, err := live.podTrials(ctx, f.Pods)
+		m.trials = append(m.trials, trials...)
+		return cluster, errors.Join(live.addTo(ctx, cluster), err)
+	}
+	idle, err := f.addMachines(ctx, deps, out, m, cluster)
+	if err != nil {
+		return nil, err
+	}
+	cluster.Nodes = NodesOf(cluster.Slices)
+	if len(cluster.Nodes) == 0 && len(m.policies) > 0 {
+		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
+	}
+	if len(cluster.Nodes) == 0 {
+		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, " +
+			"or use --cluster")
+	}
+	return cluster, nil
+}
+
+// addMachines adds what the policies publish on each machine. It returns why machines publish nothing.
+func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
+	cluster *Cluster) (idle []string, err error) {
+	machines := f.Machines
+	if len(machines) == 0 && len(m.policies) > 0 {
+		machines = []string{""} // this one
+	}
+	for _, problem := range manifest.TypeMismatches(m.policies) {
+		out.Warn("%s", problem)
+	}
+	for _, dir := range machines {
+		inputs := offers.Inputs{Recording: dir, Features: f.Features, Socket: nodeclient.DefaultSocket()}
+		if inputs.Node, err = inputs.NodeName(deps); err != nil {
+			return nil, err
+		}
+		inputs.Labels = map[string]string{corev1.LabelHostname: inputs.Node}
+		machine, err := inputs.Build(ctx, deps, m.policies, out)
+		if err != nil {
+			return nil, fmt.Errorf("machine %s: %w", filepath.Base(dir), err)
+		}
+		for _, problem := range slices.Concat(machine.Decision.Problems, machine.Result.Problems) {
+			out.Warn("%s: %s", machine.Node.Name, problem)
+		}
+		cluster.Slices = append(cluster.Slices, resourceSlices(machine.Node.Name, &machine.Result)...)
+		if len(machine.Result.Entries) == 0 {
+			idle = append(idle, exposesNothing(&inputs, m.policies))
+		}
+	}
+	return idle, nil
+}
+
+// resourceSlices are a node's, as they would be published.
+func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
+	var all []*resourceapi.ResourceSlice
+	pools := published.Resources.Pools
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		for i, slice := range pools[pool].Slices {
+			all = append(all, &resourceapi.ResourceSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, i)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: policyapi.AttributeDomain, NodeName: &node, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
+						ResourceSliceCount: int64(len(pools[pool].Slices))},
+				},
+			})
+		}
+	}
+	return all
+}
+
+// topologyClasses returns the classes that the controller would make for the topologies.
+func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
+	var all []*resourceapi.DeviceClass
+	for _, topology := range m.topologies {
+		for _, class := range deviceclasses.Of(topology, listAttributes) {
+			all = append(all, &class)
+		}
+	}
+	return all
+}
+
+// exposesNothing explains that policies expose no device of a machine, and how to find out why.
+func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePolicy) string {
+	var names []string
+	for i := range policies {
+		if policies[i].Spec.Action != policyapi.ActionExclude {
+			names = append(names, policies[i].Name)
+		}
+	}
+	command := "netdra slices -f FILE"
+	if inputs.Recording != "" {
+		command += " --from " + inputs.Recording
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf("no policy exposes devices of %s, they only exclude", inputs.Node)
+	}
+	return fmt.Sprintf("of the devices of %s none is exposed by policy %s: %s says why", inputs.Node,
+		strings.Join(names, ", "), command)
+}
+
+// Answer is the result for a pod or a claim.
+type Answer struct {
+	What string `json:"what"`
+	Fits bool   `json:"fits"`
+	// Nodes are those on which it fits.
+	Nodes    []string      `json:"nodes,omitempty"`
+	Devices  []givenDevice `json:"devices,omitempty"`
+	Refusals []nodeRefusal `json:"refusals,omitempty"`
+	// Refused is why the driver would refuse the claims with these devices.
+	Refused []string `json:"refused,omitempty"`
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+type givenDevice struct {
+	Claim    string `json:"claim"`
+	Request  string `json:"request"`
+	Driver   string `json:"driver"`
+	Pool     string `json:"pool"`
+	Device   string `json:"device"`
+	Consumes string `json:"consumes,omitempty"`
+}
+
+type nodeRefusal struct {
+	Node    string   `json:"node"`
+	Reason  string   `json:"reason"`
+	Release []string `json:"release,omitempty"`
+	Short   []string `json:"short,omitempty"`
+}
+
+func answerOf(trial *trial, verdict *Verdict) Answer {
+	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
+	for i := range verdict.Results {
+		for _, result := range verdict.Results[i].Devices.Results {
+			var amounts []string
+			for _, name := range slices.Sorted(maps.Keys(result.ConsumedCapacity)) {
+				_, short, _ := strings.Cut(string(name), "/")
+				amount := result.ConsumedCapacity[name]
+				amounts = append(amounts, short+"="+amount.String())
+			}
+			tried.Devices = append(tried.Devices, givenDevice{
+				Claim: trial.claims[i].Name, Request: result.Request, Driver: result.Driver, Pool: result.Pool, Device: result.Device,
+				Consumes: strings.Join(amounts, " "),
+			})
+		}
+	}
+	for _, r := range verdict.Refusals {
+		tried.Refusals = append(tried.Refusals, nodeRefusal(r))
+	}
+	return tried
+}
+
+func (t *Answer) print(out *printer.Printer) {
+	if t.Fits {
+		out.Good("%s fits on %s", t.What, strings.Join(t.Nodes, ", "))
+		rows := [][]string{{"  CLAIM", "REQUEST", "DEVICE", "POOL", "CONSUMES"}}
+		for _, d := range t.Devices {
+			rows = append(rows, []string{"  " + d.Claim, d.Request, d.Device, d.Pool, cmp.Or(d.Consumes, "-")})
+		}
+		out.Table(rows)
+		t.printRemarks(out)
+		return
+	}
+	if len(t.Refused) > 0 {
+		out.Bad("%s gets devices on %s, and the driver refuses to attach them", t.What, strings.Join(t.Nodes, ", "))
+		for _, reason := range t.Refused {
+			out.Printf("  %s", reason)
+		}
+		t.printRemarks(out)
+		return
+	}
+	out.Bad("%s does not fit", t.What)
+	t.printRemarks(out)
+	for _, r := range t.Refusals {
+		out.Printf("  %s: %s", r.Node, r.Reason)
+		for _, short := range r.Short {
+			out.Printf("    %s", short)
+		}
+		if len(r.Release) > 0 {
+			out.Printf("    It fits when %s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
+		}
+	}
+}
+
+// addRemarks adds remarks that are not there yet: claims of one pod often share a topology.
+func (t *Answer) addRemarks(remarks []string) {
+	for _, remark := range remarks {
+		if !slices.Contains(t.Remarks, remark) {
+			t.Remarks = append(t.Remarks, remark)
+		}
+	}
+}
+
+func (t *Answer) printRemarks(out *printer.Printer) {
+	for _, remark := range t.Remarks {
+		out.Warn("%s", remark)
+	}
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "this claim is"
+	}
+	return "these claims are"
+}

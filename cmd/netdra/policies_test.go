@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// newPolicies take the physical function of recordedFunctions away, and are not all good.
+const newPolicies = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: whole}
+spec:
+  priority: 200
+  action: exclude
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: bridges}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "bridge"'}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {ports: {value: "8", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: elsewhere}
+spec:
+  nodeSelector: {matchLabels: {zone: b}}
+  selector: {cel: 'true'}
+  exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: typo}
+spec:
+  selector: {cel: 'device.attribute.type == "pf"'}
+  exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}
+`
+
+func TestPoliciesTestGolden(t *testing.T) {
+	recording, old, given := recordedFunctions(t), policyFile(t, somePolicies), policyFile(t, newPolicies)
+	same := strings.NewReplacer(old, "old.yaml", given, "new.yaml", recording, "worker-1")
+	var all strings.Builder
+	for _, test := range []struct {
+		arguments []string
+		code      int
+	}{
+		{[]string{given, "--policies", old, "--from", recording, "--node-labels", "zone=a"}, exit.Failed},
+		{[]string{given, "--policies", old, "--from", recording, "--alone"}, exit.Failed},
+		{[]string{old, "--policies", old, "--from", recording, "--node-labels", "zone=a"}, exit.OK},
+		{[]string{old, "--from", recording, "--node-labels", "zone=a"}, exit.OK},
+		{[]string{"/nowhere", "--from", recording}, exit.Refused},
+		{[]string{old, "--policies", "/nowhere", "--from", recording}, exit.Refused},
+		{[]string{old, "-f", old}, exit.Refused},
+		{[]string{old, "--socket", "/nowhere"}, exit.Refused},
+	} {
+		code, stdout, stderr := runNetdra(t, "", append([]string{"policies", "test"}, test.arguments...)...)
+		if code != test.code {
+			t.Errorf("%v: exit status %d, want %d", test.arguments, code, test.code)
+		}
+		all.WriteString("$ netdra policies test " + same.Replace(strings.Join(test.arguments, " ")+"\n"+stdout+stderr) + "\n")
+	}
+	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
+}
+
+// A remark is said once, and of a policy that is not evaluated not that it matches nothing.
+func TestPoliciesTestSaysWhatIsTrueOnce(t *testing.T) {
+	file := policyFile(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: remarkable}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: false}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: invalid}
+spec:
+  selector: {cel: 'true'}
+  exposure: {supportedCNIPlugins: []}
+`)
+	_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+	if n := strings.Count(stdout, "plugin sriov is not exclusive"); n != 1 {
+		t.Errorf("the remark is said %d times", n)
+	}
+	if strings.Contains(stdout, "matches no device") || !strings.Contains(stdout, "is not evaluated for devices until that is corrected") {
+		t.Errorf("wrong words for the invalid policy")
+	}
+	if t.Failed() {
+		t.Log(stdout, stderr)
+	}
+}
+
+// Files without policies are named, misspelt kinds too.
+func TestPoliciesTestWithoutPolicies(t *testing.T) {
+	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
+	for file, want := range map[string]string{
+		pods:     "there is no DeviceExposurePolicy in " + pods + ", so nothing would be published: give a file that has one",
+		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
+	} {
+		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("exit status %d, want %q:\n%s", code, want, stderr)
+		}
+	}
+}
+
+// On a node the driver says what is there now, who has what, and which CNI plugins it sees.
+func TestPoliciesTestAsksTheDriver(t *testing.T) {
+	raw := func(text string) any { return json.RawMessage(text) }
+	socket := answering(t, map[string]any{
+		"/state": map[string]any{"cniPlugins": []string{"host-device"}},
+		"/policies": raw(`{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose", "selector": {"cel": "true"},
+			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
+		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),
+		"/claims":    raw(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`),
+		"/sandboxes": raw(`[]`),
+	})
+	file := policyFile(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: whole}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "eth0"'}
+  exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}, {name: missing, exclusive: true}]}
+`)
+	deps := osdeps.Deps{Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+	}}
+	var out, errs strings.Builder
+	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "policies", "test", file, "--socket", socket, "-o", "json")
+	var got offers.PoliciesCheck
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || code != exit.OK {
+		t.Fatalf("exit status %d, %v: %s", code, err, errs.String())
+	}
+	if len(got.Policies) != 1 || len(got.Policies[0].Problems) != 1 || !strings.Contains(got.Policies[0].Problems[0], "missing is not installed") {
+		t.Errorf("policies are %+v", got.Policies)
+	}
+	if len(got.Changes) != 1 || got.Changes[0].Kind != offers.Removed {
+		t.Fatalf("changes are %+v", got.Changes)
+	}
+	if diff := cmp.Diff([]string{"ns/c"}, got.Changes[0].HeldBy); diff != "" || got.Changes[0].Name != "eth1" {
+		t.Errorf("the holder of %s (-want +got):\n%s", got.Changes[0].Name, diff)
+	}
+}

@@ -1,0 +1,83 @@
+package nodeapi
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+const (
+	// driverName is the name by which kubelet and CDI know the driver. A test compares it with that of the API.
+	driverName = "dra.networking"
+	// socketName is the name of the socket in the driver's plugin directory. Only root may open it.
+	socketName = "netdra.sock"
+	// DefaultPluginDir is the directory of the driver in kubelet's default directory.
+	DefaultPluginDir = "/var/lib/kubelet/plugins/" + driverName
+	// DefaultLogDir is the default directory of the logs of CNI calls.
+	DefaultLogDir = "/var/log/dra-network"
+)
+
+// Paths of the node socket. GET reads; POST to PathLeftovers and PathOrphans changes something.
+const (
+	PathState     = "/state"
+	PathPolicies  = "/policies"
+	PathPublished = "/published"
+	PathClaims    = "/claims"
+	PathSandboxes = "/sandboxes"
+	// PathLeftovers retries one leftover on POST with the form value "key".
+	PathLeftovers = "/leftovers"
+	// PathOrphans removes the orphans on POST. Its name is a contract with earlier versions.
+	PathOrphans = "/garbage"
+)
+
+// SocketPath returns the path of the node socket, given the driver's plugin directory.
+func SocketPath(pluginDir string) string { return filepath.Join(pluginDir, socketName) }
+
+// Kinds of CDI specs, as netdra prints them.
+const (
+	// NoSpec is a file that is not the driver's.
+	NoSpec = ""
+	// GateSpec lets the containers of a claim start.
+	GateSpec = "CDI spec"
+	// MetadataSpec describes devices to containers (k8s.io/dynamic-resource-allocation/kubeletplugin writes it).
+	MetadataSpec = "CDI spec of metadata"
+)
+
+// Suspended is the suffix of a gate that is moved aside for a while: neither CDI nor the hook sees it.
+const Suspended = ".closed"
+
+// metadataInfix stands between the driver's name and the UID in the name of a metadata spec.
+const metadataInfix = "_metadata_"
+
+// GateName returns the file name of a claim's gate.
+func GateName(claimUID string) string { return driverName + "-" + claimUID + ".json" }
+
+// MetadataName returns the file name of the CDI spec that describes the devices of a claim's request.
+func MetadataName(claimUID, request string) string {
+	return driverName + metadataInfix + claimUID + "_" + request + ".json"
+}
+
+// ParseSpecName returns the kind of a CDI spec by its file name, and the UID of the claim that it belongs to.
+func ParseSpecName(name string) (kind, claimUID string) {
+	name, isSpec := strings.CutSuffix(strings.TrimSuffix(filepath.Base(name), Suspended), ".json")
+	if !isSpec {
+		return NoSpec, ""
+	}
+	if uid, found := strings.CutPrefix(name, driverName+"-"); found {
+		return GateSpec, uid
+	}
+	if rest, found := strings.CutPrefix(name, driverName+metadataInfix); found {
+		uid, _, _ := strings.Cut(rest, "_")
+		return MetadataSpec, uid
+	}
+	return NoSpec, ""
+}
+
+var transitName = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
+
+// IsTransitLink reports whether a link has the temporary name that links get while they move between namespaces.
+func IsTransitLink(name string) bool { return transitName.MatchString(name) }
+
+// IsUnreadableJournal reports whether a file in the plugin directory is a journal that the driver could not read.
+// The driver renames such a journal and begins a new one.
+func IsUnreadableJournal(name string) bool { return strings.HasPrefix(name, "journal.db.unreadable-") }

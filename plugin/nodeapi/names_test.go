@@ -1,0 +1,29 @@
+package nodeapi
+
+import "testing"
+
+func TestSpecNamesAreParsed(t *testing.T) {
+	const uid = "0f3c9f1e-5c57-4b52-9d3e-6d1b3a9f6c10"
+	for name, want := range map[string]string{
+		GateName(uid):              GateSpec,
+		GateName(uid) + Suspended:  GateSpec,
+		MetadataName(uid, "net"):   MetadataSpec,
+		"/run/" + GateName(uid):    GateSpec,
+		"nvidia.com-" + uid:        NoSpec,
+		"dra.networking-" + uid:    NoSpec,
+		".dra.networking-123.json": NoSpec,
+	} {
+		kind, got := ParseSpecName(name)
+		if kind != want || want != NoSpec && got != uid {
+			t.Errorf("%s: kind %q of claim %q, want %q", name, kind, got, want)
+		}
+	}
+}
+
+func TestTransitLinks(t *testing.T) {
+	for name, want := range map[string]bool{"dra-0a1b2c3d": true, "dra-0a1b2c3": false, "eth0": false, "xdra-0a1b2c3d": false} {
+		if IsTransitLink(name) != want {
+			t.Errorf("%s: want %v", name, want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package nodestate
+
+import (
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs. The driver
+// keeps it in its journal, and serves it as part of [Claim].
+type ClaimRecord struct {
+	Claim cnichain.Claim `json:"claim"`
+	// PreparedAt is zero in records of drivers that did not note it.
+	PreparedAt time.Time `json:"preparedAt,omitzero"`
+	// Consumers are the pods that the claim was reserved for when it was prepared.
+	Consumers []Consumer `json:"consumers"`
+	// Shareable is true for a claim that a user made: pods that it was not reserved for yet may come later.
+	Shareable bool            `json:"shareable,omitempty"`
+	Devices   []HeldDevice    `json:"devices"`
+	Plans     []cnichain.Plan `json:"plans"`
+}
+
+// Consumer is a pod that uses a claim.
+type Consumer struct {
+	PodUID string `json:"podUID"`
+	// Position is the claim's index in the pod's resourceClaims; interfaces are numbered in this order.
+	Position int `json:"position"`
+}
+
+// HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.
+type HeldDevice struct {
+	Request   string `json:"request"`
+	Pool      string `json:"pool"`
+	Name      string `json:"name"`
+	ShareID   string `json:"shareID,omitempty"`
+	Exclusive bool   `json:"exclusive,omitempty"`
+	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if that is not counted.
+	Bandwidth int64            `json:"bandwidth,omitempty"`
+	Facts     discovery.Device `json:"facts"`
+	// Persona is what the device was published as; nil in records of drivers that did not note it.
+	Persona *policy.Persona `json:"persona,omitempty"`
+	// Consumed is what the claim was given of the device's counters.
+	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
+}
+
+// Position returns the claim's index in a pod, and whether the pod is a known consumer.
+func (r *ClaimRecord) Position(podUID string) (int, bool) {
+	for _, consumer := range r.Consumers {
+		if consumer.PodUID == podUID {
+			return consumer.Position, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,175 @@
+// Package nodestate has the types that the driver of a node serves to netdra on its socket, as JSON.
+//
+// The rule of this package: types only, defined once for both sides. The JSON names are a contract between driver and
+// netdra of different versions; those of [ClaimRecord] are also a contract with journals of earlier drivers.
+package nodestate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// Answers is everything that the driver serves, each field at its own path.
+type Answers struct {
+	State     State               // nodeapi.PathState
+	Inputs    PolicyInputs        // nodeapi.PathPolicies
+	Published []draslices.Entry   // nodeapi.PathPublished
+	Claims    []Claim             // nodeapi.PathClaims
+	Sandboxes []Sandbox           // nodeapi.PathSandboxes
+	Leftovers []executor.Leftover // nodeapi.PathLeftovers
+}
+
+// State is the driver itself and its surroundings.
+type State struct {
+	Node string `json:"node"`
+	// Version is the driver's; empty from drivers that do not report it.
+	Version string `json:"version,omitempty"`
+	// Synced is true once everything was read from the API server. Before that the node and the topologies are unknown.
+	Synced bool `json:"heard"`
+	// NodeFound is true if the API server has a Node object of that name.
+	NodeFound bool `json:"nodeFound"`
+	// Addresses are the cluster's addresses of the node: links that carry them are never offered.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	Versions  Versions     `json:"versions"`
+	Settings  Settings     `json:"settings"`
+	// NotReady is what keeps pods with claims from starting.
+	NotReady []string `json:"notReady"`
+	// Problems need an administrator.
+	Problems []Problem `json:"problems"`
+	// SetAside is the path of a journal that could not be read when the driver started.
+	SetAside string `json:"setAside,omitempty"`
+	// NRITimeout is how long the container runtime waits for a plugin; zero before the first connection.
+	NRITimeout time.Duration `json:"nriTimeout"`
+	// CNIPlugins are those that the driver sees, which may differ from those of the node; nil if it cannot list them.
+	CNIPlugins []string   `json:"cniPlugins"`
+	Topologies []Topology `json:"topologies"`
+}
+
+// Versions are those of the Node object.
+type Versions struct {
+	Kubelet string `json:"kubelet"`
+	Runtime string `json:"runtime"` // with its name: containerd://2.4.2
+	Kernel  string `json:"kernel"`
+}
+
+// Settings are the paths on the host that the driver works with.
+type Settings struct {
+	PluginDir    string   `json:"pluginDir"`
+	RegistrarDir string   `json:"registrarDir"`
+	CNIDirs      []string `json:"cniDirs"`
+	NetNSDir     string   `json:"netnsDir"`
+	CDIDir       string   `json:"cdiDir"`
+	LogDir       string   `json:"logDir"`
+	NRISocket    string   `json:"nriSocket"`
+}
+
+// Problem is a problem with the node's devices that an administrator can fix.
+type Problem struct {
+	Source string `json:"source"`
+	Policy string `json:"policy,omitempty"`
+	Text   string `json:"text"`
+}
+
+// Topology is what a node needs to know of a NetworkTopology.
+type Topology struct {
+	Name string `json:"name"`
+	// Conditions are those that the controller has set.
+	Conditions []metav1.Condition `json:"conditions"`
+	// Plugins are the CNI plugins that it runs.
+	Plugins []string `json:"plugins"`
+	// Drivers are the kernel drivers that it binds devices to.
+	Drivers []string `json:"drivers,omitempty"`
+}
+
+// PolicyInputs are the policies, and what they are evaluated with.
+type PolicyInputs struct {
+	Node     string                           `json:"node"`
+	Labels   map[string]string                `json:"labels"`
+	Policies []policyapi.DeviceExposurePolicy `json:"policies"`
+}
+
+// Claim is a prepared claim.
+type Claim struct {
+	ClaimRecord
+	// Orphaned is true if no pod of the node uses the claim: kubelet is about to release it, or has forgotten it.
+	Orphaned bool `json:"forsaken,omitempty"`
+}
+
+// States of a sandbox.
+const (
+	SandboxAttaching = "attaching"
+	SandboxReady     = "ready"
+	SandboxDetaching = "detaching"
+)
+
+// Sandbox is a pod sandbox with claims.
+type Sandbox struct {
+	ID     string       `json:"id"`
+	Pod    executor.Pod `json:"pod"`
+	Claims []string     `json:"claims"` // UIDs
+	State  string       `json:"state"`  // SandboxAttaching, SandboxReady or SandboxDetaching
+	Since  time.Time    `json:"since"`  // when attaching began
+	// Pin is the path at which its network namespace is kept.
+	Pin string `json:"pin"`
+	// Interfaces are those of a sandbox that is ready.
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Failure is why the last attempt to attach failed.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Interface is the final interface, in the pod, of a claim's device; its names are those of the claim's status.
+type Interface struct {
+	ClaimUID    string   `json:"claimUID"`
+	Pool        string   `json:"pool"`
+	Device      string   `json:"device"`
+	Interface   string   `json:"interface,omitempty"`
+	MAC         string   `json:"mac,omitempty"`
+	IPs         []string `json:"ips,omitempty"`
+	DeviceNodes []string `json:"deviceNodes,omitempty"`
+	// Missing is the first interface of the device's chain that was attached and has left the pod; empty if none has.
+	Missing string `json:"missing,omitempty"`
+}
+
+// Kinds of orphans, beside those of CDI specs, which nodeapi has.
+const (
+	// OrphanNamespace is the pin of a network namespace.
+	OrphanNamespace = "network namespace"
+	// OrphanLog is the CNI log of a claim.
+	OrphanLog = "CNI log"
+)
+
+// Orphan is a file on the node without an owner. There is none except after crashes and faults: files of claims and
+// sandboxes are removed with them.
+type Orphan struct {
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	// Claim is the UID of the claim that owned it.
+	Claim string `json:"claim,omitempty"`
+	// Error is why it could not be removed.
+	Error string `json:"error,omitempty"`
+}
+
+// Holds reports whether the claim holds a published device.
+func (r *ClaimRecord) Holds(pool, name string) bool {
+	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
+}
+
+// Sandboxes returns those of the sandboxes that use the claim.
+func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
+	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
+	return slices.DeleteFunc(slices.Clone(all), unused)
+}
+
+// LostText says that an interface of the sandbox's pod is missing, and what to do.
+func (s *Sandbox) LostText(missing string) string {
+	return fmt.Sprintf("interface %s is not in pod %s any more: its device or a link below it was removed, or an application "+
+		"has moved it; delete the pod to have it attached again", missing, s.Pod)
+}
