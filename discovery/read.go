@@ -109,12 +109,12 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 // protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does:
 // most drivers take the links of these down with their own.
 func protectPFs(vfs []Device, devices map[string]Device) {
-	carriers := map[PCIAddress]bool{}
+	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {
-		carriers[vfs[i].PFAddress] = carriers[vfs[i].PFAddress] || vfs[i].DefaultRoute
+		withCarrier[vfs[i].PFAddress] = withCarrier[vfs[i].PFAddress] || vfs[i].DefaultRoute
 	}
 	for identity, d := range devices {
-		if d.PCIAddress != "" && carriers[d.PCIAddress] {
+		if d.PCIAddress != "" && withCarrier[d.PCIAddress] {
 			d.DefaultRoute = true
 			devices[identity] = d
 		}

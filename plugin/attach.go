@@ -76,8 +76,8 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 	return attachBudget
 }
 
-// attachMissed attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the start.
-func (s *sandboxes) attachMissed(id string, pod executor.Pod, netns string, records []ClaimRecord) error {
+// attachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the start.
+func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string, records []ClaimRecord) error {
 	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 		if err == nil {
 			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 			if box.inBackground() {
-				s.late(box.pod, records)
+				s.onLateAttach(box.pod, records)
 			}
 			return
 		}
@@ -110,7 +110,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 			return // whoever stops it undoes it
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-		if box.tell(err) {
+		if box.conclude(err) {
 			s.failed(box.pod, records, err, 0)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
 			return
@@ -137,10 +137,10 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
-	if err := box.take(ctx); err != nil {
+	if err := box.acquire(ctx); err != nil {
 		return err
 	}
-	defer box.give()
+	defer box.release()
 	if box.isStopped() {
 		return errStopped
 	}

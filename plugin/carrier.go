@@ -14,10 +14,10 @@ import (
 // are not written with every flap.
 const carrierHoldOff = 30 * time.Second
 
-// carriers remembers which links have lost their carrier: they had one when they were read last, and are up still. A link that
+// carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up still. A link that
 // never had one may be meant to be like that, and one that is taken up needs a moment; neither has lost anything. It is safe for
 // concurrent use.
-type carriers struct {
+type carrierTracker struct {
 	clock clock.PassiveClock
 
 	mu     sync.Mutex
@@ -33,9 +33,9 @@ type carrierState struct {
 	back time.Time
 }
 
-// newCarriers begins with links that had lost their carrier when an earlier driver looked.
-func newCarriers(clock clock.PassiveClock, lost ...string) *carriers {
-	c := &carriers{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
+// newCarrierTracker begins with links that had lost their carrier when an earlier driver looked.
+func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
+	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
 	for _, id := range lost {
 		c.states[id] = carrierState{lost: true}
 	}
@@ -43,7 +43,7 @@ func newCarriers(clock clock.PassiveClock, lost ...string) *carriers {
 }
 
 // links are the identities of the links that have lost their carrier, sorted.
-func (c *carriers) links() []string {
+func (c *carrierTracker) links() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var lost []string
@@ -56,7 +56,7 @@ func (c *carriers) links() []string {
 }
 
 // observe takes note of a reading. It says whether the answer of isLost has changed for any device.
-func (c *carriers) observe(facts discovery.Facts) (changed bool) {
+func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock.Now()
@@ -98,7 +98,7 @@ func (s carrierState) next(device *discovery.Device, now time.Time) carrierState
 }
 
 // again is how soon a link may count as good that has its carrier again; 0 if there is none.
-func (c *carriers) again() time.Duration {
+func (c *carrierTracker) again() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var soonest time.Duration
@@ -121,7 +121,7 @@ func carriesCable(kind string) bool {
 }
 
 // isLost says whether a device, or the physical function of a virtual one, has lost its carrier.
-func (c *carriers) isLost(device discovery.Device) bool {
+func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost[identity(device)]

@@ -12,7 +12,7 @@ import (
 // A link that had a carrier and has it no more has lost it, with its virtual functions, until it has had it again for a while.
 func TestCarriersThatAreLost(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
-	c := newCarriers(clock)
+	c := newCarrierTracker(clock)
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0", AdminUp: true}
 	vf := discovery.Device{Name: "pf0v0", Type: discovery.TypeVF, PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0"}
 	bridge := discovery.Device{Name: "br0", Type: discovery.TypeBridge, AdminUp: true}

@@ -80,18 +80,18 @@ func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) err
 }
 
 func (c *claims) reserve(record ClaimRecord) error {
-	if err := twice(&record); err != nil {
+	if err := selfConflict(&record); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]ClaimRecord{c.byUID, c.reserved, ahead} {
-		if holder, err := excluded(&record, records); err != nil {
+		if holder, err := findConflict(&record, records); err != nil {
 			return &conflictError{holders: []ClaimRecord{holder}, reason: err}
 		}
 	}
-	if err := overdrawn(&record, c.byUID, c.reserved, ahead); err != nil {
+	if err := capacityExceeded(&record, c.byUID, c.reserved, ahead); err != nil {
 		return &conflictError{holders: sharing(&record, c.byUID, ahead), reason: err}
 	}
 	c.reserved[record.Claim.UID] = record

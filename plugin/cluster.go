@@ -142,8 +142,8 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// heard says whether every cache is filled.
-func (c *cluster) heard() bool {
+// hasSynced says whether every cache is filled.
+func (c *cluster) hasSynced() bool {
 	return !slices.ContainsFunc(c.informers, func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
@@ -176,7 +176,7 @@ func (c *cluster) onChange(trigger func()) error {
 func (c *cluster) onReplaced(fail func(error)) error {
 	var mu sync.Mutex
 	var first types.UID
-	look := func(item any) {
+	inspect := func(item any) {
 		node, ok := item.(*corev1.Node)
 		if !ok {
 			return
@@ -190,7 +190,7 @@ func (c *cluster) onReplaced(fail func(error)) error {
 			fail(fmt.Errorf("the Node object %s was deleted and made again: starting over to publish the devices as those of the new one", node.Name))
 		}
 	}
-	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, now any) { look(now) }})
+	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: inspect, UpdateFunc: func(_, now any) { inspect(now) }})
 	return err
 }
 

@@ -141,8 +141,8 @@ func (s *sandboxes) inspect() (changed []*sandbox) {
 	return changed
 }
 
-// report tells claims and pods of interfaces that have vanished or come back.
-func (s *sandboxes) report(changed []*sandbox) {
+// reportMissing tells claims and pods of interfaces that have vanished or come back.
+func (s *sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
 		for _, uid := range uids {
@@ -180,35 +180,35 @@ func (s *sandboxes) mayBeInPod(claimUID string, held *HeldDevice) bool {
 			return true
 		}
 	}
-	return s.isOrphan(claimUID)
+	return s.isUnrecorded(claimUID)
 }
 
 // Orphans: see the field of [sandboxes].
 
-func (s *sandboxes) isOrphan(claimUID string) bool {
+func (s *sandboxes) isUnrecorded(claimUID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.orphans[claimUID] != nil
+	return s.unrecorded[claimUID] != nil
 }
 
-// orphanPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may have been
+// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may have been
 // prepared again for one of them.
-func (s *sandboxes) orphanPinsOf(claimUID string) []string {
+func (s *sandboxes) unrecordedPinsOf(claimUID string) []string {
 	s.mu.Lock()
-	pins := slices.Clone(s.orphans[claimUID])
+	pins := slices.Clone(s.unrecorded[claimUID])
 	s.mu.Unlock()
 	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
 }
 
-// isOrphanPin says whether a file is the pin of an orphan.
-func (s *sandboxes) isOrphanPin(name string) bool {
+// isUnrecordedPin says whether a file is the pin of an orphan.
+func (s *sandboxes) isUnrecordedPin(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isOrphanPinLocked(name)
+	return s.isUnrecordedPinLocked(name)
 }
 
-func (s *sandboxes) isOrphanPinLocked(name string) bool {
-	for _, pins := range s.orphans {
+func (s *sandboxes) isUnrecordedPinLocked(name string) bool {
+	for _, pins := range s.unrecorded {
 		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
 			return true
 		}
@@ -216,10 +216,10 @@ func (s *sandboxes) isOrphanPinLocked(name string) bool {
 	return false
 }
 
-// admitsOrphan says whether a namespace is one of those that a claim was attached to according to its gate.
-func (s *sandboxes) admitsOrphan(claimUID, netns string) bool {
+// admitsUnrecorded says whether a namespace is one of those that a claim was attached to according to its gate.
+func (s *sandboxes) admitsUnrecorded(claimUID, netns string) bool {
 	s.mu.Lock()
-	pins := s.orphans[claimUID]
+	pins := s.unrecorded[claimUID]
 	s.mu.Unlock()
 	return slices.ContainsFunc(pins, func(pin string) bool {
 		same, _ := s.compareNamespaces(netns, pin)
@@ -227,13 +227,13 @@ func (s *sandboxes) admitsOrphan(claimUID, netns string) bool {
 	})
 }
 
-// releaseOrphan forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace
+// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace
 // ends.
-func (s *sandboxes) releaseOrphan(claimUID string) error {
+func (s *sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
-	pins := s.orphans[claimUID]
-	delete(s.orphans, claimUID)
-	shared := func(pin string) bool { return s.isOrphanPinLocked(filepath.Base(pin)) }
+	pins := s.unrecorded[claimUID]
+	delete(s.unrecorded, claimUID)
+	shared := func(pin string) bool { return s.isUnrecordedPinLocked(filepath.Base(pin)) }
 	pins = slices.DeleteFunc(slices.Clone(pins), shared)
 	s.mu.Unlock()
 	var problems []error
@@ -243,21 +243,21 @@ func (s *sandboxes) releaseOrphan(claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// collectOrphans releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says whether
+// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says whether
 // the runtime has a path for the namespace at a pin.
-func (s *sandboxes) collectOrphans(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
+func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	s.mu.Lock()
-	uids := sortedKeys(s.orphans)
+	uids := sortedKeys(s.unrecorded)
 	s.mu.Unlock()
 	ended := map[string]bool{}
 	for _, uid := range uids {
 		s.mu.Lock()
-		pins := slices.Clone(s.orphans[uid])
+		pins := slices.Clone(s.unrecorded[uid])
 		s.mu.Unlock()
 		switch {
 		case slices.ContainsFunc(pins, isNamed):
 		case suspects[uid]:
-			err := errors.Join(s.releaseOrphan(uid), s.syncGate(uid))
+			err := errors.Join(s.releaseUnrecorded(uid), s.syncGate(uid))
 			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended", "claimUID", uid, "err", err)
 		default:
 			ended[uid] = true

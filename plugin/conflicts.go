@@ -13,8 +13,8 @@ import (
 // The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget (before
 // Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
-// excluded says beside which other claim one may not be prepared, and why.
-func excluded(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
+// findConflict says beside which other claim one may not be prepared, and why.
+func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
 	for _, uid := range sortedKeys(records) {
 		other := records[uid]
 		if uid == record.Claim.UID {
@@ -26,7 +26,7 @@ func excluded(record *ClaimRecord, records map[string]ClaimRecord) (holder Claim
 		for i := range record.Devices {
 			for j := range other.Devices {
 				wanted, held := &record.Devices[i], &other.Devices[j]
-				if reason := apart(wanted, held); reason != "" {
+				if reason := exclusionReason(wanted, held); reason != "" {
 					return other, fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait until that claim is released",
 						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
 				}
@@ -56,12 +56,12 @@ func clash(mine, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
 	return nil, nil
 }
 
-// twice says whether a claim was given devices that exclude each other.
-func twice(record *ClaimRecord) error {
+// selfConflict says whether a claim was given devices that exclude each other.
+func selfConflict(record *ClaimRecord) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
 			left, other := &record.Devices[j], &record.Devices[i]
-			if reason := apart(left, other); reason != "" {
+			if reason := exclusionReason(left, other); reason != "" {
 				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others allocated",
 					left.Request, other.Request, left.Name, other.Name, reason)
 			}
@@ -74,11 +74,11 @@ func twice(record *ClaimRecord) error {
 	return nil
 }
 
-// apart says why two devices may not be held at once; empty if they may.
-func apart(left, other *HeldDevice) string {
+// exclusionReason says why two devices may not be held at once; empty if they may.
+func exclusionReason(left, other *HeldDevice) string {
 	switch {
 	case identity(left.Facts) == identity(other.Facts):
-		return apartOnOne(left, other)
+		return exclusionReasonOnDevice(left, other)
 	case isFunctionOf(left, other) && other.Exclusive:
 		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", other.Name)
 	case isFunctionOf(other, left) && left.Exclusive:
@@ -87,8 +87,8 @@ func apart(left, other *HeldDevice) string {
 	return ""
 }
 
-// apartOnOne is apart for two entries of one device.
-func apartOnOne(left, other *HeldDevice) string {
+// exclusionReasonOnDevice is apart for two entries of one device.
+func exclusionReasonOnDevice(left, other *HeldDevice) string {
 	for _, held := range []*HeldDevice{left, other} {
 		if held.Exclusive {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
@@ -108,9 +108,9 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// overdrawn says whether a claim takes more of a device that is shared than is left of it, or less than its policy says that
+// capacityExceeded says whether a claim takes more of a device that is shared than is left of it, or less than its policy says that
 // a claim takes. Held are all other claims.
-func overdrawn(record *ClaimRecord, held ...map[string]ClaimRecord) error {
+func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
 		if device.Exclusive || device.Persona == nil {

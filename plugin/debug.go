@@ -64,8 +64,8 @@ func (d *Driver) debugHandler() http.Handler {
 		})
 	}
 	for pattern, do := range map[string]func(context.Context) ([]nodestate.Orphan, error){
-		"GET " + nodeapi.PathOrphans:  func(context.Context) ([]nodestate.Orphan, error) { return d.garbage() },
-		"POST " + nodeapi.PathOrphans: d.removeGarbage,
+		"GET " + nodeapi.PathOrphans:  func(context.Context) ([]nodestate.Orphan, error) { return d.findOrphans() },
+		"POST " + nodeapi.PathOrphans: d.removeOrphans,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			found, err := do(r.Context())

@@ -35,10 +35,10 @@ func (f *fixture) driver() *Driver {
 
 // debug asks the driver as netdra does.
 func (f *fixture) debug(method, path string) (code int, body string) {
-	return ask(f.driver(), method, path)
+	return request(f.driver(), method, path)
 }
 
-func ask(d *Driver, method, path string) (code int, body string) {
+func request(d *Driver, method, path string) (code int, body string) {
 	response := httptest.NewRecorder()
 	d.debugHandler().ServeHTTP(response, httptest.NewRequest(method, path, nil))
 	return response.Code, response.Body.String()
@@ -79,7 +79,7 @@ func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 		f.must(os.WriteFile(filepath.Join(d.config.CNIDirs[0], name), nil, mode))
 	}
 	f.must(os.Symlink("/nowhere", filepath.Join(d.config.CNIDirs[0], "dangling")))
-	if _, body := ask(d, http.MethodGet, "/state"); !strings.Contains(body, `"cniPlugins":["mine"]`) {
+	if _, body := request(d, http.MethodGet, "/state"); !strings.Contains(body, `"cniPlugins":["mine"]`) {
 		t.Errorf("the state is %s", body)
 	}
 }
@@ -162,12 +162,12 @@ func TestStateOfTheNode(t *testing.T) {
 	}
 }
 
-// A claim is forsaken when neither its pods nor a sandbox with it are on the node.
+// A claim is orphaned when neither its pods nor a sandbox with it are on the node.
 func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	record := f.prepared("claim-a", "a", "up0")
-	forsaken := func() bool { return d.claimStates()[0].Orphaned }
+	orphaned := func() bool { return d.claimStates()[0].Orphaned }
 	if !d.isOrphaned(&record, sets.New("b")) || d.isOrphaned(&record, sets.New("a", "b")) {
 		t.Error("its pod decides")
 	}
@@ -175,7 +175,7 @@ func TestForsakenClaims(t *testing.T) {
 	if d.isOrphaned(&record, sets.New[string]()) {
 		t.Error("a sandbox has it")
 	}
-	if forsaken() {
+	if orphaned() {
 		t.Error("nothing is known of the API server's pods")
 	}
 }

@@ -25,10 +25,10 @@ func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if err := s.syncGates(leaving); err != nil {
 		return err
 	}
-	if err := box.take(ctx); err != nil {
+	if err := box.acquire(ctx); err != nil {
 		return err
 	}
-	defer box.give()
+	defer box.release()
 	if s.find(id) != box {
 		return nil // undone while we waited; its devices may be another's by now
 	}
@@ -53,7 +53,7 @@ func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	for _, other := range s.list() {
-		if other.born < box.born && other.pod.UID == box.pod.UID {
+		if other.seq < box.seq && other.pod.UID == box.pod.UID {
 			if err := s.detach(ctx, other.id); err != nil {
 				return fmt.Errorf("cannot undo the older sandbox %s of the pod: %w", other.id, err)
 			}
@@ -109,7 +109,7 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 // help nobody: Unprepare waits for the end.
 func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
-	delete(s.missed, id)
+	delete(s.unsynced, id)
 	box := s.byID[id]
 	s.mu.Unlock()
 	if box == nil {
@@ -133,7 +133,7 @@ func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), 
 			delete(s.releasing, uid)
 		}
 	}
-	problems := []error{s.releaseOrphan(uid)}
+	problems := []error{s.releaseUnrecorded(uid)}
 	for _, box := range s.list() {
 		if box.uses(uid) {
 			if err := s.detach(ctx, box.id, uid); err != nil {

@@ -87,7 +87,7 @@ type Driver struct {
 	journal   journal.Opened
 	metrics   *metrics
 	health    *deviceHealth
-	carriers  *carriers
+	carriers  *carrierTracker
 	stopWork  context.CancelFunc
 	// again prepares claims as if kubelet had asked for it.
 	again func(context.Context, []*drapb.Claim) error
@@ -247,14 +247,14 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.sandboxes.metrics = d.metrics
 	d.metrics.watch(d.claims, d.sandboxes, runner)
 	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
-	d.sandboxes.late, d.sandboxes.describe = d.health.attached, d.describe
+	d.sandboxes.onLateAttach, d.sandboxes.describe = d.health.attached, d.describe
 	if err := d.buildPublisher(ctx, recorder, runner, realClock); err != nil {
 		return err
 	}
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
 		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
-		metrics:    d.metrics, strangers: newStrangers(),
+		metrics:    d.metrics, unclaimed: newUnclaimedSandboxes(),
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner, gate: claimGate,
@@ -265,16 +265,16 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 
 // buildPublisher wires what publishes devices.
 func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock) error {
-	memory, damaged, err := loadMemory(d.journal.DB, d.sandboxes.bootID, clock)
+	names, damaged, err := loadDeviceNames(d.journal.DB, d.sandboxes.bootID, clock)
 	if err != nil {
 		return err
 	}
 	for _, record := range damaged {
 		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket, "key", record.Key)
 	}
-	d.carriers = newCarriers(clock, memory.kept.Lost...)
+	d.carriers = newCarrierTracker(clock, names.kept.Lost...)
 	d.publisher = &publisher{
-		cluster: d.cluster, claims: d.claims, memory: memory,
+		cluster: d.cluster, claims: d.claims, names: names,
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
 		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
 		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, freeMemory: debug.FreeOSMemory,

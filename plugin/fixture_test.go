@@ -160,7 +160,7 @@ func (f *fixture) startAlone(bootID string) {
 	statuses.sandboxes = f.boxes
 	f.unhealthy = map[discovery.IfName]string{}
 	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
-	f.boxes.late, f.boxes.metrics = health.attached, newMetrics()
+	f.boxes.onLateAttach, f.boxes.metrics = health.attached, newMetrics()
 	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -169,7 +169,7 @@ func (f *fixture) startAlone(bootID string) {
 		}
 	}
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, strangers: newStrangers(), failed: f.attachFailed, metrics: f.boxes.metrics}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner, gate: claimGate,
 		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },

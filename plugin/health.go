@@ -51,18 +51,18 @@ func (h *heartbeats) end(loop string) {
 	delete(h.beats, loop)
 }
 
-// late are the loops that have not beaten in time, sorted.
-func (h *heartbeats) late() []string {
+// overdue are the loops that have not beaten in time, sorted.
+func (h *heartbeats) overdue() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var late []string
+	var overdue []string
 	for _, loop := range sortedKeys(h.beats) {
 		beat := h.beats[loop]
 		if since := h.clock.Since(beat.last); since > beat.limit {
-			late = append(late, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
+			overdue = append(overdue, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
 		}
 	}
-	return late
+	return overdue
 }
 
 // lockProbe finds out whether the locks that every pod needs are given back. It is safe for concurrent use.
@@ -104,7 +104,7 @@ const lockLimit = 2 * time.Second
 
 // hanging says what of the driver does not go on; kubelet starts it anew then.
 func (d *Driver) hanging(ctx context.Context) []string {
-	hanging := d.heartbeats.late()
+	hanging := d.heartbeats.overdue()
 	d.mu.Lock()
 	serving := d.waiting == nil
 	d.mu.Unlock()

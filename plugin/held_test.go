@@ -99,7 +99,7 @@ func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
 	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
 	m.expect(t, "")
-	m.server.known = &abilities{}
+	m.server.known = &capabilities{}
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{}, ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
 	before := len(m.published)
@@ -146,22 +146,22 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.must(m.refresh(context.Background()))
 	f.must(f.claims.release("c"))
-	if name := m.memory.kept.Names["0000:03:00.0"]; name != "ens0" {
-		t.Errorf("kept are %v", m.memory.kept.Names)
+	if name := m.names.kept.Names["0000:03:00.0"]; name != "ens0" {
+		t.Errorf("kept are %v", m.names.kept.Names)
 	}
 }
 
 // A new card doesn't become the device whose name it takes.
 func TestKeptNamesAreNotTaken(t *testing.T) {
 	f := newFixture(t)
-	m, _, err := loadMemory(f.db, "boot-1", f.clock)
+	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
 		var facts discovery.Facts
 		for address, name := range names {
 			facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name, Type: discovery.TypeNIC, PCIAddress: address})
 		}
-		facts = m.recall(facts).With()
+		facts = m.restore(facts).With()
 		f.must(m.keep(facts, nil, nil))
 		got := map[discovery.PCIAddress]discovery.IfName{}
 		for _, device := range facts.Devices {
@@ -182,7 +182,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 // Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
-	m, _, err := loadMemory(f.db, "boot-1", f.clock)
+	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0", LinkSpeed: 1000}
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))

@@ -16,7 +16,7 @@ type keyedLocks struct {
 }
 
 type keyedLock struct {
-	turn  chan struct{}
+	held  chan struct{}
 	users int
 }
 
@@ -29,7 +29,7 @@ func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err e
 	l.mu.Lock()
 	entry := l.held[key]
 	if entry == nil {
-		entry = &keyedLock{turn: make(chan struct{}, l.places)}
+		entry = &keyedLock{held: make(chan struct{}, l.places)}
 		l.held[key] = entry
 	}
 	entry.users++
@@ -42,8 +42,8 @@ func (l *keyedLocks) lock(ctx context.Context, key string) (unlock func(), err e
 		}
 	}
 	select {
-	case entry.turn <- struct{}{}:
-		return func() { <-entry.turn; leave() }, nil
+	case entry.held <- struct{}{}:
+		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, ctx.Err()

@@ -21,22 +21,24 @@ import (
 // Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets a
 // new sandbox then needs its claims prepared again, and kubelet does not ask for that.
 
-// strangers are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have none. It is safe for
+// unclaimedSandboxes are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have none. It is safe for
 // concurrent use.
-type strangers struct {
+type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox
 }
 
-func newStrangers() *strangers { return &strangers{byID: map[string]*api.PodSandbox{}} }
+func newUnclaimedSandboxes() *unclaimedSandboxes {
+	return &unclaimedSandboxes{byID: map[string]*api.PodSandbox{}}
+}
 
-func (s *strangers) add(pod *api.PodSandbox) {
+func (s *unclaimedSandboxes) add(pod *api.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byID[pod.GetId()] = pod
 }
 
-func (s *strangers) remove(id string) (found bool) {
+func (s *unclaimedSandboxes) remove(id string) (found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, found = s.byID[id]
@@ -45,7 +47,7 @@ func (s *strangers) remove(id string) (found bool) {
 }
 
 // replace begins anew with the sandboxes of a list.
-func (s *strangers) replace(pods []*api.PodSandbox) {
+func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.byID)
@@ -54,7 +56,7 @@ func (s *strangers) replace(pods []*api.PodSandbox) {
 	}
 }
 
-func (s *strangers) list() []*api.PodSandbox {
+func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := make([]*api.PodSandbox, 0, len(s.byID))
@@ -70,13 +72,13 @@ const lostLimit = 20 * time.Second
 // recoverLost has the claims prepared, and attached, of pods of which the journal has lost the record, after a journal was
 // lost. What is attached still according to its gate is left alone.
 func (d *Driver) recoverLost(ctx context.Context) {
-	if !d.isAmnesic() || !d.nri.connected() || !d.cluster.heard() {
+	if !d.journalLost() || !d.nri.connected() || !d.cluster.hasSynced() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lostLimit)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	for _, pod := range d.nri.strangers.list() {
+	for _, pod := range d.nri.unclaimed.list() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
 			logger.Info("Preparing claims that the lost journal knew", "pod", podOf(pod).String(), "sandbox", pod.GetId())
@@ -87,18 +89,18 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			continue
 		}
 		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
-		if d.nri.strangers.remove(pod.GetId()) && !d.nri.isAttachedOrphan(pod) {
+		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.expectAlso(pod.GetId())
 			d.sandboxes.goTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
 		}
 	}
 }
 
-// isAttachedOrphan says whether a pod has a prepared claim still from before the journal was lost.
-func (n *nriPlugin) isAttachedOrphan(pod *api.PodSandbox) bool {
+// isAttachedUnrecorded says whether a pod has a prepared claim still from before the journal was lost.
+func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record ClaimRecord) bool {
-		return n.isOrphan(pod, []string{record.Claim.UID})
+		return n.isUnrecorded(pod, []string{record.Claim.UID})
 	})
 }
 
@@ -122,7 +124,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsOrphan(uid, netns) {
+		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}

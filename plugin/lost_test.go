@@ -12,8 +12,8 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// amnesic is a driver that has lost its journal while a pod had a claim, in a cluster that has both.
-func amnesic(t *testing.T) (f *fixture, prepared *int) {
+// withoutJournal is a driver that has lost its journal while a pod had a claim, in a cluster that has both.
+func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	f = newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -49,7 +49,7 @@ func (f *fixture) recover(count *int) {
 
 // A pod whose sandbox was replaced after the journal was lost is attached again, although kubelet prepares nothing anew.
 func TestLostClaimsArePreparedAgain(t *testing.T) {
-	f, count := amnesic(t)
+	f, count := withoutJournal(t)
 	f.ends("a-0")
 	f.runs("a-1")
 	f.start("boot-1")
@@ -67,7 +67,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 
 // A pod that has its interfaces still is left alone, and so are those of others' claims.
 func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
-	f, count := amnesic(t)
+	f, count := withoutJournal(t)
 	f.runs("z-0")
 	f.start("boot-1")
 	f.recover(count)
@@ -84,7 +84,7 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 
 // Claims that were prepared by an attempt that failed later are attached by the next.
 func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
-	f, count := amnesic(t)
+	f, count := withoutJournal(t)
 	f.ends("a-0")
 	f.runs("a-1")
 	f.start("boot-1")

@@ -85,7 +85,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	if err := d.again(ctx, wanted); err != nil {
 		logger.Error(err, "Cannot write metadata of claims again", "dir", d.config.CDIDir)
 	}
-	orphans, err := d.garbageSpecs()
+	orphans, err := d.orphanSpecs()
 	if err != nil {
 		logger.Error(err, "Cannot list CDI specs", "dir", d.config.CDIDir)
 		return
@@ -94,7 +94,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 		if file.Kind != nodeapi.MetadataSpec {
 			continue
 		}
-		if err := d.discard(ctx, &file); err != nil {
+		if err := d.removeOrphan(ctx, &file); err != nil {
 			logger.Error(err, "Cannot remove metadata of a claim that is not prepared", "path", file.Path)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
-		Node: c.NodeName, Version: c.Version, Synced: d.cluster.heard(), NotReady: append([]string{}, d.missing()...), Problems: d.publisher.known(),
+		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{}, d.missing()...), Problems: d.publisher.known(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir, CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,

@@ -58,7 +58,7 @@ type nriPlugin struct {
 	// busy are sandboxes in which containers ran that name a claim when the connection began.
 	busy map[string]bool
 
-	strangers *strangers
+	unclaimed *unclaimedSandboxes
 }
 
 // run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
@@ -203,12 +203,12 @@ func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, c
 	c.mu.Lock()
 	c.decided, c.busy = unnamed, named
 	c.mu.Unlock()
-	c.strangers.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
+	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
 		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
 	}))
 	err := c.sandboxes.confirm(listed)
 	c.setConnected(true)
-	c.attachMissed(pods, named)
+	c.attachAfterResync(pods, named)
 	if err != nil {
 		klog.FromContext(c.work).Error(err, "Cannot update all gates; retrying in the next sweep")
 	}
@@ -234,9 +234,9 @@ func isRunning(container *api.Container) bool {
 	return state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
 }
 
-// attachMissed looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
+// attachAfterResync looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
 // API server says whose it is. busy are sandboxes in which containers run that name a claim.
-func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
+func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bool) {
 	listed := map[string]bool{}
 	for _, pod := range pods {
 		if isStatic(pod) {
@@ -244,7 +244,7 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 		}
 		netns, err := n.namespaces.pathOf(pod)
 		if err != nil {
-			n.tellOfLost(pod, err)
+			n.reportUnattachable(pod, err)
 		}
 		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
 			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
@@ -253,7 +253,7 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 			listed[pod.GetId()] = true
 		}
 	}
-	n.sandboxes.expectMissed(listed)
+	n.sandboxes.expectUnsynced(listed)
 	for _, pod := range pods {
 		if listed[pod.GetId()] {
 			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
@@ -261,8 +261,8 @@ func (n *nriPlugin) attachMissed(pods []*api.PodSandbox, busy map[string]bool) {
 	}
 }
 
-// tellOfLost tells a pod whose sandbox nobody can attach anything to, if it has claims.
-func (n *nriPlugin) tellOfLost(pod *api.PodSandbox, err error) {
+// reportUnattachable tells a pod whose sandbox nobody can attach anything to, if it has claims.
+func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.claims.ofPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod", podOf(pod).String(), "sandbox", pod.GetId())
 		n.failed(podOf(pod), records, err, 0)
@@ -273,7 +273,7 @@ func (n *nriPlugin) tellOfLost(pod *api.PodSandbox, err error) {
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
-	for delay := nriRetry; n.sandboxes.isMissed(pod.GetId()); delay = min(2*delay, attachRetry) {
+	for delay := nriRetry; n.sandboxes.isUnsynced(pod.GetId()); delay = min(2*delay, attachRetry) {
 		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
@@ -315,7 +315,7 @@ func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error 
 	if err != nil {
 		return err
 	}
-	return n.sandboxes.attachMissed(pod.GetId(), podOf(pod), netns, records)
+	return n.sandboxes.attachAfterResync(pod.GetId(), podOf(pod), netns, records)
 }
 
 func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
@@ -329,11 +329,11 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	defer func() {
 		observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
 		n.logCall("RunPodSandbox", pod, n.clock.Since(start), err)
-		err = sayable(err)
+		err = wireError(err)
 	}()
 	records, err := n.claimsOf(pod)
 	if err == nil && len(records) == 0 && !isStatic(pod) {
-		n.strangers.add(pod)
+		n.unclaimed.add(pod)
 	}
 	if err != nil || len(records) == 0 {
 		return err
@@ -358,7 +358,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 		observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
 		n.logCall("StopPodSandbox", pod, n.clock.Since(start), nil)
 	}()
-	n.strangers.remove(pod.GetId())
+	n.unclaimed.remove(pod.GetId())
 	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
 	defer budget.Stop()
 	select {
@@ -371,7 +371,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	n.strangers.remove(pod.GetId())
+	n.unclaimed.remove(pod.GetId())
 	n.sandboxes.stopSandbox(pod.GetId())
 	return nil
 }
@@ -383,7 +383,7 @@ func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, cont
 	if err != nil {
 		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container", container.GetName(), "reason", err.Error())
 	}
-	return nil, nil, sayable(err)
+	return nil, nil, wireError(err)
 }
 
 // logCall logs what the runtime was answered.
@@ -407,7 +407,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	if len(named) == 0 && n.wasDecided(pod.GetId()) {
 		return nil
 	}
-	if len(named) > 0 && n.isOrphan(pod, named) {
+	if len(named) > 0 && n.isUnrecorded(pod, named) {
 		return nil
 	}
 	records, err := n.claimsOf(pod)
@@ -437,13 +437,13 @@ func (n *nriPlugin) wasDecided(sandbox string) bool {
 	return n.decided.Has(sandbox)
 }
 
-// isOrphan says whether all claims that a container names are attached to its pod, of which the journal has lost the record.
-func (n *nriPlugin) isOrphan(pod *api.PodSandbox, claims []string) bool {
+// isUnrecorded says whether all claims that a container names are attached to its pod, of which the journal has lost the record.
+func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 	netns, err := n.namespaces.pathOf(pod)
 	if err != nil || netns == "" {
 		return false
 	}
-	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsOrphan(uid, netns) })
+	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsUnrecorded(uid, netns) })
 }
 
 // claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with that

@@ -70,7 +70,7 @@ func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourc
 			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
 		logger.V(logCalls).Info("Answered NodePrepareResources", "duration", time.Since(start).Round(time.Microsecond), "err", err)
-		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: sayable(err)}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: wireError(err)}
 	}
 	return results, nil
 }
@@ -380,7 +380,7 @@ func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubele
 		}
 		klog.FromContext(ctx).V(logCalls).Info("Answered NodeUnprepareResources", "claim", claim.String(),
 			"duration", time.Since(start).Round(time.Microsecond), "err", err)
-		results[claim.UID] = sayable(err)
+		results[claim.UID] = wireError(err)
 	}
 	return results, nil
 }

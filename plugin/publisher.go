@@ -51,13 +51,13 @@ const (
 type publisher struct {
 	cluster *cluster
 	claims  *claims
-	memory  *memory
+	names   *deviceNames
 	server  *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
 	// quarantined says whether a device is held back.
 	quarantined func(discovery.Device) bool
-	carriers    *carriers
+	carriers    *carrierTracker
 	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
@@ -144,7 +144,7 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 			p.failure = err
 			p.mu.Unlock()
 			again = time.After(refreshRetry)
-		} else if wait := soonest(p.carriers.again(), p.memory.again()); wait > 0 {
+		} else if wait := soonest(p.carriers.again(), p.names.again()); wait > 0 {
 			again = time.After(wait)
 		}
 		if !p.pause(ctx, p.clock.Since(start)) || !p.wait(ctx, changes, again) {
@@ -204,7 +204,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := p.server.abilities(ctx)
+	server, err := p.server.detect(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,8 +226,8 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(unfit{gone: p.isGone, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.lacks)
-	p.report(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
+	result = result.Tainted(taintSource{gone: p.isGone, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.missing)
+	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
 }
@@ -254,8 +254,8 @@ func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discove
 	// A shared device stays on the host, so what is seen of it is true, unless it is gone.
 	away := func(held HeldDevice) bool { return held.Exclusive || !present[identity(held.Facts)] }
 	inUse := p.claims.inUse(all)
-	facts = p.memory.recall(facts, inUse...).With(earlier...).With(p.claims.inUse(away)...)
-	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
+	facts = p.names.restore(facts, inUse...).With(earlier...).With(p.claims.inUse(away)...)
+	if err := p.names.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	p.claims.holding(held)

@@ -42,12 +42,12 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device", Exclusive: true}}},
 		},
 	}))
-	memory, _, err := loadMemory(f.db, "boot", f.clock)
+	names, _, err := loadDeviceNames(f.db, "boot", f.clock)
 	f.must(err)
 	p = &publisher{
-		cluster: c, claims: f.claims, memory: memory, server: &apiServer{clock: f.clock, known: &abilities{}},
+		cluster: c, claims: f.claims, names: names, server: &apiServer{clock: f.clock, known: &capabilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarriers(f.clock, memory.kept.Lost...), healthChanged: func() {},
+		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarrierTracker(f.clock, names.kept.Lost...), healthChanged: func() {},
 		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock, freeMemory: func() {},
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
@@ -260,7 +260,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 func TestMissingFeatures(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.server.known = &abilities{lacks: draslices.Lacks{Counters: true}, problems: []string{"DRAPartitionableDevices is off"}}
+	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true}, problems: []string{"DRAPartitionableDevices is off"}}
 	m.server.asked = f.clock.Now()
 	m.expect(t, "")
 	m.expect(t, "")

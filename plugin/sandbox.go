@@ -18,10 +18,10 @@ type sandbox struct {
 	id    string
 	pod   executor.Pod
 	since time.Time // of the first attempt to attach
-	born  uint64    // orders sandboxes; those of an earlier driver are the oldest
+	seq   uint64    // orders sandboxes; those of an earlier driver are the oldest
 
-	// turn is taken by whoever runs the executor, and with it the attachment, which the executor changes.
-	turn       chan struct{}
+	// slot is taken by whoever runs the executor, and with it the attachment, which the executor changes.
+	slot       chan struct{}
 	attachment *executor.Attachment
 
 	mu  sync.Mutex // guards the rest; never held over I/O
@@ -52,7 +52,7 @@ var errStopped = errors.New("the sandbox is being stopped")
 
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS, attachment: attachment, turn: make(chan struct{}, 1),
+		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS, attachment: attachment, slot: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
@@ -83,17 +83,17 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// take waits for the turn; the caller gives it back with give.
-func (b *sandbox) take(ctx context.Context) error {
+// acquire waits for the turn; the caller gives it back with give.
+func (b *sandbox) acquire(ctx context.Context) error {
 	select {
-	case b.turn <- struct{}{}:
+	case b.slot <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("pod %s is still being attached or detached: %w", b.pod, ctx.Err())
 	}
 }
 
-func (b *sandbox) give() { <-b.turn }
+func (b *sandbox) release() { <-b.slot }
 
 // begin takes the record of a new attempt. The caller has the turn.
 func (b *sandbox) begin(attachment *executor.Attachment) {
@@ -317,8 +317,8 @@ func (b *sandbox) finishLocked() {
 	}
 }
 
-// tell hands a failure to RunPodSandbox, if it still waits.
-func (b *sandbox) tell(err error) (told bool) {
+// conclude hands a failure to RunPodSandbox, if it still waits.
+func (b *sandbox) conclude(err error) (told bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failure = err

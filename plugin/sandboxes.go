@@ -34,13 +34,13 @@ type sandboxes struct {
 	lost func(pod executor.Pod, err error)
 	// describe writes down for the containers of claims what is attached, before they are created.
 	describe func(ctx context.Context, claims []ClaimRecord)
-	// late is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
-	late    func(pod executor.Pod, claims []ClaimRecord)
-	metrics *metrics
-	node    string
-	bootID  string
-	pinDir  string
-	clock   clock.WithTickerAndDelayedExecution
+	// onLateAttach is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
+	onLateAttach func(pod executor.Pod, claims []ClaimRecord)
+	metrics      *metrics
+	node         string
+	bootID       string
+	pinDir       string
+	clock        clock.WithTickerAndDelayedExecution
 	// chains bounds how many chains begin at once, byTopology how many of one topology run.
 	chains     chan struct{}
 	byTopology *keyedLocks
@@ -51,20 +51,20 @@ type sandboxes struct {
 	connected bool // to the runtime, which tells of every new sandbox
 	byID      map[string]*sandbox
 	releasing map[string]int  // claims that are being unprepared
-	missed    map[string]bool // sandboxes that started while we were away, and are still there
+	unsynced  map[string]bool // sandboxes that started while we were away, and are still there
 	closing   bool
-	born      uint64 // of the last sandbox
+	seq       uint64 // of the last sandbox
 	wait      sync.WaitGroup
-	// orphans are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal has no
+	// unrecorded are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal has no
 	// record: it was lost. Containers that end are started again by what the file says; nothing else is done for them.
-	orphans map[string][]string
+	unrecorded map[string][]string
 }
 
 func newSandboxes(work context.Context, executor *executor.Executor, claims *claims, claimGate gate, clock clock.WithTickerAndDelayedExecution) *sandboxes {
 	return &sandboxes{
 		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(1),
-		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{}, missed: map[string]bool{},
-		orphans: map[string][]string{},
+		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{}, unsynced: map[string]bool{},
+		unrecorded: map[string][]string{},
 	}
 }
 
@@ -103,7 +103,7 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 	problems := []error{err, s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
 	for _, uid := range uids {
 		if pins := s.orphanPins(uid, known); len(pins) > 0 {
-			s.orphans[uid] = pins
+			s.unrecorded[uid] = pins
 			problems = append(problems, s.gate.resume(uid))
 			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their containers may start again",
 				"claimUID", uid, "pins", pins)
@@ -115,7 +115,7 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.gate.close(uid))
 	}
-	for _, pins := range s.orphans {
+	for _, pins := range s.unrecorded {
 		for _, pin := range pins {
 			known[filepath.Base(pin)] = true
 		}
@@ -164,7 +164,7 @@ func (s *sandboxes) syncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.claims.get(claimUID)
-	if !held && s.isOrphan(claimUID) {
+	if !held && s.isUnrecorded(claimUID) {
 		return nil
 	}
 	nodes, pins := s.admitted(claimUID)
@@ -189,7 +189,7 @@ func (s *sandboxes) admitted(claimUID string) (nodes, pins []string) {
 		}
 	}
 	slices.Sort(nodes)
-	return slices.Compact(nodes), append(pins, s.orphanPinsOf(claimUID)...)
+	return slices.Compact(nodes), append(pins, s.unrecordedPinsOf(claimUID)...)
 }
 
 func (s *sandboxes) syncGates(claimUIDs []string) error {
@@ -251,7 +251,7 @@ func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, recor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.missed[id]:
+	case !s.unsynced[id]:
 		return nil, errStopped
 	case !s.connected: // nothing is confirmed, which says nothing, and the list is that of an earlier connection
 		return nil, errors.New("not connected to the container runtime (NRI)")
@@ -269,29 +269,29 @@ func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, recor
 	if err := s.mayBegin(pod, records); err != nil {
 		return nil, err
 	}
-	delete(s.missed, id)
+	delete(s.unsynced, id)
 	return s.register(id, pod, netns, records), nil
 }
 
-// expectMissed says which sandboxes are there, as the runtime lists them.
-func (s *sandboxes) expectMissed(ids map[string]bool) {
+// expectUnsynced says which sandboxes are there, as the runtime lists them.
+func (s *sandboxes) expectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missed = maps.Clone(ids)
+	s.unsynced = maps.Clone(ids)
 }
 
 // expectAlso adds a sandbox that is there.
 func (s *sandboxes) expectAlso(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missed[id] = true
+	s.unsynced[id] = true
 }
 
-// isMissed says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
-func (s *sandboxes) isMissed(id string) bool {
+// isUnsynced says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+func (s *sandboxes) isUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.missed[id]
+	return s.unsynced[id]
 }
 
 // mayBegin is called with the lock held.
@@ -325,8 +325,8 @@ func (s *sandboxes) register(id string, pod executor.Pod, netns string, records 
 		}
 	}
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
-	s.born++
-	box.born, box.netns, box.confirmed = s.born, netns, s.connected
+	s.seq++
+	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
 	s.byID[id] = box
 	return box
 }

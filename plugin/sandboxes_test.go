@@ -106,8 +106,8 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f.clock.Step(time.Second)
 	f.start("boot-2") // undoes what it finds
 	f.eventually("nothing is left", func() bool { return f.boxes.find("a-0") == nil })
-	f.boxes.expectMissed(map[string]bool{"a-0": true})
-	f.must(f.boxes.attachMissed("a-0", podNamed("a-0"), f.runs("a-0"), []ClaimRecord{record}))
+	f.boxes.expectUnsynced(map[string]bool{"a-0": true})
+	f.must(f.boxes.attachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []ClaimRecord{record}))
 	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
 	paths = append(paths, f.boxes.find("a-0").state().Pin)
 	for i, path := range paths {

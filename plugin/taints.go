@@ -23,8 +23,8 @@ const (
 	taintNoCarrier = "no-carrier"
 )
 
-// unfit finds the entries that nobody should be given.
-type unfit struct {
+// taintSource finds the entries that nobody should be given.
+type taintSource struct {
 	// gone says whether a device that a claim holds does not exist any more.
 	gone func(discovery.Device) bool
 	// quarantined says whether a device is held back.
@@ -33,7 +33,7 @@ type unfit struct {
 	lost func(discovery.Device) bool
 }
 
-func (u unfit) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
+func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {
 	case u.gone(device):

@@ -43,7 +43,7 @@ func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alp
 	}
 	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 	devices := slices.SortedFunc(slices.Values(facts.Devices), func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
-	asked, err := ask(ctx, devices, rules)
+	asked, err := evaluate(ctx, devices, rules)
 	if err != nil {
 		return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
 	}
@@ -140,10 +140,10 @@ const (
 	evaluationShare = 100
 )
 
-// ask returns the answers of every rule's expression for every device, by device and then by rule. That is most of
+// evaluate returns the answers of every rule's expression for every device, by device and then by rule. That is most of
 // the work of Resolve, and takes one processor: nodes are there for pods. A rule that has used up its share fails on
 // the devices that are left.
-func ask(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
+func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
 		if r.asks() {
@@ -186,7 +186,7 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 	var candidates []int
 	hiddenBy := -1
 	for i, r := range rules {
-		matches, reason := r.judge(d, answers[i])
+		matches, reason := r.decide(d, answers[i])
 		decision.Reasons[i] = reason
 		switch {
 		case matches && r.excludes() && hiddenBy < 0:
@@ -231,8 +231,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// judge says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
-func (r *rule) judge(d discovery.Device, a answer) (bool, Reason) {
+// decide says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
+func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:
 		return false, r.reason(OtherNodes, "nodeSelector does not match the node's labels")

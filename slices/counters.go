@@ -23,13 +23,13 @@ const (
 // amounts are quantities of counters, by name.
 type amounts map[string]resource.Quantity
 
-// apart returns the counters that keep the entries of one device apart, and what each entry consumes of them. These are
+// separateCounters returns the counters that keep the entries of one device apart, and what each entry consumes of them. These are
 // the counters in extra and a mirror of every capacity of every shared entry; their names begin with prefix.
 //
 // A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
 // the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
 // entry fits. An exclusive entry consumes everything.
-func apart(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
+func separateCounters(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
 	all = maps.Clone(extra)
 	mirrors := make([]amounts, len(entries))
 	uses := map[string]int{}
@@ -127,7 +127,7 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 		extra[exclusionSlots] = quantity(nominal)
 	}
 	maps.Copy(extra, budget)
-	all, each := apart(main, "", extra)
+	all, each := separateCounters(main, "", extra)
 	if len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
 		return nil, fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
 			len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)

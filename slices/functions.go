@@ -27,7 +27,7 @@ func (f function) local() (all amounts, each []amounts) {
 	if exclusives(f.entries) > 1 {
 		extra[f.prefix()+lock] = quantity(1)
 	}
-	return apart(f.entries, f.prefix(), extra)
+	return separateCounters(f.entries, f.prefix(), extra)
 }
 
 // withinSet takes the entries from functions that need more local counters than a set can have, but for those that are held.

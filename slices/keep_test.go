@@ -169,18 +169,18 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
 	for _, test := range []struct {
 		name     string
-		lacks    draslices.Lacks
+		missing  draslices.MissingFeatures
 		want     string
 		problems int
 	}{
-		{"nothing", draslices.Lacks{}, "br-data enp3s0f0-macvlan enp3s0f0-passthrough enp3s0f0v0", 0},
-		{"counters", draslices.Lacks{Counters: true}, "br-data", 3},
-		{"sharing", draslices.Lacks{Sharing: true}, "enp3s0f0-passthrough enp3s0f0v0", 2},
-		{"charging", draslices.Lacks{Charging: true}, "br-data enp3s0f0-passthrough enp3s0f0v0", 1},
-		{"all", draslices.Lacks{Counters: true, Sharing: true, Charging: true, Taints: true}, "", 4},
+		{"nothing", draslices.MissingFeatures{}, "br-data enp3s0f0-macvlan enp3s0f0-passthrough enp3s0f0v0", 0},
+		{"counters", draslices.MissingFeatures{Counters: true}, "br-data", 3},
+		{"sharing", draslices.MissingFeatures{Sharing: true}, "enp3s0f0-passthrough enp3s0f0v0", 2},
+		{"charging", draslices.MissingFeatures{Charging: true}, "br-data enp3s0f0-passthrough enp3s0f0v0", 1},
+		{"all", draslices.MissingFeatures{Counters: true, Sharing: true, Charging: true, Taints: true}, "", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			result := full.Without(test.lacks)
+			result := full.Without(test.missing)
 			checkValid(t, result)
 			if got := published(result); got != test.want {
 				t.Errorf("published %q, want %q", got, test.want)

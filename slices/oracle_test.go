@@ -142,8 +142,8 @@ func (t thing) grant(w wish) (had, bool) {
 	return h, wanted
 }
 
-// apart says whether two things must not be used at once.
-func apart(a, b thing) bool {
+// exclusive says whether two things must not be used at once.
+func exclusive(a, b thing) bool {
 	switch {
 	case a.card != b.card:
 		return false
@@ -164,7 +164,7 @@ func (m machine) mistake(all []had) string {
 	taken := map[string]int64{}
 	for i, h := range all {
 		for _, other := range all[:i] {
-			if apart(h.thing, other.thing) {
+			if exclusive(h.thing, other.thing) {
 				return fmt.Sprintf("%s and %s exclude each other", other.name, h.name)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Lacks says what the cluster cannot do with ResourceSlices.
-type Lacks struct {
+// MissingFeatures says what the cluster cannot do with ResourceSlices.
+type MissingFeatures struct {
 	// Counters: the API server drops shared counters (feature DRAPartitionableDevices).
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
@@ -24,8 +24,8 @@ type Lacks struct {
 
 // Without returns the result without what the cluster cannot enforce: a device is rather not published than given to pods
 // that exclude each other. The receiver is not changed.
-func (r Result) Without(lacks Lacks) Result {
-	if lacks == (Lacks{}) {
+func (r Result) Without(missing MissingFeatures) Result {
+	if missing == (MissingFeatures{}) {
 		return r
 	}
 	b := builder{problems: map[policy.Problem]bool{}}
@@ -35,11 +35,11 @@ func (r Result) Without(lacks Lacks) Result {
 	kept := Result{Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
 	byPool := map[string][]Entry{}
 	for _, e := range r.Entries {
-		if reason := lacks.reason(e); reason != "" {
+		if reason := missing.reason(e); reason != "" {
 			b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: %s", e.Name, reason)
 			continue
 		}
-		if lacks.Taints {
+		if missing.Taints {
 			e.Spec.Taints = nil
 		}
 		kept.Entries = append(kept.Entries, e)
@@ -53,7 +53,7 @@ func (r Result) Without(lacks Lacks) Result {
 }
 
 // reason says why an entry must not be published; empty if it may be.
-func (l Lacks) reason(e Entry) string {
+func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {
 	case l.Counters && counted:

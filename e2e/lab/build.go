@@ -104,7 +104,7 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	counter := &buildLog{}
 	finished := make(chan struct{})
 	var reporter sync.WaitGroup
-	reporter.Go(func() { report(p, counter, tmp, total, len(t.tools), finished) })
+	reporter.Go(func() { printProgress(p, counter, tmp, total, len(t.tools), finished) })
 	err = t.build(ctx, tmp, counter)
 	close(finished)
 	reporter.Wait()
@@ -124,9 +124,9 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	return nil
 }
 
-// report says how far the build is until finished is closed. Go names only the packages that it compiles, not those it
+// printProgress says how far the build is until finished is closed. Go names only the packages that it compiles, not those it
 // has in its cache, so the total is an upper bound.
-func report(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
+func printProgress(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for {

@@ -49,7 +49,7 @@ exposure:
 			for i, order := range asks {
 				t.Run(fmt.Sprint(order), func(t *testing.T) {
 					t.Parallel()
-					if err := n.ask(t.Context(), cardName(i), order); err != nil {
+					if err := n.request(t.Context(), cardName(i), order); err != nil {
 						t.Error(err)
 					}
 				})
@@ -58,8 +58,8 @@ exposure:
 	})
 }
 
-// ask makes claims for bandwidth of a card, each when the one before is decided.
-func (n node) ask(ctx context.Context, card string, order []int64) error {
+// request makes claims for bandwidth of a card, each when the one before is decided.
+func (n node) request(ctx context.Context, card string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
 		return err

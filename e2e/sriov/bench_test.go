@@ -152,14 +152,14 @@ func (b *bench) settings(pf string, index int) string {
 }
 
 // eventually repeats a look until it finds nothing wrong.
-func (b *bench) eventually(what string, look func() error) {
+func (b *bench) eventually(what string, condition func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := look()
+		err := condition()
 		if err == nil {
 			return
 		}

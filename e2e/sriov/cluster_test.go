@@ -161,7 +161,7 @@ func (c *cluster) driverReady() {
 }
 
 // until repeats a look until it finds nothing wrong.
-func (c *cluster) until(what string, look func(context.Context) error) {
+func (c *cluster) until(what string, condition func(context.Context) error) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
 	defer cancel()
@@ -169,7 +169,7 @@ func (c *cluster) until(what string, look func(context.Context) error) {
 	defer tick.Stop()
 	var last error
 	for {
-		err := look(ctx)
+		err := condition(ctx)
 		if err == nil {
 			return
 		}

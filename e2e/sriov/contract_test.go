@@ -41,10 +41,10 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			b.Errorf("%s: VLAN %d, want %d", when, have, want)
 		}
 	}
-	refuses := func(b *bench, what string, err error, say string) {
+	refuses := func(b *bench, what string, err error, text string) {
 		b.Helper()
-		if err == nil || !strings.Contains(err.Error(), say) {
-			b.Errorf("%s: error %v, want one that says %q", what, err, say)
+		if err == nil || !strings.Contains(err.Error(), text) {
+			b.Errorf("%s: error %v, want one that says %q", what, err, text)
 		}
 	}
 	for name, test := range map[string]func(b *bench, pod, config string){

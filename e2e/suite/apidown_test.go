@@ -85,7 +85,7 @@ func TestReboot(t *testing.T) {
 	e.driverReady()
 	e.ready("p")
 	t.Logf("Ready after %s", since(start))
-	for _, name := range []string{whole, late} {
+	for _, name := range []string{whole, second} {
 		if shown := e.inPod("p", "ip", "-4", "-o", "addr", "show", "dev", name); strings.Count(shown, "inet ") != 1 {
 			t.Errorf("%s is\n%s", name, shown)
 		}

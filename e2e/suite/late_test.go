@@ -23,9 +23,9 @@ func TestChainOfSixSeconds(t *testing.T) {
 	e.observe()
 	succeed, release := s.set("FAIL"), s.set("ADD") // so that it takes six seconds, or as long as others need on this machine
 	start := time.Now()
-	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, late) +
-		watchedContainer("unnamed", "p", "[]", whole, late) + // held, too, while the driver is there
-		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, late) + "    restartPolicy: Always\n")
+	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, second) +
+		watchedContainer("unnamed", "p", "[]", whole, second) + // held, too, while the driver is there
+		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) + "    restartPolicy: Always\n")
 	s.pluginRuns()
 	e.startOthers(s)
 	release()

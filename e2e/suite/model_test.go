@@ -230,7 +230,7 @@ func (m *model) round() {
 		m.replace(modelKinds()[m.random.IntN(len(modelKinds()))])
 	}
 	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // something happens meanwhile
-	m.look()
+	m.inspect()
 	if m.random.IntN(4) == 0 { // let everything come to rest, now and then
 		m.settle()
 	}
@@ -372,8 +372,8 @@ func (m *model) loseJournal() {
 	m.kill(stack.Driver, drivers...)
 }
 
-// look fails the test if a container has started without its interfaces.
-func (m *model) look() {
+// inspect fails the test if a container has started without its interfaces.
+func (m *model) inspect() {
 	m.Helper()
 	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "watched=true"})
 	if err != nil {
@@ -401,7 +401,7 @@ func (m *model) settle() {
 	for _, pod := range m.pods() {
 		m.eventuallyReady(pod)
 	}
-	m.look()
+	m.inspect()
 }
 
 // eventuallyReady waits for longer than [env.ready]: kubelet doubles the time until it tries a container again, up to five

@@ -31,8 +31,8 @@ type stage struct {
 
 // whole and late are the interfaces of a stage's pods.
 const (
-	whole = "net1"
-	late  = "net2"
+	whole  = "net1"
+	second = "net2"
 )
 
 // stage makes one. Its links are called NAMEw and NAMEs.
@@ -86,7 +86,7 @@ func (s *stage) unlink() {
 // pod makes a watched pod with both interfaces.
 func (s *stage) pod(name string) {
 	s.Helper()
-	s.create(watchedPod(name, "resourceClaimTemplateName: "+s.name, whole, late))
+	s.create(watchedPod(name, "resourceClaimTemplateName: "+s.name, whole, second))
 }
 
 // pluginRuns waits until the slow plugin runs, and looks often: the moment counts.

@@ -30,12 +30,12 @@ func TestClaimParameters(t *testing.T) {
 	e.offer("wi0")
 	e.Cleanup(func() { _ = e.cluster.DeleteLink("br-wi") })
 	e.create(documents(
-		wishes("good", `{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
+		claimParameters("good", `{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
 		pod("good", "good"),
-		wishes("forbidden", `{step: port, mac: "02:00:00:00:17:04"}`), pod("forbidden", "forbidden"),
-		wishes("nonsense", `{ips: [10.173.0.300/24]}`), pod("nonsense", "nonsense"),
-		wishes("reserved", `{interfaceName: eth0}`), pod("reserved", "reserved"),
-		wishes("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
+		claimParameters("forbidden", `{step: port, mac: "02:00:00:00:17:04"}`), pod("forbidden", "forbidden"),
+		claimParameters("nonsense", `{ips: [10.173.0.300/24]}`), pod("nonsense", "nonsense"),
+		claimParameters("reserved", `{interfaceName: eth0}`), pod("reserved", "reserved"),
+		claimParameters("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
 	))
 	e.ready("good")
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown, "02:00:00:00:17:03") {
@@ -55,8 +55,8 @@ func TestClaimParameters(t *testing.T) {
 	e.gone("good", "forbidden", "nonsense", "reserved", "elsewhere")
 }
 
-// wishes is a template of a claim for a port, with what it wants of the interfaces.
-func wishes(name string, parameters ...string) string {
+// claimParameters is a template of a claim for a port, with what it wants of the interfaces.
+func claimParameters(name string, parameters ...string) string {
 	configs := make([]string, len(parameters))
 	for i, parameter := range parameters {
 		configs[i] = fmt.Sprintf("{requests: [r0], opaque: {driver: dra.networking, parameters: %s}}", parameter)

@@ -38,7 +38,7 @@ func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", err
 	}
-	i.say("machines run with %s, kept in %s", found, filepath.Base(file))
+	i.printf("machines run with %s, kept in %s", found, filepath.Base(file))
 	if err := os.WriteFile(file, []byte(note+found), 0o644); err != nil {
 		return "", fmt.Errorf("cannot keep how machines run: %w", err)
 	}

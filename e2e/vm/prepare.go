@@ -124,12 +124,12 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // gone already after the rename
 	start := time.Now()
-	i.say("fetching Debian packages for virtual machines, about 160 MB, once")
+	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
 	files, err := fetchPackages(ctx, filepath.Join(tmp, "apt"), mirror)
 	if err != nil {
 		return err
 	}
-	i.say("unpacking %d packages", len(files))
+	i.printf("unpacking %d packages", len(files))
 	root := filepath.Join(tmp, "root")
 	if err := unpack(ctx, root, files); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	i.say("the image is complete after %.0f s: %s", time.Since(start).Seconds(), i.dir)
+	i.printf("the image is complete after %.0f s: %s", time.Since(start).Seconds(), i.dir)
 	return os.Rename(tmp, i.dir)
 }
 
@@ -165,7 +165,7 @@ func fetchPackages(ctx context.Context, dir, mirror string) ([]string, error) {
 	return files, nil
 }
 
-func (i *Image) say(format string, args ...any) {
+func (i *Image) printf(format string, args ...any) {
 	// Progress is for people only: that it cannot be printed must not stop the work.
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }

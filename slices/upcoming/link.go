@@ -42,7 +42,7 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 			links[pf] = &link{}
 		}
 		links[pf].functions++
-		links[pf].ask(pf, d.Personas)
+		links[pf].request(pf, d.Personas)
 	}
 	for _, d := range devices {
 		l := links[d.Device.Name]
@@ -54,14 +54,14 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 			l.functions = int64(d.Device.NumVFs)
 		}
 		if l.requests == nil {
-			l.ask(d.Device.Name, d.Personas)
+			l.request(d.Device.Name, d.Personas)
 		}
 	}
 	return links
 }
 
-// ask takes over what personas say of bandwidth requests. The first one counts: a counter has one request policy.
-func (l *link) ask(pf discovery.IfName, personas []policy.Persona) {
+// request takes over what personas say of bandwidth requests. The first one counts: a counter has one request policy.
+func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
 		if i < 0 || !p.Exclusive || p.Capacity[i].RequestPolicy == nil {

@@ -89,7 +89,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	d.title("Done in %.0f s", time.Since(d.start).Seconds())
 	if d.keep {
-		d.say("The cluster is still up, with the driver and the sample policies. Try:\n\n" +
+		d.printf("The cluster is still up, with the driver and the sample policies. Try:\n\n" +
 			"  bin/lab --name demo kubectl apply -f deploy/samples/pods.yaml\n" +
 			"  bin/lab --name demo kubectl get pods,resourceclaims,resourceslices\n" +
 			"  bin/lab --name demo exec -- ip link\n" +
@@ -145,7 +145,7 @@ func (d *demo) pods(ctx context.Context) error {
 	if err := d.until(ctx, "four pods Ready", "kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all"); err != nil {
 		return err
 	}
-	d.say("  %.1f s after kubectl apply began", time.Since(start).Seconds())
+	d.printf("  %.1f s after kubectl apply began", time.Since(start).Seconds())
 	if err := d.until(ctx, "claim status written", "sh", "-c", `test "$(kubectl get resourceclaims -o jsonpath='{.items[*].status.devices[*].networkData.interfaceName}' | wc -w)" = 4`); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (d *demo) ping(ctx context.Context) error {
 		return fmt.Errorf("macvlan-2 has no address: %s", output)
 	}
 	peer, _, _ := strings.Cut(fields[3], "/")
-	d.say("%s is the address of macvlan-2.", peer)
+	d.printf("%s is the address of macvlan-2.", peer)
 	return d.show("kubectl", "exec", "macvlan-1", "--", "ping", "-c", "3", "-I", "net1", peer)
 }
 
@@ -180,7 +180,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	if _, err := d.cluster.Exec(ctx, "ip", "link", "show", "uplink1"); err == nil {
 		return errors.New("uplink1 is on the node, but should be in the pod")
 	}
-	d.say("✓ uplink1 is not on the node: it is net1 of pod whole-link\n")
+	d.printf("✓ uplink1 is not on the node: it is net1 of pod whole-link\n")
 	if err := d.show("kubectl", "delete", "pod", "whole-link", "--timeout=30s"); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (d *demo) log(context.Context) error {
 		return fmt.Errorf("cannot find the log of macvlan-1's claim: found %v", files)
 	}
 	_, path, _ := strings.Cut(files[0], "/root")
-	d.say("%s", d.colour(dim, path))
+	d.printf("%s", d.colour(dim, path))
 	data, err := os.ReadFile(files[0])
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (d *demo) log(context.Context) error {
 		if err := json.Unmarshal([]byte(line), &made); err != nil {
 			return err
 		}
-		d.say("\n%s  %s of step %q by %s, %s\n  in   %s\n  out  %s", made.Time.Format("15:04:05.000"), made.Command, made.Step, made.Plugin, made.Duration, made.Stdin, made.Stdout)
+		d.printf("\n%s  %s of step %q by %s, %s\n  in   %s\n  out  %s", made.Time.Format("15:04:05.000"), made.Command, made.Step, made.Plugin, made.Duration, made.Stdin, made.Stdout)
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func (d *demo) title(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, "\n%s\n\n", d.colour(bold, "── "+fmt.Sprintf(format, args...)))
 }
 
-func (d *demo) say(format string, args ...any) {
+func (d *demo) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format+"\n", args...)
 }
 
@@ -300,7 +300,7 @@ func (d *demo) until(ctx context.Context, what string, args ...string) error {
 	for {
 		output, err := d.cluster.Exec(ctx, args...)
 		if err == nil {
-			d.say("✓ %s (%.1f s)", what, time.Since(start).Seconds())
+			d.printf("✓ %s (%.1f s)", what, time.Since(start).Seconds())
 			return nil
 		}
 		select {

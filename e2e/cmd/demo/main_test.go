@@ -13,7 +13,7 @@ func TestColours(t *testing.T) {
 		var out strings.Builder
 		d := &demo{out: &out, colours: colours}
 		d.title("A %s", "title")
-		d.say("%s", d.colour(dim, "a path"))
+		d.printf("%s", d.colour(dim, "a path"))
 		if strings.Contains(out.String(), "\033[") != colours || !strings.Contains(out.String(), "── A title") {
 			t.Errorf("with colours %v: %q", colours, out.String())
 		}

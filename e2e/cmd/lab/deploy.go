@@ -31,7 +31,7 @@ both are ready. Run it again to try changed binaries or manifests. It needs the 
 			if err := stack.Install(cmd.Context(), c, stack.Options{Clone: clone, Bin: bin, Progress: cmd.OutOrStdout()}); err != nil {
 				return err
 			}
-			return say(cmd, "Deployed in %s.  Try: lab --name %s kubectl get resourceslices", since(start), w.name)
+			return printf(cmd, "Deployed in %s.  Try: lab --name %s kubectl get resourceslices", since(start), w.name)
 		},
 	}
 	cmd.Flags().StringVar(&bin, "bin", "bin", "folder with the binaries")
@@ -51,7 +51,7 @@ func packCommand() *cobra.Command {
 				return err
 			}
 			for _, tar := range tars {
-				if err := say(cmd, "%s", tar); err != nil {
+				if err := printf(cmd, "%s", tar); err != nil {
 					return err
 				}
 			}

@@ -125,7 +125,7 @@ func componentCommand(w *where, verb, short, done string, do func(context.Contex
 			if err := do(ctx, c, lab.Component(args[0])); err != nil {
 				return err
 			}
-			return say(cmd, "%s %s in %s.", args[0], done, since(start))
+			return printf(cmd, "%s %s in %s.", args[0], done, since(start))
 		},
 	}
 }
@@ -167,7 +167,7 @@ func imageCommand(w *where) *cobra.Command {
 			if err := c.ImportImages(cmd.Context(), args...); err != nil {
 				return err
 			}
-			return say(cmd, "%d imported in %s.", len(args), since(start))
+			return printf(cmd, "%d imported in %s.", len(args), since(start))
 		},
 	})
 	return parent

@@ -30,9 +30,9 @@ Compilers and headers that are missing are installed where apt-get and root allo
 				return err
 			}
 			if onlyDir {
-				return say(cmd, "%s", b.Dir)
+				return printf(cmd, "%s", b.Dir)
 			}
-			return say(cmd, "Built in %s: %s", since(start), b.Dir)
+			return printf(cmd, "Built in %s: %s", since(start), b.Dir)
 		},
 	}
 	kubernetesFlag(cmd, &kubernetes)
@@ -86,7 +86,7 @@ run. That is enough to see what the scheduler does with the devices of many node
 		if _, err := lab.Up(cmd.Context(), o); err != nil {
 			return err
 		}
-		return say(cmd, "Ready in %s.  Try: lab%s kubectl get nodes", since(start), nameFlag(w))
+		return printf(cmd, "Ready in %s.  Try: lab%s kubectl get nodes", since(start), nameFlag(w))
 	}
 	return cmd
 }
@@ -103,9 +103,9 @@ func downCommand(w *where) *cobra.Command {
 				return err
 			}
 			if !found {
-				return say(cmd, "There is no cluster %q.", w.name)
+				return printf(cmd, "There is no cluster %q.", w.name)
 			}
-			return say(cmd, "Gone in %s.", since(start))
+			return printf(cmd, "Gone in %s.", since(start))
 		},
 	}
 }
@@ -118,7 +118,7 @@ func statusCommand(w *where) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := w.open()
 			if errors.Is(err, lab.ErrNotRunning) {
-				return say(cmd, "Cluster %q is not running.", w.name)
+				return printf(cmd, "Cluster %q is not running.", w.name)
 			}
 			if err != nil {
 				return err
@@ -133,7 +133,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := say(cmd, "Cluster     %s\nNode        %s\nState in    %s\nKubeconfig  %s (server reachable inside only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
+	if err := printf(cmd, "Cluster     %s\nNode        %s\nState in    %s\nKubeconfig  %s (server reachable inside only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
 		return err
 	}
 	for _, comp := range lab.Components() {
@@ -144,7 +144,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 		} else if ok {
 			text = "ended: " + s.Result
 		}
-		if err := say(cmd, "%-24s  %s", comp, text); err != nil {
+		if err := printf(cmd, "%-24s  %s", comp, text); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// say prints a line of the result.
-func say(cmd *cobra.Command, format string, args ...any) error {
+// printf prints a line of the result.
+func printf(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
 }

@@ -134,7 +134,7 @@ were skipped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := f.test(cmd, args[0], "-test.run="+run, "-test.skip="+skip)
 			if optional && errors.Is(err, vm.ErrUnavailable) {
-				return say(cmd, "SKIPPED: %s is not tested: %v", args[0], err)
+				return printf(cmd, "SKIPPED: %s is not tested: %v", args[0], err)
 			}
 			return err
 		},

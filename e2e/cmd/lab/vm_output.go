@@ -22,13 +22,13 @@ func (o *testOutput) Write(data []byte) (int, error) {
 		if !bytes.HasSuffix(part, []byte("\n")) {
 			break
 		}
-		o.look(string(bytes.TrimSpace(o.line)), bytes.HasPrefix(o.line, []byte("--- PASS: ")))
+		o.inspect(string(bytes.TrimSpace(o.line)), bytes.HasPrefix(o.line, []byte("--- PASS: ")))
 		o.line = o.line[:0]
 	}
 	return o.output.Write(data)
 }
 
-func (o *testOutput) look(line string, pass bool) {
+func (o *testOutput) inspect(line string, pass bool) {
 	if pass {
 		o.passed++
 	}

@@ -58,7 +58,7 @@ func (p *plugin) attach(args *skel.CmdArgs, c *config, r record, pod ns.NetNS) (
 	}
 	result := &types100.Result{}
 	if c.DeviceID != "" {
-		err = give(r.Link, args.IfName, pod)
+		err = moveToPod(r.Link, args.IfName, pod)
 	} else {
 		var host *types100.Interface
 		if host, err = plug(c, hostName(args), args.IfName, mtu, pod); err == nil {

@@ -40,7 +40,7 @@ func (p *plugin) comeHome(args *skel.CmdArgs, r *record) error {
 	pod, err := ns.GetNS(args.Netns)
 	if err == nil {
 		defer func() { _ = pod.Close() }() // was only read
-		if err := take(r, args.IfName, pod); err != nil {
+		if err := takeBack(r, args.IfName, pod); err != nil {
 			return err
 		}
 	}

@@ -31,8 +31,8 @@ func (p *plugin) function(address string) (name, mac string, err error) {
 	return names[0].Name(), link.Attrs().HardwareAddr.String(), nil
 }
 
-// give moves a link of the host into the pod, through a namespace in which no name is taken.
-func give(name, podName string, pod ns.NetNS) error {
+// moveToPod moves a link of the host into the pod, through a namespace in which no name is taken.
+func moveToPod(name, podName string, pod ns.NetNS) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -46,8 +46,8 @@ func give(name, podName string, pod ns.NetNS) error {
 	return nil
 }
 
-// take moves a link of the pod to the host, under the name that it had there. That it is not in the pod is fine.
-func take(r *record, podName string, pod ns.NetNS) error {
+// takeBack moves a link of the pod to the host, under the name that it had there. That it is not in the pod is fine.
+func takeBack(r *record, podName string, pod ns.NetNS) error {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
 		return err

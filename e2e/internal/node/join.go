@@ -173,7 +173,7 @@ func (c Component) works(ctx context.Context) error {
 	tick := time.NewTicker(joinInterval)
 	defer tick.Stop()
 	for {
-		err := c.ask(ctx, &client)
+		err := c.probe(ctx, &client)
 		if err == nil {
 			return nil
 		}
@@ -185,8 +185,8 @@ func (c Component) works(ctx context.Context) error {
 	}
 }
 
-// ask looks once whether the component works.
-func (c Component) ask(ctx context.Context, client *http.Client) error {
+// request looks once whether the component works.
+func (c Component) probe(ctx context.Context, client *http.Client) error {
 	if filepath.IsAbs(c.Health) {
 		return AskRuntime(ctx, c.Health)
 	}

@@ -47,7 +47,7 @@ func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		o.look()
+		o.inspect()
 		select {
 		case <-ctx.Done():
 			return
@@ -63,10 +63,10 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// look takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface moving on.
-func (o *Observer) look() {
+// inspect takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface moving on.
+func (o *Observer) inspect() {
 	reading := read(o.proc)
-	wrong := o.judge(reading)
+	wrong := o.violations(reading)
 	for what, still := range wrong {
 		if still(read(o.proc)) {
 			o.found(what)
@@ -88,8 +88,8 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// judge returns what seems wrong, each with a function that tells from a later reading whether it still is.
-func (o *Observer) judge(now reading) map[string]func(reading) bool {
+// violations returns what seems wrong, each with a function that tells from a later reading whether it still is.
+func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}
 	for _, process := range now.processes {
 		if len(now.missing(process)) == 0 {

@@ -43,7 +43,7 @@ func TestFindings(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for what, still := range New("", map[int]string{5: "uplink"}).judge(test.first) {
+			for what, still := range New("", map[int]string{5: "uplink"}).violations(test.first) {
 				if still(test.second) {
 					got = append(got, what)
 				}

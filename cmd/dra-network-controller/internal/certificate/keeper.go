@@ -52,7 +52,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 			failures = 0
 		}
 		if !apierrors.IsConflict(err) { // else somebody was faster, and the next look sees what he did
-			log.tell(err)
+			log.report(err)
 		}
 		select {
 		case <-ctx.Done():

@@ -92,7 +92,7 @@ func (c *cluster) keep() {
 	if err := c.keeper.keep(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.source.look(c.t.Context()); err != nil {
+	if err := c.source.reload(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -209,7 +209,7 @@ func TestKeeperGoesOn(t *testing.T) {
 			if err := c.keeper.keep(t.Context()); err == nil {
 				t.Errorf("%s: no error", kind)
 			}
-			if err := c.source.look(t.Context()); err != nil {
+			if err := c.source.reload(t.Context()); err != nil {
 				t.Error(err)
 			}
 			c.served()
@@ -312,7 +312,7 @@ func TestSource(t *testing.T) {
 	if err := c.source.Ready(nil); err == nil {
 		t.Error("it is ready before it has looked")
 	}
-	if err := c.source.look(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
+	if err := c.source.reload(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
 		t.Errorf("without a Secret: %v", err)
 	}
 	if err := c.source.Ready(nil); err != nil {
@@ -329,7 +329,7 @@ func TestSource(t *testing.T) {
 	if err := c.api.Update(t.Context(), spoiled); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.source.look(t.Context()); err == nil || !strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
+	if err := c.source.reload(t.Context()); err == nil || !strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
 		t.Errorf("with a damaged key: %v", err)
 	}
 	if !c.served().Equal(before) {
@@ -355,7 +355,7 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 	var lines []string
 	log := newSparing(funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}), "cannot")
 	for _, err := range []error{nil, errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
-		log.tell(err)
+		log.report(err)
 	}
 	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="over: cannot"`, `"msg"="cannot" "error"="b"`}
 	if diff := cmp.Diff(want, lines); diff != "" {

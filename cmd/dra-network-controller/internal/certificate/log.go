@@ -11,7 +11,7 @@ type sparing struct {
 
 func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
 
-func (s *sparing) tell(err error) {
+func (s *sparing) report(err error) {
 	switch {
 	case err == nil && s.last != "":
 		s.log.Info("over: " + s.what)

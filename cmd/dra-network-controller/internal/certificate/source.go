@@ -38,7 +38,7 @@ func (*Source) NeedLeaderElection() bool { return false }
 func (s *Source) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot read the webhook's certificate, the one before is served while there is one")
 	for {
-		log.tell(s.look(ctx))
+		log.report(s.reload(ctx))
 		pause := s.Period
 		if s.current.Load() == nil {
 			pause = min(pause, impatience)
@@ -51,8 +51,8 @@ func (s *Source) Start(ctx context.Context) error {
 	}
 }
 
-// look reads the Secret once. What was read before stays when that fails.
-func (s *Source) look(ctx context.Context) error {
+// reload reads the Secret once. What was read before stays when that fails.
+func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
 	if err := s.Reader.Get(ctx, s.Secret, &secret); err != nil {

@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if gone || topology.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	problems, remarks, err := r.judge(ctx, topology)
+	problems, remarks, err := r.evaluate(ctx, topology)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -124,9 +124,9 @@ func (r *Reconciler) removeOrphans(ctx context.Context, name types.NamespacedNam
 	return errors.Join(failures...)
 }
 
-// judge returns the problems of a topology. That it breaks contracts is none where it was accepted as it is: contracts come
+// evaluate returns the problems of a topology. That it breaks contracts is none where it was accepted as it is: contracts come
 // with new versions of the driver and with objects of the cluster, and must not take away the classes of what works.
-func (r *Reconciler) judge(ctx context.Context, topology *v1alpha1.NetworkTopology) (problems field.ErrorList, remarks []string, err error) {
+func (r *Reconciler) evaluate(ctx context.Context, topology *v1alpha1.NetworkTopology) (problems field.ErrorList, remarks []string, err error) {
 	schemas, err := Schemas(ctx, r.Client)
 	if err != nil {
 		return nil, nil, err
@@ -235,13 +235,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, topology *v1alpha1.Network
 	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
 	}
-	r.tell(topology, status.Conditions)
+	r.emitEvents(topology, status.Conditions)
 	return nil
 }
 
-// tell writes an event for each condition that says that something is wrong, or that this is over. That all is well with a new
+// emitEvents writes an event for each condition that says that something is wrong, or that this is over. That all is well with a new
 // topology is worth none.
-func (r *Reconciler) tell(topology *v1alpha1.NetworkTopology, conditions []metav1.Condition) {
+func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, conditions []metav1.Condition) {
 	for i := range conditions {
 		now := &conditions[i]
 		before := meta.FindStatusCondition(topology.Status.Conditions, now.Type)

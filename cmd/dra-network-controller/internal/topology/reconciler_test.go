@@ -111,8 +111,8 @@ func (c *cluster) class(name string) *resourceapi.DeviceClass {
 	return class
 }
 
-// look reconciles and prints what was written, the conditions and the classes of the cluster.
-func (c *cluster) look() string {
+// state reconciles and prints what was written, the conditions and the classes of the cluster.
+func (c *cluster) state() string {
 	c.t.Helper()
 	c.writes = nil
 	result, err := c.r.Reconcile(c.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}})
@@ -140,7 +140,7 @@ func (c *cluster) look() string {
 
 func (c *cluster) expect(state, want string) {
 	c.t.Helper()
-	if diff := cmp.Diff(strings.TrimSpace(want), c.look()); diff != "" {
+	if diff := cmp.Diff(strings.TrimSpace(want), c.state()); diff != "" {
 		c.t.Errorf("%s (-want +got):\n%s", state, diff)
 	}
 }
@@ -175,7 +175,7 @@ status: net-a net-b; cluster: net-a net-b`
 
 func TestReconcileRepairsDriftAndRemovesSteps(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
-	c.look()
+	c.state()
 	class := c.class("net-b")
 	class.Labels = map[string]string{"team": "x"}
 	class.Spec.Selectors = nil
@@ -286,7 +286,7 @@ metadata: {name: net}
 spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 `)
 	c := newCluster(t, topology)
-	if got := c.look(); !strings.Contains(got, "Accepted=False Invalid") || !strings.Contains(got, "spec.steps[0].dependOn: Required value") {
+	if got := c.state(); !strings.Contains(got, "Accepted=False Invalid") || !strings.Contains(got, "spec.steps[0].dependOn: Required value") {
 		t.Errorf("with the built-in schema:\n%s", got)
 	}
 	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
@@ -294,7 +294,7 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	if got := c.r.all(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
 		t.Errorf("a schema's change has %v looked at", got)
 	}
-	if got := c.look(); !strings.Contains(got, "Accepted=True") {
+	if got := c.state(); !strings.Contains(got, "Accepted=True") {
 		t.Errorf("with a schema of the cluster:\n%s", got)
 	}
 }
@@ -306,7 +306,7 @@ func TestRemarkComesLater(t *testing.T) {
 metadata: {name: net, generation: 1}
 spec: {steps: [{name: a, type: mine, selector: {cel: "true"}}]}
 `))
-	c.look()
+	c.state()
 	risky := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
 		Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", Remark: "its addresses are never free again"}}
 	c.must(c.api.Create(t.Context(), risky))
@@ -332,7 +332,7 @@ metadata: {name: net, generation: 1}
 spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: red}}]}
 `))
 	const remark = "no schema for plugin mine, so its configuration is not checked"
-	if got := c.look(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+remark+"\n") {
+	if got := c.state(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+remark+"\n") {
 		t.Errorf("without a schema:\n%s", got)
 	}
 	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"}, Spec: v1alpha1.CNIPluginSchemaSpec{
@@ -365,7 +365,7 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	expect := func(state string, want ...string) {
 		t.Helper()
-		c.look()
+		c.state()
 		var got []string
 		for len(c.events.Events) > 0 {
 			got = append(got, <-c.events.Events)
@@ -398,7 +398,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	c.r.ListAttributes = true
 	c.refuse, c.reason = "net-a", apierrors.NewInvalid(schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceClass"}, "net-a",
 		field.ErrorList{field.Invalid(field.NewPath("spec", "selectors"), "", "undeclared reference to 'includes'")})
-	got := c.look()
+	got := c.state()
 	for _, want := range []string{"ClassesReady=False Failed", "undeclared reference to 'includes'; --list-attributes needs the feature DRAListTypeAttributes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant ... %s ...", got, want)
@@ -414,7 +414,7 @@ func TestListAttributesAreTakenBack(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	for _, lists := range []bool{true, false, true} {
 		c.r.ListAttributes = lists
-		c.look()
+		c.state()
 		if got := strings.Contains(c.class("net-a").Spec.Selectors[0].CEL.Expression, "includes"); got != lists {
 			t.Errorf("the class reads a list: %t, want %t", got, lists)
 		}
@@ -434,7 +434,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"
 	c := newCluster(t, topology)
-	c.look()
+	c.state()
 	copied := c.class("net-a").DeepCopy() // by somebody, with its labels, but without its owner
 	copied.Name, copied.ResourceVersion, copied.UID, copied.OwnerReferences = "copied", "", "", nil
 	c.must(c.api.Create(t.Context(), copied))
@@ -444,7 +444,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 			return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(), "net")
 		},
 	})
-	if got := c.look(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
+	if got := c.state(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
 		t.Errorf("the cache alone says that it is gone:\n%s", got)
 	}
 	c.r.Client = watched
@@ -453,10 +453,10 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	again := parse(t, netSteps)
 	again.UID = "second"
 	c.must(c.api.Create(t.Context(), again))
-	if got := c.look(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") || !strings.HasSuffix(got, "cluster: copied") {
+	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") || !strings.HasSuffix(got, "cluster: copied") {
 		t.Errorf("another of the same name:\n%s", got)
 	}
-	if got := c.look(); !strings.Contains(got, "writes: create net-a, create net-b, status net\n") {
+	if got := c.state(); !strings.Contains(got, "writes: create net-a, create net-b, status net\n") {
 		t.Errorf("another of the same name, once the old classes are gone:\n%s", got)
 	}
 
@@ -477,7 +477,7 @@ func TestClassesThatAreHeld(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"
 	c := newCluster(t, topology)
-	c.look()
+	c.state()
 	held := c.class("net-a")
 	held.Finalizers = []string{"example.com/keep"}
 	c.must(c.api.Update(t.Context(), held))
@@ -485,16 +485,16 @@ func TestClassesThatAreHeld(t *testing.T) {
 	again := parse(t, netSteps)
 	again.UID = "second"
 	c.must(c.api.Create(t.Context(), again))
-	if got := c.look(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") {
+	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") {
 		t.Errorf("another of the same name:\n%s", got)
 	}
-	if got := c.look(); strings.Contains(got, "again in") || !strings.Contains(got, "writes: create net-b, status net\n") {
+	if got := c.state(); strings.Contains(got, "again in") || !strings.Contains(got, "writes: create net-b, status net\n") {
 		t.Errorf("while the old class is held:\n%s", got)
 	}
 	held = c.class("net-a")
 	held.Finalizers = nil
 	c.must(c.api.Update(t.Context(), held))
-	if got := c.look(); !strings.Contains(got, "writes: create net-a, status net\n") {
+	if got := c.state(); !strings.Contains(got, "writes: create net-a, status net\n") {
 		t.Errorf("once it is gone:\n%s", got)
 	}
 }

@@ -46,14 +46,14 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
 	}
-	judge := h.judgeOf(request.Kind)
-	if judge == nil {
+	validate := h.judgeOf(request.Kind)
+	if validate == nil {
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of %s in %s", request.Kind.Kind, request.Kind.Group))
 	}
 	if request.Operation == admissionv1.Update && sameSpec(request.OldObject.Raw, request.Object.Raw) {
 		return admission.Allowed("")
 	}
-	switch o := judge(ctx, request.Object.Raw); {
+	switch o := validate(ctx, request.Object.Raw); {
 	case o.err != nil:
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: %v", o.err))
 	case len(o.problems) > 0:

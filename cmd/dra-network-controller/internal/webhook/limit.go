@@ -32,11 +32,11 @@ const (
 type limited struct {
 	next http.Handler
 	// requests has a place for each request that is being read or waits; turn has one for the request that is judged.
-	requests, turn chan struct{}
+	requests, slots chan struct{}
 }
 
 func newLimited(next http.Handler) *limited {
-	return &limited{next: next, requests: make(chan struct{}, maxRequests), turn: make(chan struct{}, 1)}
+	return &limited{next: next, requests: make(chan struct{}, maxRequests), slots: make(chan struct{}, 1)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -65,12 +65,12 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("cannot read the request: %w", err))
 		return
 	}
-	if !acquire(ctx, l.turn) {
+	if !acquire(ctx, l.slots) {
 		refuse(w, http.StatusServiceUnavailable,
 			errors.New("cannot judge the object: other objects are being judged; write it again later"))
 		return
 	}
-	defer release(l.turn)
+	defer release(l.slots)
 	r = r.WithContext(ctx)
 	if r.Body = http.NoBody; len(body) > 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))

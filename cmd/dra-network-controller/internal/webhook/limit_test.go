@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// ask sends a request to a handler and returns the answer's code and body.
-func ask(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
+// post sends a request to a handler and returns the answer's code and body.
+func post(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, body))
@@ -40,7 +40,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		codes := make(chan int, 2*maxRequests)
 		for range 2 * maxRequests {
 			group.Go(func() {
-				code, _ := ask(t, handler, strings.NewReader("{}"))
+				code, _ := post(t, handler, strings.NewReader("{}"))
 				codes <- code
 			})
 		}
@@ -64,7 +64,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 			t.Errorf("answers by code: %v", count)
 		}
 		go close(leave)
-		if code, body := ask(t, handler, strings.NewReader("{}")); code != http.StatusOK {
+		if code, body := post(t, handler, strings.NewReader("{}")); code != http.StatusOK {
 			t.Errorf("afterwards: %d %s", code, body)
 		}
 	})
@@ -73,10 +73,10 @@ func TestRequestsTakeTurns(t *testing.T) {
 func TestLargeRequestsAreRefused(t *testing.T) {
 	calls := 0
 	handler := newLimited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls++ }))
-	if code, body := ask(t, handler, bytes.NewReader(make([]byte, maxBody))); code != http.StatusOK || calls != 1 {
+	if code, body := post(t, handler, bytes.NewReader(make([]byte, maxBody))); code != http.StatusOK || calls != 1 {
 		t.Errorf("of %d bytes: %d %s", maxBody, code, body)
 	}
-	code, body := ask(t, handler, bytes.NewReader(make([]byte, maxBody+1)))
+	code, body := post(t, handler, bytes.NewReader(make([]byte, maxBody+1)))
 	if code != http.StatusRequestEntityTooLarge || calls != 1 || !strings.Contains(body, "the request has more than 1048576 bytes") {
 		t.Errorf("of %d bytes: %d %s", maxBody+1, code, body)
 	}

@@ -81,17 +81,17 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 		name, version string
 		off           []string
 		lists, groups bool
-		want          abilities
+		want          capabilities
 		problems      []string
 		err           string
 	}{
-		{name: "all", version: "v1.37.1", lists: true, groups: true, want: abilities{groups: true}},
+		{name: "all", version: "v1.37.1", lists: true, groups: true, want: capabilities{groups: true}},
 		{name: "what is not wanted is not asked for", version: "v1.36.3", off: []string{"DRAListTypeAttributes", "DRADeviceCompatibilityGroups"}},
-		{name: "old scheduler", version: "v1.36.1", want: abilities{lacks: draslices.Lacks{Charging: true}}, problems: []string{"1.36.2"}},
+		{name: "old scheduler", version: "v1.36.1", want: capabilities{missing: draslices.MissingFeatures{Charging: true}}, problems: []string{"1.36.2"}},
 		{name: "a vendor's version", version: "v1.36.2-gke.1034000"},
 		{
 			name: "features that are off", version: "v1.37.1", off: []string{"DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"},
-			want:     abilities{lacks: draslices.Lacks{Counters: true, Sharing: true, Taints: true}},
+			want:     capabilities{missing: draslices.MissingFeatures{Counters: true, Sharing: true, Taints: true}},
 			problems: []string{"DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"},
 		},
 		{name: "no groups", version: "v1.37.1", groups: true, off: []string{"DRADeviceCompatibilityGroups"}, problems: []string{"DRADeviceCompatibilityGroups"}},
@@ -100,14 +100,14 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			fake := &testServer{off: sets.New(test.off...)}
 			server := &apiServer{client: fake.client(t, test.version), node: "n", clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: test.lists, groups: test.groups}
-			got, err := server.abilities(context.Background())
+			got, err := server.detect(context.Background())
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("error %v", err)
 				}
 				return
 			}
-			if err != nil || got.lacks != test.want.lacks || got.groups != test.want.groups || len(got.problems) != len(test.problems) {
+			if err != nil || got.missing != test.want.missing || got.groups != test.want.groups || len(got.problems) != len(test.problems) {
 				t.Fatalf("%+v, %v; want %+v", got, err, test.want)
 			}
 			for i, problem := range test.problems {
@@ -125,12 +125,12 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}
 	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n", clock: clock}
-	ask := func() (abilities, int, error) {
+	detect := func() (capabilities, int, error) {
 		fake.asks = 0
-		got, err := server.abilities(context.Background())
+		got, err := server.detect(context.Background())
 		return got, fake.asks, err
 	}
-	if _, asks, err := ask(); err == nil || asks != 1 {
+	if _, asks, err := detect(); err == nil || asks != 1 {
 		t.Errorf("error %v after %d questions", err, asks)
 	}
 	fake.fail, fake.off = nil, sets.New("DRADeviceTaints")
@@ -150,8 +150,8 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 		{"an answer", func() { fake.fail = nil }, false, 3},
 	} {
 		step.do()
-		if got, asks, err := ask(); err != nil || got.lacks.Taints != step.taint || asks != step.asks {
-			t.Errorf("%s: taints missing %t, %d questions, %v", step.what, got.lacks.Taints, asks, err)
+		if got, asks, err := detect(); err != nil || got.missing.Taints != step.taint || asks != step.asks {
+			t.Errorf("%s: taints missing %t, %d questions, %v", step.what, got.missing.Taints, asks, err)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestRefusedListsAreRemembered(t *testing.T) {
 	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
 	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n", clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: true}
 	for range 3 {
-		if _, err := server.abilities(context.Background()); err == nil || !strings.Contains(err.Error(), "--list-attributes") {
+		if _, err := server.detect(context.Background()); err == nil || !strings.Contains(err.Error(), "--list-attributes") {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -27,7 +27,7 @@ type sweeper struct {
 	// heartbeats may be nil.
 	heartbeats *heartbeats
 
-	boxes, orphans map[string]bool // suspects
+	boxes, unrecorded map[string]bool // suspects
 }
 
 // run sweeps until ctx ends.
@@ -57,9 +57,9 @@ func (w *sweeper) sweep(ctx context.Context) {
 	s := w.sandboxes
 	w.boxes = s.collect(w.boxes, w.podIsGone)
 	if w.isNamed != nil {
-		w.orphans = s.collectOrphans(w.orphans, w.isNamed)
+		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.isNamed)
 	}
-	s.report(s.inspect())
+	s.reportMissing(s.inspect())
 	if err := s.syncAllGates(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
 	}

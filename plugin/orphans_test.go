@@ -40,7 +40,7 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	return f, d
 }
 
-// paths are those of garbage, below the fixture's directory.
+// paths are those of orphans, below the fixture's directory.
 func (f *fixture) paths(found []nodestate.Orphan) []string {
 	paths := []string{}
 	for _, file := range found {
@@ -61,15 +61,15 @@ func (f *fixture) exists(name string) bool {
 }
 
 // What nobody has is found and removed, and nothing else is touched.
-func TestGarbageIsRemoved(t *testing.T) {
+func TestOrphansIsRemoved(t *testing.T) {
 	f, d := littered(t)
 	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
-	found, err := d.garbage()
+	found, err := d.findOrphans()
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(found)); diff != "" {
-		t.Errorf("garbage (-want +got):\n%s", diff)
+		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
-	removed, err := d.removeGarbage(context.Background())
+	removed, err := d.removeOrphans(context.Background())
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(removed)); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
@@ -93,9 +93,9 @@ func TestGarbageIsRemoved(t *testing.T) {
 }
 
 // What got an owner between the look and the removal stays.
-func TestGarbageThatGetsAnOwner(t *testing.T) {
+func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f, d := littered(t)
-	found, err := d.garbage()
+	found, err := d.findOrphans()
 	f.must(err)
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
@@ -106,7 +106,7 @@ func TestGarbageThatGetsAnOwner(t *testing.T) {
 	box.pin = filepath.Join(f.dir, "netns/dra-gone.cre66i9s")
 	box.mu.Unlock()
 	for i := range found {
-		f.must(d.discard(context.Background(), &found[i]))
+		f.must(d.removeOrphan(context.Background(), &found[i]))
 	}
 	for _, kept := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone"} {
 		if !f.exists(kept) {
@@ -119,71 +119,71 @@ func TestGarbageThatGetsAnOwner(t *testing.T) {
 }
 
 // A claim that is being prepared is waited for.
-func TestGarbageOfAClaimThatIsBeingPrepared(t *testing.T) {
+func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f, d := littered(t)
 	unlock, err := f.dra.locks.lock(context.Background(), "gone")
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	file := nodestate.Orphan{Kind: nodeapi.MetadataSpec, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
-	if err := d.discard(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
+	if err := d.removeOrphan(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Errorf("the spec was removed: %v", err)
 	}
 	unlock()
-	f.must(d.discard(context.Background(), &file))
+	f.must(d.removeOrphan(context.Background(), &file))
 	if f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Error("the spec is there")
 	}
 }
 
 // After a journal was lost, what containers of running pods are told stays.
-func TestGarbageAfterALostJournal(t *testing.T) {
+func TestOrphansAfterALostJournal(t *testing.T) {
 	f, d := littered(t)
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
-	found, err := d.garbage()
+	found, err := d.findOrphans()
 	f.must(err)
 	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}, f.paths(found)); diff != "" {
-		t.Errorf("garbage (-want +got):\n%s", diff)
+		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
 }
 
 // Pins of what could not be undone are needed for the next attempt.
-func TestGarbageKeepsPinsOfLeftovers(t *testing.T) {
+func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
 	f.dra.executor.Load(nil, map[string]executor.Leftover{"k": {Key: "k", Attachment: executor.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"), Steps: []executor.StepRecord{{}}}}})
-	found, err := d.garbage()
+	found, err := d.findOrphans()
 	f.must(err)
 	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {
-		t.Errorf("garbage is %v", found)
+		t.Errorf("orphans is %v", found)
 	}
 }
 
-func TestGarbageOnTheSocket(t *testing.T) {
+func TestOrphansOnTheSocket(t *testing.T) {
 	f, d := littered(t)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		code, body := ask(d, method, "/garbage")
+		code, body := request(d, method, "/garbage")
 		var found []nodestate.Orphan
 		if err := json.Unmarshal([]byte(body), &found); err != nil || code != http.StatusOK || len(found) != 4 {
 			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
 		}
 	}
-	if _, body := ask(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
+	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
 		t.Errorf("there is left %s", body) // the fake unpins, and leaves the file that stands for it
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
-	if code, body := ask(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
+	if code, body := request(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
 		t.Errorf("status %d: %s", code, body)
 	}
 }
 
-// What its owner removes while garbage is looked for is none.
-func TestGarbageThatGoesByItself(t *testing.T) {
+// Files that their owner removes during the scan are no orphans.
+func TestOrphansThatGoesByItself(t *testing.T) {
 	f, d := littered(t)
-	found, err := d.garbage()
+	found, err := d.findOrphans()
 	f.must(err)
 	f.must(os.Remove(filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json")))
 	want := []string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
 	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
-		t.Errorf("garbage (-want +got):\n%s", diff)
+		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
 }

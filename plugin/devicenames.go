@@ -14,10 +14,10 @@ import (
 // settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
 const settleTime = 10 * time.Second
 
-// memory keeps what must not change with every reading of the host: the names of PCI functions, under which claims hold
+// deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims hold
 // them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one goroutine
 // may use it.
-type memory struct {
+type deviceNames struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
 	kept   remembered
@@ -46,10 +46,10 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadMemory reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a journal nothing
+// loadDeviceNames reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a journal nothing
 // outlives the process.
-func loadMemory(db *journal.DB, bootID string, clock clock.PassiveClock) (*memory, []journal.Damaged, error) {
-	m := &memory{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
+func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*deviceNames, []journal.Damaged, error) {
+	m := &deviceNames{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
 	var damaged []journal.Damaged
 	if db != nil {
 		bucket, err := journal.NewBucket[remembered](db, "node")
@@ -68,9 +68,9 @@ func loadMemory(db *journal.DB, bootID string, clock clock.PassiveClock) (*memor
 	return m, damaged, nil
 }
 
-// recall returns facts of this moment under the names that are kept, or under which claims hold devices, and with the last
+// restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the last
 // speeds of links that have none.
-func (m *memory) recall(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
+func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
 	for _, device := range inUse {
@@ -94,7 +94,7 @@ func (m *memory) recall(facts discovery.Facts, inUse ...discovery.Device) discov
 
 // keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of devices
 // that are gone are forgotten.
-func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
+func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
 		held[device.PCIAddress], held[device.PFAddress] = true, true
@@ -124,7 +124,7 @@ func (m *memory) keep(facts discovery.Facts, inUse []discovery.Device, lost []st
 }
 
 // forgetFresh forgets when interfaces were seen first that are gone.
-func (m *memory) forgetFresh(facts discovery.Facts) {
+func (m *deviceNames) forgetFresh(facts discovery.Facts) {
 	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
 		present[facts.Devices[i].PCIAddress] = true
@@ -133,7 +133,7 @@ func (m *memory) forgetFresh(facts discovery.Facts) {
 }
 
 // again is how soon a name may count as settled; 0 if there is none to wait for.
-func (m *memory) again() time.Duration {
+func (m *deviceNames) again() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {
 		if _, kept := m.kept.Names[address]; kept {
@@ -147,7 +147,7 @@ func (m *memory) again() time.Duration {
 }
 
 // settled says whether a function has had its name for long enough.
-func (m *memory) settled(device *discovery.Device) bool {
+func (m *deviceNames) settled(device *discovery.Device) bool {
 	seen, ok := m.fresh[device.PCIAddress]
 	if !ok || seen.name != device.Name {
 		seen = sighting{name: device.Name, since: m.clock.Now()}

@@ -18,10 +18,10 @@ import (
 // follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
-	var m *memory
+	var m *deviceNames
 	start := func(boot string) {
 		var err error
-		m, _, err = loadMemory(f.db, boot, f.clock)
+		m, _, err = loadDeviceNames(f.db, boot, f.clock)
 		f.must(err)
 	}
 	read := func(pf string, inUse ...discovery.Device) string {
@@ -29,7 +29,7 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 			{Name: discovery.IfName(pf), Interface: discovery.IfName(pf), Type: discovery.TypePF, PCIAddress: "0000:01:00.0"},
 			{Name: discovery.IfName(pf + "v0"), Type: discovery.TypeVF, PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0", PFName: discovery.IfName(pf)},
 		}}
-		facts = m.recall(facts).With(inUse...)
+		facts = m.restore(facts).With(inUse...)
 		f.must(m.keep(facts, inUse, nil))
 		var names []string
 		for _, device := range facts.Devices {
@@ -65,9 +65,9 @@ func TestSpeedsAreRemembered(t *testing.T) {
 	boots := 0
 	read := func(speed int) int {
 		boots++
-		m, _, err := loadMemory(f.db, string(rune('a'+boots/2)), f.clock)
+		m, _, err := loadDeviceNames(f.db, string(rune('a'+boots/2)), f.clock)
 		f.must(err)
-		facts := m.recall(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC, LinkSpeed: speed}}})
+		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC, LinkSpeed: speed}}})
 		f.must(m.keep(facts, nil, nil))
 		return facts.Devices[0].LinkSpeed
 	}
@@ -85,7 +85,7 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := loadMemory(opened.DB, "boot", clock)
+	m, _, err := loadDeviceNames(opened.DB, "boot", clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	}
 	server.RegisterService("nri", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"Fail": func(_ context.Context, unmarshal func(any) error) (any, error) {
-			return nil, errors.Join(unmarshal(&api.Empty{}), sayable(errors.New(failure)))
+			return nil, errors.Join(unmarshal(&api.Empty{}), wireError(errors.New(failure)))
 		},
 	}})
 	socket := filepath.Join(t.TempDir(), "s")
@@ -43,7 +43,7 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 			t.Errorf("the runtime is told %.50v, want %q", err, want)
 		}
 	}
-	if sayable(nil) != nil {
+	if wireError(nil) != nil {
 		t.Error("nothing is a failure")
 	}
 }

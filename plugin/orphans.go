@@ -19,10 +19,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// garbage lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
+// findOrphans lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
 // and what is in the list and has an owner has had it before.
-func (d *Driver) garbage() ([]nodestate.Orphan, error) {
-	found, err := d.garbageSpecs()
+func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
+	found, err := d.orphanSpecs()
 	problems := []error{err}
 	pins, err := os.ReadDir(d.config.NetNSDir)
 	problems = append(problems, missingIsEmpty(err))
@@ -30,7 +30,7 @@ func (d *Driver) garbage() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isOrphanPin(entry.Name()) {
+		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isUnrecordedPin(entry.Name()) {
 			found = append(found, nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
@@ -40,13 +40,13 @@ func (d *Driver) garbage() ([]nodestate.Orphan, error) {
 	return slices.DeleteFunc(found, isGone), errors.Join(problems...)
 }
 
-// garbageSpecs lists the CDI specs of claims that are not prepared.
-func (d *Driver) garbageSpecs() ([]nodestate.Orphan, error) {
+// orphanSpecs lists the CDI specs of claims that are not prepared.
+func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	entries, err := os.ReadDir(d.config.CDIDir)
 	found := []nodestate.Orphan{}
 	for _, entry := range entries {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.isOrphan(uid) || kind == nodeapi.MetadataSpec && d.isAmnesic()
+		needed := d.isPrepared(uid) || d.sandboxes.isUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
 			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
 		}
@@ -72,9 +72,9 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// isAmnesic says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs are started
+// journalLost says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs are started
 // with metadata.
-func (d *Driver) isAmnesic() bool {
+func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return missingIsEmpty(err) != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
@@ -89,13 +89,13 @@ func (d *Driver) keepsPin(name string) bool {
 	return false
 }
 
-// removeGarbage removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with
+// removeOrphans removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with
 // what could not be removed.
-func (d *Driver) removeGarbage(ctx context.Context) ([]nodestate.Orphan, error) {
-	found, err := d.garbage()
+func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
+	found, err := d.findOrphans()
 	for i := range found {
 		file := &found[i]
-		if err := d.discard(ctx, file); err != nil {
+		if err := d.removeOrphan(ctx, file); err != nil {
 			file.Error = err.Error()
 			continue
 		}
@@ -104,7 +104,7 @@ func (d *Driver) removeGarbage(ctx context.Context) ([]nodestate.Orphan, error) 
 	return found, err
 }
 
-func (d *Driver) discard(ctx context.Context, file *nodestate.Orphan) error {
+func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // stays open if the claim is attached by now
 		return d.sandboxes.syncGate(file.Claim)
@@ -115,7 +115,7 @@ func (d *Driver) discard(ctx context.Context, file *nodestate.Orphan) error {
 	case nodestate.OrphanLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}
-	return fmt.Errorf("nobody knows how to remove a %s", file.Kind)
+	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
 // removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and the spec
@@ -188,7 +188,7 @@ func (s *sandboxes) unpinUnknown(path string) error {
 			return nil
 		}
 	}
-	if s.isOrphanPinLocked(filepath.Base(path)) {
+	if s.isUnrecordedPinLocked(filepath.Base(path)) {
 		return nil
 	}
 	return s.executor.Host.Unpin(path)

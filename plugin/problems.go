@@ -45,8 +45,8 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 // them all.
 const maxEvents = 10
 
-// report tells about problems that are new, in the log and as events of the policy or the node, and counts all.
-func (p *publisher) report(ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result) {
+// reportProblems tells about problems that are new, in the log and as events of the policy or the node, and counts all.
+func (p *publisher) reportProblems(ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result) {
 	known := make(map[finding]bool, len(p.problems))
 	for _, problem := range p.problems {
 		known[problem] = true

@@ -55,7 +55,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		return err
 	}
 	c.informers = []cache.SharedIndexInformer{c.policies, c.node}
-	memory, _, err := loadMemory(nil, "", clock.RealClock{})
+	names, _, err := loadDeviceNames(nil, "", clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	defer broadcaster.Shutdown()
 	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes, groups: config.CompatibilityGroups}
 	p := &publisher{
-		cluster: c, claims: &claims{}, memory: memory, server: server, metrics: newMetrics(),
+		cluster: c, claims: &claims{}, names: names, server: server, metrics: newMetrics(),
 		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return false }, carriers: newCarriers(clock.RealClock{}), healthChanged: func() {},
+		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return false }, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
 		recorder:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
 		freeMemory: debug.FreeOSMemory, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
 	}

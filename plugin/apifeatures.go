@@ -39,13 +39,13 @@ type apiServer struct {
 	lists, groups bool
 
 	mu    sync.Mutex
-	known *abilities
+	known *capabilities
 	asked time.Time
 }
 
-// abilities is what a cluster can do.
-type abilities struct {
-	lacks draslices.Lacks
+// capabilities is what a cluster can do.
+type capabilities struct {
+	missing draslices.MissingFeatures
 	// groups says that compatibility groups are kept.
 	groups bool
 	// problems say what is missing and how to mend it.
@@ -64,17 +64,17 @@ type feature struct {
 	effect string
 }
 
-// abilities returns what the API server said last, or asks it. While something is missing it is asked again from time to time;
+// detect returns what the API server said last, or asks it. While something is missing it is asked again from time to time;
 // if it doesn't answer, what it said last counts.
-func (s *apiServer) abilities(ctx context.Context) (abilities, error) {
+func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || len(s.known.problems) > 0 && s.clock.Since(s.asked) >= askAgain {
-		found, err := s.ask(ctx)
+		found, err := s.evaluate(ctx)
 		if err == nil {
 			s.known, s.asked = &found, s.clock.Now()
 		} else if s.known == nil {
-			return abilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
+			return capabilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
 		}
 	}
 	return *s.known, s.known.refusal
@@ -85,7 +85,7 @@ func (s *apiServer) abilities(ctx context.Context) (abilities, error) {
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := abilities{problems: []string{}}
+	found := capabilities{problems: []string{}}
 	if s.known != nil {
 		found = *s.known
 		found.problems = slices.Clone(found.problems)
@@ -101,25 +101,25 @@ func (s *apiServer) dropped(features []string) {
 }
 
 // without notes which features are missing.
-func (a *abilities) without(missing sets.Set[string]) {
-	a.lacks.Counters = a.lacks.Counters || missing.Has(partitionableDevices)
-	a.lacks.Sharing = a.lacks.Sharing || missing.Has(consumableCapacity)
-	a.lacks.Taints = a.lacks.Taints || missing.Has(deviceTaints)
+func (a *capabilities) without(missing sets.Set[string]) {
+	a.missing.Counters = a.missing.Counters || missing.Has(partitionableDevices)
+	a.missing.Sharing = a.missing.Sharing || missing.Has(consumableCapacity)
+	a.missing.Taints = a.missing.Taints || missing.Has(deviceTaints)
 	a.groups = a.groups && !missing.Has(compatibilityGroups)
 	if missing.Has(listAttributes) {
 		a.refusal = errNoLists // classes are made for lists: without them no device would match
 	}
 }
 
-func (s *apiServer) ask(ctx context.Context) (abilities, error) {
-	var found abilities
+func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
+	var found capabilities
 	info, err := s.client.Discovery().ServerVersion()
 	if err != nil {
 		return found, err
 	}
 	// What vendors append to a version is none of a pre-release.
 	if release, err := version.ParseGeneric(info.GitVersion); err == nil && release.LessThan(version.MustParseGeneric(firstCharging)) {
-		found.lacks.Charging = true
+		found.missing.Charging = true
 		found.problems = append(found.problems, fmt.Sprintf(
 			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade to 1.36.2 or newer", info.GitVersion))
 	}

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// mostSaid bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
-const mostSaid = 16 << 10
+// maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
+const maxErrorBytes = 16 << 10
 
-// sayable is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and ttrpc ends the
+// wireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and ttrpc ends the
 // connection by it, which is that of all pods of the node; plugins print what they like.
-func sayable(err error) error {
+func wireError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := bounded(err.Error(), mostSaid); text != err.Error() {
+	if text := bounded(err.Error(), maxErrorBytes); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
