@@ -22,10 +22,12 @@ const bonded = `
 
 func compileFor(t *testing.T, wanted map[string][]v1alpha1.ClaimParameters, instances int) (*Plan, string) {
 	t.Helper()
-	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan", "bridge", "host-local")}
+	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: DefaultSchemas(),
+		Plugins: plugins("macvlan", "bridge", "host-local")}
 	for _, step := range []string{"left", "right", "apart"} {
 		for range instances {
-			binding.Devices = append(binding.Devices, RootDevice{Step: step, Device: deviceNamed(step), Parameters: wanted[step]})
+			binding.Devices = append(binding.Devices,
+				RootDevice{Step: step, Device: deviceNamed(step), Parameters: wanted[step]})
 		}
 	}
 	plan, problems := Compile(topology(t, bonded), binding)
@@ -65,15 +67,20 @@ func TestClaimsSayWhatTheStepsAllow(t *testing.T) {
 
 func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	for want, wanted := range map[string]map[string][]v1alpha1.ClaimParameters{
-		`claim ns/c sets mac of step "apart", which the topology does not allow`:     {"apart": {{MAC: "02:00:00:00:00:01"}}},
-		`claim ns/c sets interfaceName of step "left"`:                               {"left": {{InterfaceName: "x"}}},
-		`"bond": claim ns/c has parameters for it beside a request for step "apart"`: {"apart": {{Step: "bond", IPs: []string{"10.1.0.5/24"}}}},
-		`"nowhere": claim ns/c has parameters for it`:                                {"left": {{Step: "nowhere", MAC: "02:00:00:00:00:01"}}},
-		`"right": claim ns/c has parameters for it beside a request for step "left"`: {"left": {{Step: "right", MAC: "02:00:00:00:00:01"}}},
+		`claim ns/c sets mac of step "apart", which the topology does not allow`: {"apart": {{MAC: "02:00:00:00:00:01"}}},
+		`claim ns/c sets interfaceName of step "left"`:                           {"left": {{InterfaceName: "x"}}},
+		`"bond": claim ns/c has parameters for it beside a request for step "apart"`: {"apart": {{Step: "bond",
+			IPs: []string{"10.1.0.5/24"}}}},
+		`"nowhere": claim ns/c has parameters for it`: {"left": {{Step: "nowhere",
+			MAC: "02:00:00:00:00:01"}}},
+		`"right": claim ns/c has parameters for it beside a request for step "left"`: {"left": {{Step: "right",
+			MAC: "02:00:00:00:00:01"}}},
 		`"ips": claim ns/c sets it twice for step "bond"`: {
-			"left": {{Step: "bond", IPs: []string{"10.1.0.5/24"}}}, "right": {{Step: "bond", IPs: []string{"10.1.0.6/24"}}}},
-		`"mac": claim ns/c sets it twice for step "left"`: {"left": {{MAC: "02:00:00:00:00:01"}, {MAC: "02:00:00:00:00:02"}}},
-		`"eth0" belongs to the pod's own network`:         {"right": {{InterfaceName: "eth0"}}},
+			"left":  {{Step: "bond", IPs: []string{"10.1.0.5/24"}}},
+			"right": {{Step: "bond", IPs: []string{"10.1.0.6/24"}}}},
+		`"mac": claim ns/c sets it twice for step "left"`: {"left": {{MAC: "02:00:00:00:00:01"},
+			{MAC: "02:00:00:00:00:02"}}},
+		`"eth0" belongs to the pod's own network`: {"right": {{InterfaceName: "eth0"}}},
 		`no slash`:                      {"right": {{InterfaceName: "../x"}}},
 		`or what is no printable ASCII`: {"right": {{InterfaceName: "a\x00b"}}},
 		`"\x1b[2J" is not`:              {"right": {{InterfaceName: "\x1b[2J"}}},
@@ -86,13 +93,16 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 
 // The name of a claim goes to plugins that run as root, and some are scripts.
 func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
-	for _, name := range []string{"{{a.b}}", "$(reboot)", "';ls;'", "--help", "net1|tee", "a*", ".hidden", "_x", "a\\b", "all", "default"} {
-		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}}, 1); !strings.Contains(problem, "is not a valid interface name") {
+	for _, name := range []string{"{{a.b}}", "$(reboot)", "';ls;'", "--help", "net1|tee", "a*", ".hidden", "_x", "a\\b",
+		"all", "default"} {
+		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}},
+			1); !strings.Contains(problem, "is not a valid interface name") {
 			t.Errorf("%s: problem is %q", name, problem)
 		}
 	}
 	for _, name := range []string{"net1", "data-0.100", "A_b", "9p"} {
-		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}}, 1); problem != "" {
+		if _, problem := compileFor(t, map[string][]v1alpha1.ClaimParameters{"right": {{InterfaceName: name}}},
+			1); problem != "" {
 			t.Errorf("%s: problem is %q", name, problem)
 		}
 	}
@@ -102,9 +112,11 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
 	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {
-		binding.Devices = append(binding.Devices, RootDevice{Step: "link", Device: deviceNamed(fmt.Sprintf("up%d", i)), Parameters: []v1alpha1.ClaimParameters{{MAC: mac}}})
+		binding.Devices = append(binding.Devices, RootDevice{Step: "link", Device: deviceNamed(fmt.Sprintf("up%d", i)),
+			Parameters: []v1alpha1.ClaimParameters{{MAC: mac}}})
 	}
-	plan, problems := Compile(topology(t, `[{name: link, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}]`), binding)
+	plan, problems := Compile(topology(t,
+		`[{name: link, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}]`), binding)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}

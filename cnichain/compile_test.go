@@ -28,7 +28,8 @@ const linkThenTune = `
 `
 
 func deviceNamed(name string) Device {
-	return Device{Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name, CNIs: []string{"host-device", "macvlan"},
+	return Device{Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name,
+		CNIs:       []string{"host-device", "macvlan"},
 		Attributes: map[string]any{"ifName": name, "mtu": 1500}}
 }
 
@@ -42,7 +43,8 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			[]string{"spec.steps[0].dependOn[0]", `step "b" must stand after "a": move it down`}},
 		"steps that depend on each other": {
 			`[{name: a, type: tuning, dependOn: [c]}, {name: b, type: tuning, dependOn: [a]}, {name: c, type: tuning, dependOn: [b]}]`,
-			[]string{"spec.steps[0].dependOn[0]", `"c": steps a → c → b → a depend on each other: remove one from dependOn`}},
+			[]string{"spec.steps[0].dependOn[0]",
+				`"c": steps a → c → b → a depend on each other: remove one from dependOn`}},
 		"too large a number": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {mtu: 99999999999999999999}}]`,
 			[]string{"spec.steps[0].config.mtu", "is too large: it must fit into 64 bits"}},
@@ -51,7 +53,8 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			[]string{"spec.steps[0].dependOn[0]", `Not found: "x"`}},
 		"several at once": {
 			`[{name: a, type: ../../bin/sh, selector: {cel: "true"}}, {name: a, type: macvlan}]`,
-			[]string{"spec.steps[0].type", "bare file name", "spec.steps[1].name", "Duplicate", "spec.steps[1].selector.cel"}},
+			[]string{"spec.steps[0].type", "bare file name", "spec.steps[1].name", "Duplicate",
+				"spec.steps[1].selector.cel"}},
 		"device parameter by hand": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {master: eth0}}]`,
 			[]string{"spec.steps[0].config.master", "set by the driver"}},
@@ -105,7 +108,8 @@ func TestCompile(t *testing.T) {
 		t.Fatalf("%d steps, want two for each of two instances", len(plan.Steps))
 	}
 	second := plan.Steps[2:]
-	if second[0].Instance != 1 || second[0].DeviceParameter != "device" || second[0].DeviceValue != "up1" || !second[0].Makes || second[0].Network != "t.link" {
+	if second[0].Instance != 1 || second[0].DeviceParameter != "device" || second[0].DeviceValue != "up1" ||
+		!second[0].Makes || second[0].Network != "t.link" {
 		t.Errorf("root step of the second instance is %+v", second[0])
 	}
 	if second[1].DependsOn[0] != 2 || second[1].Makes || !second[1].PrevResult || second[1].CNIVersion != "1.1.0" {
@@ -136,23 +140,36 @@ func TestCompileProblems(t *testing.T) {
 	}{
 		"missing root step": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
 			[]string{"spec.steps[1]", `no device for root step "b": add a request with deviceClassName t-b`}},
-		"unequal counts": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("x")}, {Step: "a", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
+		"unequal counts": {twoRoots,
+			[]RootDevice{{Step: "a", Device: deviceNamed("x")}, {Step: "a", Device: deviceNamed("y")},
+				{Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
 			[]string{"ask for the same count"}},
-		"fixed name for two": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "a", Device: deviceNamed("x")}, {Step: "b", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
+		"fixed name for two": {twoRoots,
+			[]RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "a", Device: deviceNamed("x")},
+				{Step: "b", Device: deviceNamed("y")}, {Step: "b", Device: deviceNamed("z")}}, plugins("macvlan"),
 			[]string{"spec.steps[1].ifName", "several instances"}},
-		"renamed step": {twoRoots, []RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "b", Device: deviceNamed("x")}, {Step: "old", Device: deviceNamed("y")}}, plugins("macvlan"),
+		"renamed step": {twoRoots,
+			[]RootDevice{{Step: "a", Device: deviceNamed("w")}, {Step: "b", Device: deviceNamed("x")},
+				{Step: "old", Device: deviceNamed("y")}}, plugins("macvlan"),
 			[]string{"old (the topology changed after scheduling"}},
-		"plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}}, plugins("host-device", "host-local"),
-			[]string{"spec.steps[1].type", "no such CNI plugin on node n: install it in /opt/cni/bin or /usr/lib/cni, or look elsewhere)"}},
-		"IPAM plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}}, plugins("host-device", "tuning"),
+		"plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}},
+			plugins("host-device", "host-local"),
+			[]string{"spec.steps[1].type", "no such CNI plugin on node n: install it in /opt/cni/bin or " +
+				"/usr/lib/cni, or look elsewhere)"}},
+		"IPAM plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}},
+			plugins("host-device", "tuning"),
 			[]string{"spec.steps[0].config.ipam.type", `"host-local (no such CNI plugin on node n: install it in`}},
-		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
+		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`,
+			[]RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
 			[]string{`Unsupported value: "bridge"`, "host-device"}},
 		"attribute that the device lacks": {`[{name: a, type: macvlan, selector: {cel: "true"}, config: {x: "{{ device.nope }}"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
 			[]string{`has no attribute "nope"; it has ifName, mtu`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := Compile(topology(t, test.steps), Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(), Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, DirsHelp: "look elsewhere", Devices: test.devices})
+			_, problems := Compile(topology(t, test.steps),
+				Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(),
+					Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, DirsHelp: "look elsewhere",
+					Devices: test.devices})
 			if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.want...) {
 				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
 			}
@@ -166,7 +183,8 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	plan, problems := Compile(topology(t, `
 - {name: a, type: new-plugin, selector: {cel: "true"}, config: {mtu: "{{ device.mtu }}", note: "{{ pod.name }}", runtimeConfig: {portMappings: [9007199254740993]}}}
 `),
-		Binding{Schemas: DefaultSchemas(), Plugins: plugins("new-plugin"), Devices: []RootDevice{{Step: "a", Device: device}}})
+		Binding{Schemas: DefaultSchemas(), Plugins: plugins("new-plugin"),
+			Devices: []RootDevice{{Step: "a", Device: device}}})
 	if len(problems) > 0 || plan.Steps[0].RuntimeDeviceID != "0000:01:00.0" {
 		t.Fatalf("plan %+v, problems %v", plan, problems)
 	}
@@ -182,7 +200,8 @@ func TestPlansThatClash(t *testing.T) {
 	plan := func(cniType, link string) *PlanStep {
 		device := deviceNamed(link)
 		device.CNIs = []string{"macvlan", "ipvlan"}
-		plan, problems := Compile(topology(t, fmt.Sprintf(`[{name: link, type: %s, selector: {cel: "true"}}]`, cniType)), Binding{
+		plan, problems := Compile(topology(t,
+			fmt.Sprintf(`[{name: link, type: %s, selector: {cel: "true"}}]`, cniType)), Binding{
 			Schemas: DefaultSchemas(), Plugins: map[string]Plugin{cniType: {Path: "/p", Versions: []string{"1.0.0"}}},
 			Devices: []RootDevice{{Step: "link", Device: device}},
 		})
@@ -205,7 +224,8 @@ func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 	for want, ipam := range map[string][]string{"1.0.0": {"0.3.1", "1.0.0"}, "": {"0.2.0", "0.1.0"}} {
 		plan, problems := Compile(topology(t, steps), Binding{
 			Schemas: DefaultSchemas(), Devices: []RootDevice{{Step: "a", Device: deviceNamed("x")}},
-			Plugins: map[string]Plugin{"macvlan": {Path: "/m", Versions: []string{"0.4.0", "1.0.0", "1.1.0"}}, "whereabouts": {Path: "/w", Versions: ipam}},
+			Plugins: map[string]Plugin{"macvlan": {Path: "/m", Versions: []string{"0.4.0", "1.0.0", "1.1.0"}},
+				"whereabouts": {Path: "/w", Versions: ipam}},
 		})
 		if want != "" && (len(problems) > 0 || plan.Steps[0].CNIVersion != want) {
 			t.Errorf("plan %+v, problems %v, want version %s", plan, problems, want)
@@ -217,7 +237,8 @@ func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	values := map[string]any{"a.text": `x","evil":"y`, "a.flag": true, "a.list": []any{"p", "q"}, "a.again": "{{ a.flag }}", "ips": "10.0.0.1/24"}
+	values := map[string]any{"a.text": `x","evil":"y`, "a.flag": true, "a.list": []any{"p", "q"},
+		"a.again": "{{ a.flag }}", "ips": "10.0.0.1/24"}
 	resolve := func(tok template.Token) (any, error) {
 		if tok.Field == "ips" && tok.Index == 2 && tok.Part == "address" {
 			return values["ips"], nil
@@ -266,13 +287,16 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 			}
 			return second, nil
 		}
-		out, err := template.New().RenderJSON([]byte(`{"type":"ok","a":"{{ s.first }}","b":{"c":["x{{ s.second }}y"]}}`), resolve)
+		out, err := template.New().RenderJSON(
+			[]byte(`{"type":"ok","a":"{{ s.first }}","b":{"c":["x{{ s.second }}y"]}}`), resolve,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		value, err := template.DecodeJSON(out)
 		object, isObject := value.(map[string]any)
-		if err != nil || !isObject || len(object) != 3 || object["type"] != "ok" || len(object["b"].(map[string]any)) != 1 {
+		if err != nil || !isObject || len(object) != 3 || object["type"] != "ok" ||
+			len(object["b"].(map[string]any)) != 1 {
 			t.Errorf("values %q and %q made %s", first, second, out)
 		}
 	})
@@ -288,29 +312,33 @@ func TestRawExtensionIsOptional(t *testing.T) {
 // A device without an interface is for applications that drive it themselves, and so is a driver for a device.
 func TestCompileDrivers(t *testing.T) {
 	const (
-		own  = `[{name: link, type: host-device, selector: {cel: "true"}}]`
-		vfio = `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`
+		oneStep = `[{name: link, type: host-device, selector: {cel: "true"}}]`
+		vfio    = `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`
 	)
 	for name, test := range map[string]struct {
 		steps         string
 		change        func(*Device)
 		bindTo, wrong string
 	}{
-		"own":                {steps: own, change: func(*Device) {}},
-		"vfio":               {steps: vfio, change: func(*Device) {}, bindTo: "vfio-pci"},
-		"vfio already":       {steps: vfio, change: func(d *Device) { d.IfName = "" }, bindTo: "vfio-pci"},
-		"no interface":       {steps: own, change: func(d *Device) { d.IfName = "" }, wrong: "has no interface"},
-		"no hardware":        {steps: vfio, change: func(d *Device) { d.PCIAddress = "" }, wrong: "it is not an exclusively allocated PCI function"},
-		"shared with others": {steps: vfio, change: func(d *Device) { d.Exclusive = false }, wrong: "it is not an exclusively allocated PCI function"},
+		"own":          {steps: oneStep, change: func(*Device) {}},
+		"vfio":         {steps: vfio, change: func(*Device) {}, bindTo: "vfio-pci"},
+		"vfio already": {steps: vfio, change: func(d *Device) { d.IfName = "" }, bindTo: "vfio-pci"},
+		"no interface": {steps: oneStep, change: func(d *Device) { d.IfName = "" }, wrong: "has no interface"},
+		"no hardware": {steps: vfio, change: func(d *Device) { d.PCIAddress = "" },
+			wrong: "it is not an exclusively allocated PCI function"},
+		"shared with others": {steps: vfio, change: func(d *Device) { d.Exclusive = false },
+			wrong: "it is not an exclusively allocated PCI function"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := deviceNamed("up0")
 			device.PCIAddress = "0000:03:00.1"
 			test.change(&device)
-			plan, problems := Compile(topology(t, test.steps), Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device"),
-				Devices: []RootDevice{{Step: "link", Device: device}}})
+			plan, problems := Compile(topology(t, test.steps),
+				Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device"),
+					Devices: []RootDevice{{Step: "link", Device: device}}})
 			if test.wrong != "" {
-				if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.wrong, "spec.steps[0].driver") {
+				if text := problems.ToAggregate(); text == nil ||
+					!contains(text.Error(), test.wrong, "spec.steps[0].driver") {
 					t.Errorf("problems are %v, want %q", text, test.wrong)
 				}
 				return

@@ -87,18 +87,22 @@ func TestContractsOfTheCluster(t *testing.T) {
 	}{
 		"takes everything": {`{cniType: mine}`, nil},
 		"too many": {`{cniType: mine, input: {interfaces: {max: 1}}}`,
-			[]string{"spec.steps[2].dependOn: Invalid value: [\"a\",\"b\"]: mine works on 1 interface at most, and the steps in dependOn make 2 (a, b): name fewer steps"}},
+			[]string{"spec.steps[2].dependOn: Invalid value: [\"a\",\"b\"]: mine works on 1 interface at most, and " +
+				"the steps in dependOn make 2 (a, b): name fewer steps"}},
 		"enough": {`{cniType: mine, input: {interfaces: {min: 2, max: 2}}}`, nil},
 		"numbers": {`{cniType: mine, config: {properties: {ratio: {type: number, minimum: 1}, list: {type: array, items: {type: integer}}, free: {type: object}}}}`,
-			[]string{"config.list[1]: Invalid value: \"2\": is a string, must be a whole number", "config.ratio: Invalid value: 0.5: must be at least 1"}},
+			[]string{"config.list[1]: Invalid value: \"2\": is a string, must be a whole number",
+				"config.ratio: Invalid value: 0.5: must be at least 1"}},
 		"further fields": {`{cniType: mine, config: {properties: {ratio: {type: number}, list: {}, free: {type: object, additionalProperties: {type: integer}}}}}`,
 			[]string{"config.free[any]: Invalid value: \"thing\": is a string, must be a whole number"}},
 		"no parameters": {`{cniType: mine, config: {}}`,
-			[]string{"config.free: Invalid value: mine has no parameter of that name; it has args, capabilities", "config.list", "config.ratio"}},
+			[]string{"config.free: Invalid value: mine has no parameter of that name; it has args, capabilities",
+				"config.list", "config.ratio"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			topology, schema := &v1alpha1.NetworkTopology{}, v1alpha1.CNIPluginSchema{}
-			if err := errors.Join(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps), yaml.UnmarshalStrict([]byte(test.schema), &schema.Spec)); err != nil {
+			if err := errors.Join(yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps),
+				yaml.UnmarshalStrict([]byte(test.schema), &schema.Spec)); err != nil {
 				t.Fatal(err)
 			}
 			problems := cnichain.Validate(topology, cnichain.DefaultSchemas().With(schema))

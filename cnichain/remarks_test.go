@@ -66,7 +66,8 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	if len(remarks) != 1 || !strings.HasPrefix(remarks[0], want) {
 		t.Errorf("remarks %q, want one on the reconciler of whereabouts", remarks)
 	}
-	if remarks := cnichain.Remarks(topology, cnichain.DefaultSchemas().With(schema("whereabouts", ""))); len(remarks) > 0 {
+	if remarks := cnichain.Remarks(topology,
+		cnichain.DefaultSchemas().With(schema("whereabouts", ""))); len(remarks) > 0 {
 		t.Errorf("remarks %q although the schema of the cluster has none", remarks)
 	}
 }

@@ -56,7 +56,8 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 			if plugin.config != "" {
 				source.fields(t, plugin.config, want)
 			}
-			for _, everywhere := range append(plugin.leftOut, "type", "name", "prevResult", "runtimeConfig", "args", "ipam") {
+			for _, everywhere := range append(plugin.leftOut, "type", "name", "prevResult", "runtimeConfig",
+				"args", "ipam") {
 				delete(want, everywhere)
 			}
 			got := map[string]v1alpha1.ParameterType{}
@@ -102,7 +103,8 @@ func parseStructs(t *testing.T, dir string) structs {
 		t.Fatalf("no sources in %s: %v", dir, err)
 	}
 	found := structs{}
-	for _, path := range slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {
+	for _, path := range slices.DeleteFunc(paths,
+		func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {
 		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +123,7 @@ func parseStructs(t *testing.T, dir string) structs {
 
 // fields adds the JSON names of a struct's fields with their types, "" for those of other packages. Fields without a
 // tag are not meant to be configured.
-func (s structs) fields(t *testing.T, name string, into map[string]v1alpha1.ParameterType) {
+func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.ParameterType) {
 	t.Helper()
 	if s[name] == nil {
 		t.Fatalf("there is no struct %s", name)
@@ -129,7 +131,7 @@ func (s structs) fields(t *testing.T, name string, into map[string]v1alpha1.Para
 	for _, field := range s[name].Fields.List {
 		if len(field.Names) == 0 { // embedded; one of another package is what every plugin has
 			if local, isLocal := deref(field.Type).(*ast.Ident); isLocal {
-				s.fields(t, local.Name, into)
+				s.fields(t, local.Name, found)
 			}
 			continue
 		}
@@ -138,7 +140,7 @@ func (s structs) fields(t *testing.T, name string, into map[string]v1alpha1.Para
 		}
 		key, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
 		if key != "" && key != "-" {
-			into[key] = jsonType(field.Type)
+			found[key] = jsonType(field.Type)
 		}
 	}
 }
@@ -171,9 +173,11 @@ func jsonType(expression ast.Expr) v1alpha1.ParameterType {
 
 // Whoever may write schemas, or reaches the webhook, must not keep the controller busy with patterns.
 func TestSchemasHaveFewPatterns(t *testing.T) {
-	schema := v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{}}}
+	schema := v1alpha1.CNIPluginSchemaSpec{CNIType: "mine",
+		Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{}}}
 	for i := range 300 {
-		schema.Config.Properties[fmt.Sprintf("p%03d", i)] = v1alpha1.Parameter{Type: v1alpha1.TypeString, Pattern: "^[a-z]+$"}
+		schema.Config.Properties[fmt.Sprintf("p%03d", i)] = v1alpha1.Parameter{Type: v1alpha1.TypeString,
+			Pattern: "^[a-z]+$"}
 	}
 	if problems := ValidateSchema(&schema); len(problems) > 0 {
 		t.Error(problems)
@@ -200,12 +204,14 @@ func TestOneBandwidthForEachInterface(t *testing.T) {
 		"other interfaces": {[2]string{"left", "right"}, false},
 	} {
 		topology := &v1alpha1.NetworkTopology{}
-		steps := "- {name: left, type: macvlan}\n- {name: right, type: macvlan}\n- " + fmt.Sprintf(limit, "one", test.parents[0]) + "\n- " + fmt.Sprintf(limit, "two", test.parents[1])
+		steps := "- {name: left, type: macvlan}\n- {name: right, type: macvlan}\n- " +
+			fmt.Sprintf(limit, "one", test.parents[0]) + "\n- " + fmt.Sprintf(limit, "two", test.parents[1])
 		if err := yaml.Unmarshal([]byte(steps), &topology.Spec.Steps); err != nil {
 			t.Fatal(err)
 		}
 		problems := CheckContracts(topology, DefaultSchemas())
-		if (len(problems) > 0) != test.refused || test.refused && !strings.Contains(problems.ToAggregate().Error(), `on which step "one" runs bandwidth`) {
+		if (len(problems) > 0) != test.refused || test.refused &&
+			!strings.Contains(problems.ToAggregate().Error(), `on which step "one" runs bandwidth`) {
 			t.Errorf("%s: problems are %v", name, problems)
 		}
 	}

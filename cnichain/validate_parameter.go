@@ -63,29 +63,31 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	}
 	switch value := value.(type) {
 	case map[string]any:
-		if p.is(path, value, v1alpha1.TypeObject, parameter) {
+		if p.checkType(path, value, v1alpha1.TypeObject, parameter) {
 			nested := parameters{templates: p.templates, add: p.add} // what the driver sets is at the top
 			nested.object(path, value, parameter, owner)
 		}
 	case []any:
-		if p.is(path, value, v1alpha1.TypeArray, parameter) && parameter.Items != nil {
+		if p.checkType(path, value, v1alpha1.TypeArray, parameter) && parameter.Items != nil {
 			for i, item := range value {
 				p.value(path.Index(i), item, parameter.Items, owner)
 			}
 		}
 	case string:
-		if p.is(path, value, v1alpha1.TypeString, parameter) {
+		if p.checkType(path, value, v1alpha1.TypeString, parameter) {
 			p.text(path, value, parameter)
 		}
 	case bool:
-		p.is(path, value, v1alpha1.TypeBoolean, parameter)
+		p.checkType(path, value, v1alpha1.TypeBoolean, parameter)
 	case json.Number:
 		p.number(path, value, parameter)
 	}
 }
 
-// is says whether a parameter has the type of its value.
-func (p *parameters) is(path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter) bool {
+// checkType says whether a parameter has the type of its value.
+func (p *parameters) checkType(
+	path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter,
+) bool {
 	if parameter.Type == given {
 		return true
 	}
@@ -153,7 +155,7 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 			p.add(field.Invalid(path, number, "is not a whole number"))
 			return
 		}
-	} else if !p.is(path, number, v1alpha1.TypeNumber, parameter) {
+	} else if !p.checkType(path, number, v1alpha1.TypeNumber, parameter) {
 		return
 	}
 	value, err := number.Float64()

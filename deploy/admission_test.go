@@ -35,19 +35,22 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		old       *resourceapi.ResourceSlice
 		want      string // what the policy says to it
 	}{
-		"create its own":                  {nodeAccount, "n1", admission.Create, ours, nil, "allowed"},
-		"update its own":                  {nodeAccount, "n1", admission.Update, ours, ours, "allowed"},
-		"delete its own":                  {nodeAccount, "n1", admission.Delete, nil, ours, "allowed"},
-		"create another's":                {nodeAccount, "n1", admission.Create, foreign, nil, "refused"},
-		"create one of all nodes":         {nodeAccount, "n1", admission.Create, slice("dra.networking", ""), nil, "refused"},
-		"take another's":                  {nodeAccount, "n1", admission.Update, ours, foreign, "refused"},
-		"give its own away":               {nodeAccount, "n1", admission.Update, foreign, ours, "refused"},
-		"delete another's":                {nodeAccount, "n1", admission.Delete, nil, foreign, "refused"},
-		"delete many at once":             {nodeAccount, "n1", admission.Delete, nil, nil, "refused"},
-		"create one of another driver":    {nodeAccount, "n1", admission.Create, slice("gpu.example.com", "n1"), nil, "refused"},
+		"create its own":   {nodeAccount, "n1", admission.Create, ours, nil, "allowed"},
+		"update its own":   {nodeAccount, "n1", admission.Update, ours, ours, "allowed"},
+		"delete its own":   {nodeAccount, "n1", admission.Delete, nil, ours, "allowed"},
+		"create another's": {nodeAccount, "n1", admission.Create, foreign, nil, "refused"},
+		"create one of all nodes": {nodeAccount, "n1", admission.Create, slice("dra.networking", ""),
+			nil, "refused"},
+		"take another's":      {nodeAccount, "n1", admission.Update, ours, foreign, "refused"},
+		"give its own away":   {nodeAccount, "n1", admission.Update, foreign, ours, "refused"},
+		"delete another's":    {nodeAccount, "n1", admission.Delete, nil, foreign, "refused"},
+		"delete many at once": {nodeAccount, "n1", admission.Delete, nil, nil, "refused"},
+		"create one of another driver": {nodeAccount, "n1", admission.Create, slice("gpu.example.com", "n1"),
+			nil, "refused"},
 		"with a token that names no node": {nodeAccount, "", admission.Create, ours, nil, "refused"},
-		"no node, no node":                {nodeAccount, "", admission.Create, slice("dra.networking", ""), nil, "refused"},
-		"somebody else":                   {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
+		"no node, no node": {nodeAccount, "", admission.Create, slice("dra.networking", ""),
+			nil, "refused"},
+		"somebody else": {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
 	}
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
 	for name, test := range tests {
@@ -77,7 +80,9 @@ func decide(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolic
 	return "refused"
 }
 
-func versioned(operation admission.Operation, object, old *resourceapi.ResourceSlice, who user.Info) *admission.VersionedAttributes {
+func versioned(
+	operation admission.Operation, object, old *resourceapi.ResourceSlice, who user.Info,
+) *admission.VersionedAttributes {
 	var newObject, oldObject runtime.Object
 	versioned := &admission.VersionedAttributes{VersionedKind: resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")}
 	if object != nil {
@@ -89,7 +94,8 @@ func versioned(operation admission.Operation, object, old *resourceapi.ResourceS
 		versioned.VersionedOldObject.Set(old)
 	}
 	resource := resourceapi.SchemeGroupVersion.WithResource("resourceslices")
-	versioned.Attributes = admission.NewAttributesRecord(newObject, oldObject, versioned.VersionedKind, "", "s", resource, "", operation, nil, false, who)
+	versioned.Attributes = admission.NewAttributesRecord(newObject, oldObject, versioned.VersionedKind, "", "s",
+		resource, "", operation, nil, false, who)
 	return versioned
 }
 

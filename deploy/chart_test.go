@@ -43,7 +43,8 @@ func template(t *testing.T, settings ...string) (string, string, error) {
 	return helm(t, args...)
 }
 
-// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has types of its own, are left out.
+// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has types of its
+// own, are left out.
 func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	t.Helper()
 	text, problems, err := template(t, settings...)
@@ -95,31 +96,53 @@ func TestSettingsOfTheChart(t *testing.T) {
 		want, not []string
 	}{
 		"images": {
-			set:  []string{"node.image.repository=registry.example/driver", "node.image.tag=v1", "controller.image.digest=sha256:" + strings.Repeat("a", 64), "imagePullSecrets[0].name=pull", "imagePullPolicy=Always"},
-			want: []string{"image: registry.example/driver:v1\n", "image: localhost/dra-network-controller@sha256:aaaa", "- name: pull", "imagePullPolicy: Always"},
-			not:  []string{"IfNotPresent"},
+			set: []string{"node.image.repository=registry.example/driver", "node.image.tag=v1",
+				"controller.image.digest=sha256:" + strings.Repeat("a", 64), "imagePullSecrets[0].name=pull",
+				"imagePullPolicy=Always"},
+			want: []string{"image: registry.example/driver:v1\n", "image: localhost/dra-network-controller@sha256:aaaa",
+				"- name: pull", "imagePullPolicy: Always"},
+			not: []string{"IfNotPresent"},
 		},
-		"another namespace":   {set: []string{"namespace.create=true"}, want: []string{"kind: Namespace", "pod-security.kubernetes.io/enforce: privileged"}},
-		"no namespace":        {not: []string{"kind: Namespace\n"}},
-		"no webhook":          {set: []string{"webhook.enabled=false"}, not: []string{"ValidatingWebhookConfiguration", "kind: Secret", "kind: Service\n", "9684", "validatingwebhookconfigurations", "secrets"}},
-		"no policy of claims": {set: []string{"claimsPolicy.enabled=false"}, want: []string{"dra-network-driver-own-node"}, not: []string{"dra-network-claims"}},
-		"no policies":         {set: []string{"defaultPolicies.enabled=false"}, not: []string{"kind: DeviceExposurePolicy"}},
-		"management":          {set: []string{"defaultPolicies.managementInterfaces={eno1,eno2}"}, want: []string{`ifName in ["eno1","eno2"]`}},
-		"no management":       {set: []string{"defaultPolicies.managementInterfaces=null"}, want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
-		"metrics":             {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"}, want: []string{"--http-address=:9000", "httpGet: {port: 9000, path: /readyz}", "containerPort: 9000, hostPort: 9000", "--metrics-bind-address=:9683", "{name: metrics, containerPort: 9683}"}, not: []string{"127.0.0.1"}},
-		"one address":         {set: []string{"node.httpAddress=10.0.0.1:9680"}, want: []string{`httpGet: {host: "10.0.0.1", port: 9680, path: /healthz}`}},
-		"all addresses":       {set: []string{"node.httpAddress=0.0.0.0:9680"}, want: []string{"httpGet: {port: 9680, path: /healthz}"}},
+		"another namespace": {set: []string{"namespace.create=true"},
+			want: []string{"kind: Namespace", "pod-security.kubernetes.io/enforce: privileged"}},
+		"no namespace": {not: []string{"kind: Namespace\n"}},
+		"no webhook": {set: []string{"webhook.enabled=false"},
+			not: []string{"ValidatingWebhookConfiguration", "kind: Secret", "kind: Service\n", "9684",
+				"validatingwebhookconfigurations", "secrets"}},
+		"no policy of claims": {set: []string{"claimsPolicy.enabled=false"},
+			want: []string{"dra-network-driver-own-node"}, not: []string{"dra-network-claims"}},
+		"no policies": {set: []string{"defaultPolicies.enabled=false"}, not: []string{"kind: DeviceExposurePolicy"}},
+		"management": {set: []string{"defaultPolicies.managementInterfaces={eno1,eno2}"},
+			want: []string{`ifName in ["eno1","eno2"]`}},
+		"no management": {set: []string{"defaultPolicies.managementInterfaces=null"},
+			want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
+		"metrics": {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"},
+			want: []string{"--http-address=:9000", "httpGet: {port: 9000, path: /readyz}",
+				"containerPort: 9000, hostPort: 9000", "--metrics-bind-address=:9683", "{name: metrics, " +
+					"containerPort: 9683}"}, not: []string{"127.0.0.1"}},
+		"one address": {set: []string{"node.httpAddress=10.0.0.1:9680"},
+			want: []string{`httpGet: {host: "10.0.0.1", port: 9680, path: /healthz}`}},
+		"all addresses": {set: []string{"node.httpAddress=0.0.0.0:9680"},
+			want: []string{"httpGet: {port: 9680, path: /healthz}"}},
 		"features": {
 			set: []string{"features.listAttributes=true", "features.compatibilityGroups=true"},
 			// once for the nodes, once for the controller, which must agree
-			want: []string{"- --list-attributes\n        - --compatibility-groups", "- --list-attributes\n        - --v=2"},
+			want: []string{"- --list-attributes\n        - --compatibility-groups",
+				"- --list-attributes\n        - --v=2"},
 		},
-		"flags":   {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"}, want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
-		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"}, want: []string{"image: registry.example/cni:1", "--cni-bin-dir=/opt/cni/bin,/opt/cni/dra-network", "{name: cni-own, emptyDir: {}}"}},
-		"placing": {set: []string{"node.nodeSelector.zone=a", "node.maxUnavailable=10%", "controller.replicas=2", "node.podLabels.team=net", "controller.podAnnotations.a=b"}, want: []string{"zone: a", "maxUnavailable: 10%", "replicas: 2", "team: net", "a: b"}},
+		"flags": {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"},
+			want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
+		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"},
+			want: []string{"image: registry.example/cni:1", "--cni-bin-dir=/opt/cni/bin,/opt/cni/dra-network",
+				"{name: cni-own, emptyDir: {}}"}},
+		"placing": {set: []string{"node.nodeSelector.zone=a", "node.maxUnavailable=10%", "controller.replicas=2",
+			"node.podLabels.team=net", "controller.podAnnotations.a=b"},
+			want: []string{"zone: a", "maxUnavailable: 10%", "replicas: 2", "team: net", "a: b"}},
 		"monitoring": {
-			set:  []string{"monitoring.podMonitor=true", "monitoring.alerts=true", "monitoring.dashboard=true", "node.httpAddress=:9680", "monitoring.labels.release=prometheus"},
-			want: []string{"kind: PodMonitor", "kind: PrometheusRule", "release: prometheus", "alert: DRANetworkDeviceQuarantined", `grafana_dashboard: "1"`},
+			set: []string{"monitoring.podMonitor=true", "monitoring.alerts=true", "monitoring.dashboard=true",
+				"node.httpAddress=:9680", "monitoring.labels.release=prometheus"},
+			want: []string{"kind: PodMonitor", "kind: PrometheusRule", "release: prometheus",
+				"alert: DRANetworkDeviceQuarantined", `grafana_dashboard: "1"`},
 		},
 	}
 	for name, test := range tests {
@@ -141,7 +164,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 
 // TestPathsOfDistributions: flags, mounts and volumes change together.
 func TestPathsOfDistributions(t *testing.T) {
-	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi", "paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
+	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi",
+		"paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
 		"paths.netns=/run/netns", "paths.log=/data/log", "paths.cniState=/data/cni", "paths.cniRun=/data/run")
 	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
 	want := []string{
@@ -174,7 +198,8 @@ func TestPathsOfDistributions(t *testing.T) {
 // TestExtraMounts: folders of the host that CNI plugins need are where the plugins look for them.
 func TestExtraMounts(t *testing.T) {
 	_, objects := rendered(t, "node.extraMounts[0].hostPath=/etc/cni/net.d", "node.extraMounts[0].readOnly=true",
-		"node.extraMounts[1].name=ovs", "node.extraMounts[1].hostPath=/run/openvswitch", "node.extraMounts[1].mountPath=/var/run/openvswitch",
+		"node.extraMounts[1].name=ovs", "node.extraMounts[1].hostPath=/run/openvswitch",
+		"node.extraMounts[1].mountPath=/var/run/openvswitch",
 		"node.extraMounts[1].mountPropagation=HostToContainer")
 	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
 	propagation := corev1.MountPropagationHostToContainer
@@ -186,8 +211,10 @@ func TestExtraMounts(t *testing.T) {
 		t.Errorf("wrong mounts (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]corev1.Volume{
-		{Name: "extra-0", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"}}},
-		{Name: "ovs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/openvswitch"}}},
+		{Name: "extra-0",
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"}}},
+		{Name: "ovs",
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/openvswitch"}}},
 	}, volumes[len(volumes)-2:]); diff != "" {
 		t.Errorf("wrong volumes (-want +got):\n%s", diff)
 	}
@@ -209,25 +236,32 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no folder":         {"paths.cniBin=null", "/paths"},
 		"half a digest":     {"node.image.digest=sha256:abc", "/node/image/digest"},
 		"number as text":    {"node.logLevel=loud", "/node/logLevel"},
-		"long interface":    {"defaultPolicies.managementInterfaces={enp129s0f0np0v12}", "/defaultPolicies/managementInterfaces"},
-		"no flag":           {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
-		"other pods":        {`node.podLabels.app\.kubernetes\.io/name=mine`, "invalid propertyName 'app.kubernetes.io/name'"},
+		"long interface": {"defaultPolicies.managementInterfaces={enp129s0f0np0v12}",
+			"/defaultPolicies/managementInterfaces"},
+		"no flag": {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
+		"other pods": {`node.podLabels.app\.kubernetes\.io/name=mine`,
+			"invalid propertyName 'app.kubernetes.io/name'"},
 		"more than all":     {"node.maxUnavailable=101%", "/node/maxUnavailable"},
 		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
 		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
-		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680", "Prometheus can't reach node.httpAddress"},
+		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680",
+			"Prometheus can't reach node.httpAddress"},
 		"mount of nothing":  {"node.extraMounts[0].name=x", "missing property 'hostPath'"},
 		"mount of the root": {"node.extraMounts[0].hostPath=/", "/node/extraMounts/0/hostPath"},
 		"mount upwards":     {"node.extraMounts[0].hostPath=/etc/../root", "/node/extraMounts/0/hostPath"},
-		"mount over /tmp":   {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPath=/tmp", "/node/extraMounts/0/mountPath"},
-		"own volume":        {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].name=cni-state", "/node/extraMounts/0/name"},
-		"odd propagation":   {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPropagation=Both", "/node/extraMounts/0/mountPropagation"},
-		"misspelled mount":  {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].readonly=true", "'readonly' not allowed"},
-		"nobody":            {"webhook.from={}", "/webhook/from/0"},
-		"misspelled peer":   {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
-		"no image":          {"node.image.repository=a: b", "/node/image/repository"},
-		"no tag":            {"controller.image.tag=v1 #2", "/controller/image/tag"},
-		"two images":        {"cniPlugins.image=a b", "/cniPlugins/image"},
+		"mount over /tmp": {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPath=/tmp",
+			"/node/extraMounts/0/mountPath"},
+		"own volume": {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].name=cni-state",
+			"/node/extraMounts/0/name"},
+		"odd propagation": {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].mountPropagation=Both",
+			"/node/extraMounts/0/mountPropagation"},
+		"misspelled mount": {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].readonly=true",
+			"'readonly' not allowed"},
+		"nobody":          {"webhook.from={}", "/webhook/from/0"},
+		"misspelled peer": {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
+		"no image":        {"node.image.repository=a: b", "/node/image/repository"},
+		"no tag":          {"controller.image.tag=v1 #2", "/controller/image/tag"},
+		"two images":      {"cniPlugins.image=a b", "/cniPlugins/image"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +279,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 // TestNamesThatLookLikeSomethingElse: a namespace may be called 123, and a class true.
 func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	for _, name := range []string{"123", "null", "true", "1e3"} {
-		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--set", "namespace.create=true", "--set-string", "node.priorityClassName="+name)
+		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--set",
+			"namespace.create=true", "--set-string", "node.priorityClassName="+name)
 		if err != nil {
 			t.Fatal(problems)
 		}
@@ -260,8 +295,8 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	}
 }
 
-// TestCNIPluginsAreCopied runs the script of the init container: folders and links that lead nowhere are no plugins, and without any
-// plugin it fails.
+// TestCNIPluginsAreCopied runs the script of the init container: folders and links that lead nowhere are no plugins,
+// and without any plugin it fails.
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]
@@ -273,8 +308,10 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 	if run() == nil {
 		t.Error("an image without plugins is taken")
 	}
-	err := errors.Join(os.WriteFile(filepath.Join(installed, "-my plugin"), []byte("x"), 0o600), os.Mkdir(filepath.Join(installed, "docs"), 0o700),
-		os.Symlink("-my plugin", filepath.Join(installed, "alias")), os.Symlink("nowhere", filepath.Join(installed, "gone")))
+	err := errors.Join(os.WriteFile(filepath.Join(installed, "-my plugin"), []byte("x"), 0o600),
+		os.Mkdir(filepath.Join(installed, "docs"), 0o700),
+		os.Symlink("-my plugin", filepath.Join(installed, "alias")), os.Symlink("nowhere",
+			filepath.Join(installed, "gone")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,42 +40,50 @@ func TestClaimsAreWhole(t *testing.T) {
 		topology, claim string
 		want            string // a part of the only refusal; empty: it is taken
 	}{
-		"another driver's":              {two, exactly("gpu"), ""},
-		"no requests":                   {two, `{}`, ""},
-		"one root":                      {lan, exactly("lan-port", "gpu"), ""},
-		"one root, twice":               {lan, exactly("lan-port", "lan-port"), ""},
-		"one root, first available":     {lan, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
-		"all roots":                     {two, exactly("pair-b", "pair-a"), ""},
-		"one root of two":               {two, exactly("pair-b"), "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its devices: add a request for each of the DeviceClasses pair-a"},
-		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"), "request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the devices of all of pair-a, pair-b"},
-		"others first available":        {two, strings.ReplaceAll(firstAvailable, "CLASS", "nic"), ""},
-		"no classes yet":                {fresh, exactly("new-a"), ""},
-		"a namespace with the label":    {ours, exactly("lan-port"), ""},
-		"with another label":            {theirs, exactly("lan-port"), wrongNamespace},
-		"without the label":             {labelled, exactly("lan-port"), wrongNamespace},
-		"not ours in any namespace":     {theirs, exactly("gpu"), ""},
-		"first available elsewhere":     {theirs, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), wrongNamespace},
-		"In":                            {with("team", "In"), exactly("lan-port"), ""},
-		"In, another value":             {with("tier", "In"), exactly("lan-port"), wrongNamespace},
-		"In, no label":                  {with("colour", "In"), exactly("lan-port"), wrongNamespace},
-		"NotIn":                         {with("team", "NotIn"), exactly("lan-port"), wrongNamespace},
-		"NotIn, another value":          {with("tier", "NotIn"), exactly("lan-port"), ""},
-		"NotIn, no label":               {with("colour", "NotIn"), exactly("lan-port"), ""},
-		"Exists":                        {with("team", "Exists"), exactly("lan-port"), ""},
-		"Exists, no label":              {with("colour", "Exists"), exactly("lan-port"), wrongNamespace},
-		"DoesNotExist":                  {with("team", "DoesNotExist"), exactly("lan-port"), wrongNamespace},
-		"DoesNotExist, no label":        {with("colour", "DoesNotExist"), exactly("lan-port"), ""},
+		"another driver's":          {two, exactly("gpu"), ""},
+		"no requests":               {two, `{}`, ""},
+		"one root":                  {lan, exactly("lan-port", "gpu"), ""},
+		"one root, twice":           {lan, exactly("lan-port", "lan-port"), ""},
+		"one root, first available": {lan, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
+		"all roots":                 {two, exactly("pair-b", "pair-a"), ""},
+		"one root of two": {two, exactly("pair-b"),
+			"the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its " +
+				"devices: add a request for each of the DeviceClasses pair-a"},
+		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"),
+			"request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the " +
+				"devices of all of pair-a, pair-b"},
+		"others first available":     {two, strings.ReplaceAll(firstAvailable, "CLASS", "nic"), ""},
+		"no classes yet":             {fresh, exactly("new-a"), ""},
+		"a namespace with the label": {ours, exactly("lan-port"), ""},
+		"with another label":         {theirs, exactly("lan-port"), wrongNamespace},
+		"without the label":          {labelled, exactly("lan-port"), wrongNamespace},
+		"not ours in any namespace":  {theirs, exactly("gpu"), ""},
+		"first available elsewhere":  {theirs, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), wrongNamespace},
+		"In":                         {with("team", "In"), exactly("lan-port"), ""},
+		"In, another value":          {with("tier", "In"), exactly("lan-port"), wrongNamespace},
+		"In, no label":               {with("colour", "In"), exactly("lan-port"), wrongNamespace},
+		"NotIn":                      {with("team", "NotIn"), exactly("lan-port"), wrongNamespace},
+		"NotIn, another value":       {with("tier", "NotIn"), exactly("lan-port"), ""},
+		"NotIn, no label":            {with("colour", "NotIn"), exactly("lan-port"), ""},
+		"Exists":                     {with("team", "Exists"), exactly("lan-port"), ""},
+		"Exists, no label":           {with("colour", "Exists"), exactly("lan-port"), wrongNamespace},
+		"DoesNotExist":               {with("team", "DoesNotExist"), exactly("lan-port"), wrongNamespace},
+		"DoesNotExist, no label":     {with("colour", "DoesNotExist"), exactly("lan-port"), ""},
 	} {
-		for kind, spec := range map[string]string{"ResourceClaim": test.claim, "ResourceClaimTemplate": "{spec: " + test.claim + "}"} {
+		for kind, spec := range map[string]string{"ResourceClaim": test.claim, "ResourceClaimTemplate": "{spec: " +
+			test.claim + "}"} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
-				e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"), created(t, kind, spec))
+				e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"),
+					created(t, kind, spec))
 				e.params = &unstructured.Unstructured{Object: decode(t, []byte(test.topology))}
-				e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps", Labels: map[string]string{"team": "ai", "tier": "1"}}}
+				e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps",
+					Labels: map[string]string{"team": "ai", "tier": "1"}}}
 				var got []string
 				if e.matches() {
 					got = e.refusals()
 				}
-				if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)) {
+				if test.want == "" && len(got) > 0 || test.want != "" &&
+					(len(got) != 1 || !strings.Contains(got[0], test.want)) {
 					t.Errorf("refused with %q, want %q", got, test.want)
 				}
 			})
@@ -87,13 +95,15 @@ func TestClaimsAreWhole(t *testing.T) {
 func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "c", "namespace": "apps"}, "spec": decode(t, []byte(spec)),
+		"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "c", "namespace": "apps"},
+		"spec": decode(t, []byte(spec)),
 	}}
 	gvk := object.GroupVersionKind()
 	versioned := &admission.VersionedAttributes{VersionedKind: gvk}
 	versioned.VersionedObject.Set(object)
 	resource := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
-	versioned.Attributes = admission.NewAttributesRecord(object, nil, gvk, "apps", "c", resource, "", admission.Create, nil, false, &user.DefaultInfo{Name: "somebody"})
+	versioned.Attributes = admission.NewAttributesRecord(object, nil, gvk, "apps", "c", resource, "", admission.Create,
+		nil, false, &user.DefaultInfo{Name: "somebody"})
 	return versioned
 }
 
@@ -101,10 +111,12 @@ func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
 func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")
-	if *policy.Spec.FailurePolicy != admissionregistration.Ignore || *binding.Spec.ParamRef.ParameterNotFoundAction != admissionregistration.AllowAction {
+	if *policy.Spec.FailurePolicy != admissionregistration.Ignore ||
+		*binding.Spec.ParamRef.ParameterNotFoundAction != admissionregistration.AllowAction {
 		t.Errorf("the policy %s can block claims of others", policy.Name)
 	}
-	if binding.Spec.PolicyName != policy.Name || len(binding.Spec.ValidationActions) != 1 || binding.Spec.ValidationActions[0] != admissionregistration.Deny {
+	if binding.Spec.PolicyName != policy.Name || len(binding.Spec.ValidationActions) != 1 ||
+		binding.Spec.ValidationActions[0] != admissionregistration.Deny {
 		t.Errorf("the policy %s does not deny", policy.Name)
 	}
 }

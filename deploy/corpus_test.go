@@ -30,8 +30,9 @@ func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesWhatItCan: every invalid policy is refused by the definition, with the words of the corpus, or by Go
-// where the corpus says that the definition can't. That it is refused by Go also in the first case is tested with Go's rules.
+// TestDefinitionRefusesWhatItCan: every invalid policy is refused by the definition, with the words of the corpus, or
+// by Go where the corpus says that the definition can't. That it is refused by Go also in the first case is tested with
+// Go's rules.
 func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	onlyGo := 0
@@ -77,7 +78,8 @@ func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
 
 // TestDefinitionRefusesTopologiesItCan: that Go refuses all of them is tested with Go's rules.
 func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
-	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t), schemaCRD: topologycorpus.InvalidSchemas(t)} {
+	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t),
+		schemaCRD: topologycorpus.InvalidSchemas(t)} {
 		definition := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, file))
 		onlyGo := 0
 		for _, c := range cases {

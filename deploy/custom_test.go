@@ -55,14 +55,16 @@ func TestPoliciesAreAccepted(t *testing.T) {
 	}
 }
 
-// Who applies a sample changes nothing that another has brought, and who deletes it takes nothing of that away. The index has every one.
+// Who applies a sample changes nothing that another has brought, and who deletes it takes nothing of that away. The
+// index has every one.
 func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 	index, err := os.ReadFile("samples/examples/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	owner := map[string]string{}
-	for _, file := range files(t, "policies.yaml", samplePolicies, sampleTopologies, samplePods, sampleSchemas, sampleExamples) {
+	for _, file := range files(t, "policies.yaml", samplePolicies, sampleTopologies, samplePods, sampleSchemas,
+		sampleExamples) {
 		for _, document := range documents(t, file) {
 			object := decode(t, document)
 			metadata := object["metadata"].(map[string]any)
@@ -72,7 +74,8 @@ func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 			}
 			owner[key] = file
 		}
-		if name := filepath.Base(file); filepath.Dir(file) == "samples/examples" && !strings.Contains(string(index), "["+name+"]("+name+")") {
+		if name := filepath.Base(file); filepath.Dir(file) == "samples/examples" &&
+			!strings.Contains(string(index), "["+name+"]("+name+")") {
 			t.Errorf("the index does not have %s", name)
 		}
 	}
@@ -118,7 +121,8 @@ func TestSchemasAreAccepted(t *testing.T) {
 			t.Errorf("%s: %v", schema.Name, problem)
 		}
 		if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
-			t.Errorf("%s: there is a built-in schema of %s, which the sample would replace", schema.Name, schema.Spec.CNIType)
+			t.Errorf("%s: there is a built-in schema of %s, which the sample would replace", schema.Name,
+				schema.Spec.CNIType)
 		}
 	}
 }
@@ -193,7 +197,9 @@ type definition struct {
 func newDefinition(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) definition {
 	t.Helper()
 	var internal apiextensions.CustomResourceValidation
-	err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(crd.Spec.Versions[0].Schema, &internal, nil)
+	err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(
+		crd.Spec.Versions[0].Schema, &internal, nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,8 +224,8 @@ func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 	return append(problems, broken...)
 }
 
-// TestSamplesFitTogether: every class that a pod asks for is one of a topology, every root step has a template, its device
-// is exposed to its plugin, and every container waits for the claim of its pod.
+// TestSamplesFitTogether: every class that a pod asks for is one of a topology, every root step has a template, its
+// device is exposed to its plugin, and every container waits for the claim of its pod.
 func TestSamplesFitTogether(t *testing.T) {
 	exposed := map[string]string{} // plugin by selector
 	for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, samplePolicies)) {
@@ -242,7 +248,8 @@ func TestSamplesFitTogether(t *testing.T) {
 	for _, pod := range all[*corev1.Pod](pods) {
 		used = append(used, asked[*pod.Spec.ResourceClaims[0].ResourceClaimTemplateName])
 		for _, container := range pod.Spec.Containers {
-			if len(container.Resources.Claims) != 1 || container.Resources.Claims[0].Name != pod.Spec.ResourceClaims[0].Name {
+			if len(container.Resources.Claims) != 1 ||
+				container.Resources.Claims[0].Name != pod.Spec.ResourceClaims[0].Name {
 				t.Errorf("container %s of pod %s doesn't name the claim of its pod", container.Name, pod.Name)
 			}
 		}

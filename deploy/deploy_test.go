@@ -166,7 +166,8 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 			t.Errorf("%s: want the file %s and the scope Cluster, got %s", file, name, crd.Spec.Scope)
 		}
 		version := crd.Spec.Versions[0]
-		if len(crd.Spec.Versions) != 1 || version.Name != topologyapi.GroupVersion().Version || !version.Served || !version.Storage {
+		if len(crd.Spec.Versions) != 1 || version.Name != topologyapi.GroupVersion().Version || !version.Served ||
+			!version.Storage {
 			t.Errorf("%s: want the one version %s, served and stored", file, topologyapi.GroupVersion().Version)
 		}
 		if version.Subresources == nil || version.Subresources.Status == nil {

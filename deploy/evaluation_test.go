@@ -25,16 +25,21 @@ type evaluation struct {
 	namespace  *corev1.Namespace // nil for objects of none
 }
 
-func newEvaluation(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, attributes *admission.VersionedAttributes) *evaluation {
+func newEvaluation(
+	t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, attributes *admission.VersionedAttributes,
+) *evaluation {
 	t.Helper()
-	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	compiler, err := plugincel.NewCompositedCompiler(
+		environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &evaluation{t: t, policy: policy, compiler: compiler, attributes: attributes}
 	e.options.HasParams = policy.Spec.ParamKind != nil
 	for _, variable := range policy.Spec.Variables {
-		compiler.CompileAndStoreVariable(&validating.Variable{Name: variable.Name, Expression: variable.Expression}, e.options, environment.NewExpressions)
+		compiler.CompileAndStoreVariable(&validating.Variable{Name: variable.Name, Expression: variable.Expression},
+			e.options, environment.NewExpressions)
 	}
 	return e
 }
@@ -90,8 +95,10 @@ func (e *evaluation) evaluate(expressions []plugincel.ExpressionAccessor) []plug
 		e.t.Fatal(errs)
 	}
 	a := e.attributes
-	request := plugincel.CreateAdmissionRequest(a.Attributes, metav1.GroupVersionResource(a.GetResource()), metav1.GroupVersionKind(a.GetKind()))
-	results, _, err := evaluator.ForInput(e.t.Context(), a, request, plugincel.OptionalVariableBindings{VersionedParams: e.params}, e.namespace, celconfig.RuntimeCELCostBudget)
+	request := plugincel.CreateAdmissionRequest(a.Attributes, metav1.GroupVersionResource(a.GetResource()),
+		metav1.GroupVersionKind(a.GetKind()))
+	results, _, err := evaluator.ForInput(e.t.Context(), a, request,
+		plugincel.OptionalVariableBindings{VersionedParams: e.params}, e.namespace, celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -35,13 +35,17 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	want := admissionregistration.ValidatingWebhook{
 		Name: got.Name, ClientConfig: got.ClientConfig,
 		FailurePolicy: ptr.To(admissionregistration.Ignore), TimeoutSeconds: ptr.To[int32](2),
-		SideEffects: ptr.To(admissionregistration.SideEffectClassNone), MatchPolicy: ptr.To(admissionregistration.Equivalent),
+		SideEffects:             ptr.To(admissionregistration.SideEffectClassNone),
+		MatchPolicy:             ptr.To(admissionregistration.Equivalent),
 		AdmissionReviewVersions: []string{"v1"},
 		Rules: []admissionregistration.RuleWithOperations{{
-			Operations: []admissionregistration.OperationType{admissionregistration.Create, admissionregistration.Update},
+			Operations: []admissionregistration.OperationType{admissionregistration.Create,
+				admissionregistration.Update},
 			Rule: admissionregistration.Rule{
-				APIGroups: []string{topologyapi.GroupVersion().Group}, APIVersions: []string{topologyapi.GroupVersion().Version},
-				Resources: resources, Scope: ptr.To(admissionregistration.ClusterScope), // no status: "kind" is not "kind/status"
+				APIGroups:   []string{topologyapi.GroupVersion().Group},
+				APIVersions: []string{topologyapi.GroupVersion().Version},
+				// no status: "kind" is not "kind/status"
+				Resources: resources, Scope: ptr.To(admissionregistration.ClusterScope),
 			},
 		}},
 	}
@@ -64,12 +68,14 @@ func TestWebhookIsReached(t *testing.T) {
 			t.Errorf("the Service selects pods with %s=%s", key, value)
 		}
 	}
-	if !slices.Contains(pod.Spec.Containers[0].Ports, corev1.ContainerPort{Name: service.Spec.Ports[0].TargetPort.StrVal, ContainerPort: 9684}) {
+	if !slices.Contains(pod.Spec.Containers[0].Ports,
+		corev1.ContainerPort{Name: service.Spec.Ports[0].TargetPort.StrVal, ContainerPort: 9684}) {
 		t.Errorf("the container has no port %v", service.Spec.Ports[0].TargetPort)
 	}
 	secret := find[*corev1.Secret](t, webhookFile)
 	args := strings.Join(pod.Spec.Containers[0].Args, " ")
-	for _, want := range []string{"--webhook-bind-address=:9684", "--webhook-certificate-secret=" + secret.Namespace + "/" + secret.Name} {
+	for _, want := range []string{"--webhook-bind-address=:9684", "--webhook-certificate-secret=" + secret.Namespace +
+		"/" + secret.Name} {
 		if !strings.Contains(args, want) {
 			t.Errorf("the controller is not told %s: %s", want, args)
 		}
@@ -79,7 +85,8 @@ func TestWebhookIsReached(t *testing.T) {
 	}
 }
 
-// TestWhoReachesTheWebhook: nobody is kept out unless the chart is told who may come in, and then of the webhook's port only.
+// TestWhoReachesTheWebhook: nobody is kept out unless the chart is told who may come in, and then of the webhook's port
+// only.
 func TestWhoReachesTheWebhook(t *testing.T) {
 	policies := func(settings ...string) []*networkingv1.NetworkPolicy {
 		_, objects := rendered(t, settings...)
@@ -95,17 +102,21 @@ func TestWhoReachesTheWebhook(t *testing.T) {
 		t.Errorf("by default there are %d NetworkPolicies", len(found))
 	}
 	port := func(name string) networkingv1.NetworkPolicyPort {
-		return networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(name)), Protocol: ptr.To(corev1.ProtocolTCP)}
+		return networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(name)),
+			Protocol: ptr.To(corev1.ProtocolTCP)}
 	}
 	found := policies("webhook.from[0].ipBlock.cidr=10.0.0.4/32", "controller.metricsAddress=:9683")
 	if len(found) != 1 {
 		t.Fatalf("there are %d NetworkPolicies", len(found))
 	}
 	want := networkingv1.NetworkPolicySpec{
-		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "dra-network-controller"}},
+		PodSelector: metav1.LabelSelector{
+			MatchLabels: map[string]string{"app.kubernetes.io/name": "dra-network-controller"},
+		},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		Ingress: []networkingv1.NetworkPolicyIngressRule{
-			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.4/32"}}}, Ports: []networkingv1.NetworkPolicyPort{port("webhook")}},
+			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.4/32"}}},
+				Ports: []networkingv1.NetworkPolicyPort{port("webhook")}},
 			{Ports: []networkingv1.NetworkPolicyPort{port("health"), port("metrics")}},
 		},
 	}

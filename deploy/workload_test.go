@@ -86,7 +86,8 @@ func bound(t *testing.T, objects []runtime.Object) {
 		}
 	}
 	for _, binding := range all[*rbacv1.RoleBinding](objects) {
-		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name || binding.Namespace != account.Namespace {
+		if diff := cmp.Diff(want, binding.Subjects); diff != "" || binding.RoleRef.Name != account.Name ||
+			binding.Namespace != account.Namespace {
 			t.Errorf("RoleBinding to %s is wrong (-want +got):\n%s", binding.RoleRef.Name, diff)
 		}
 	}
@@ -100,7 +101,8 @@ func TestNodeDriver(t *testing.T) {
 	if update.MaxSurge.IntValue() != 0 || update.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("an update must end the old driver before it starts the new one: %+v", update)
 	}
-	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || *pod.TerminationGracePeriodSeconds != 60 ||
+	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" ||
+		*pod.TerminationGracePeriodSeconds != 60 ||
 		!cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
 		t.Error("the driver must be on the host's network and on every node, and have time to end")
 	}
@@ -108,7 +110,8 @@ func TestNodeDriver(t *testing.T) {
 		t.Errorf("wrong security context: %+v", security)
 	}
 	for name, probe := range map[string]*corev1.Probe{
-		"/healthz at start": container.StartupProbe, "/healthz": container.LivenessProbe, "/readyz": container.ReadinessProbe,
+		"/healthz at start": container.StartupProbe, "/healthz": container.LivenessProbe,
+		"/readyz": container.ReadinessProbe,
 	} {
 		path, _, _ := strings.Cut(name, " ")
 		if get := probe.HTTPGet; get.Host != "127.0.0.1" || get.Port.IntValue() != 9680 || get.Path != path {
@@ -117,7 +120,8 @@ func TestNodeDriver(t *testing.T) {
 	}
 	// Pods of the node wait for a driver that hangs, so it must not stand for long.
 	live := container.LivenessProbe
-	if live.PeriodSeconds*live.FailureThreshold > 15 || live.TimeoutSeconds >= live.PeriodSeconds || live.TimeoutSeconds < 2 ||
+	if live.PeriodSeconds*live.FailureThreshold > 15 || live.TimeoutSeconds >= live.PeriodSeconds ||
+		live.TimeoutSeconds < 2 ||
 		live.TerminationGracePeriodSeconds == nil || *live.TerminationGracePeriodSeconds > 5 {
 		t.Errorf("a driver that hangs is ended so: %+v", live)
 	}
@@ -138,7 +142,8 @@ func TestNodeDriver(t *testing.T) {
 	}
 }
 
-// hostPaths prints the host's paths that a pod mounts, each of which must be mounted where it is on the host, but for /proc: the container has its own there.
+// hostPaths prints the host's paths that a pod mounts, each of which must be mounted where it is on the host, but for
+// /proc: the container has its own there.
 func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	mounts := map[string]corev1.VolumeMount{}
@@ -180,7 +185,8 @@ func TestController(t *testing.T) {
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Volumes) > 0 {
 		t.Error("the controller must have nothing of the host")
 	}
-	if !*pod.SecurityContext.RunAsNonRoot || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
+	if !*pod.SecurityContext.RunAsNonRoot ||
+		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault ||
 		*security.AllowPrivilegeEscalation || !*security.ReadOnlyRootFilesystem || security.Privileged != nil ||
 		!cmp.Equal(security.Capabilities, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}) {
 		t.Errorf("wrong security context: %+v, %+v", pod.SecurityContext, security)
@@ -196,11 +202,13 @@ func TestWorkloadsUseTheirAccountAndImage(t *testing.T) {
 		labels    map[string]string
 		pod       corev1.PodSpec
 	}{
-		"dra-network-driver":     {node.Namespace, node.Spec.Selector.MatchLabels, node.Spec.Template.Spec},
-		"dra-network-controller": {controller.Namespace, controller.Spec.Selector.MatchLabels, controller.Spec.Template.Spec},
+		"dra-network-driver": {node.Namespace, node.Spec.Selector.MatchLabels, node.Spec.Template.Spec},
+		"dra-network-controller": {controller.Namespace, controller.Spec.Selector.MatchLabels,
+			controller.Spec.Template.Spec},
 	} {
 		container := got.pod.Containers[0]
-		if got.namespace != namespace || got.labels["app.kubernetes.io/name"] != name || got.pod.ServiceAccountName != name ||
+		if got.namespace != namespace || got.labels["app.kubernetes.io/name"] != name ||
+			got.pod.ServiceAccountName != name ||
 			container.Image != "localhost/"+name+":dev" || container.ImagePullPolicy != corev1.PullIfNotPresent {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 // WithoutAddresses returns the recording with other link addresses. They are locally administered and numbered in the
-// order of the links: equal addresses stay equal, and nothing can be learnt of the real ones, as it could from a hash of 48
-// bits. Names that have an address in them (enx0242ac110002) change in the same way, everywhere. Zero stays zero.
+// order of the links: equal addresses stay equal, and nothing can be learnt of the real ones, as it could from a hash
+// of 48 bits. Names that have an address in them (enx0242ac110002) change in the same way, everywhere. Zero stays zero.
 func (r Recording) WithoutAddresses() Recording {
 	fakes := r.fakeAddresses()
 	inNames := make([]string, 0, 2*len(fakes))

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// BenchmarkRead reads machines with so many virtual functions, all with interfaces: from files as sysfs has them, with a
-// system call for each step, and from memory, which is the work of this package alone.
+// BenchmarkRead reads machines with so many virtual functions, all with interfaces: from files as sysfs has them, with
+// a system call for each step, and from memory, which is the work of this package alone.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
 		h := discoverytest.Machine(max(1, count/128), min(count, 128))
@@ -74,7 +74,8 @@ func TestFilesAreReadAsByPackageOS(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := os.DirFS(root)
-	for _, name := range []string{"some/long", "some/half", "some/empty", "some", "some/none", "some/long/none", "../etc", ""} {
+	for _, name := range []string{"some/long", "some/half", "some/empty", "some", "some/none", "some/long/none",
+		"../etc", ""} {
 		want, wantErr := fs.ReadFile(plain, name)
 		got, gotErr := fs.ReadFile(quick, name)
 		if !bytes.Equal(want, got) || (wantErr == nil) != (gotErr == nil) {

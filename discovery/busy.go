@@ -114,9 +114,12 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 }
 
 // routed adds what routes of all tables, and rules, use links for.
-func routed(table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any)) error {
+func routed(
+	table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any),
+) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := table.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := table.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return fmt.Errorf("cannot list routes: %w", err)
 		}

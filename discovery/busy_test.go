@@ -25,7 +25,8 @@ func TestBusy(t *testing.T) {
 	host.Enslave("port", "br0")
 	host.DefaultRoute("route")
 	for name, want := range map[discovery.IfName]string{
-		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 stands on it", "route": "default route",
+		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 stands on it",
+		"route": "default route",
 	} {
 		got, err := discovery.Busy(context.Background(), host.Sources(), name)
 		if err != nil || got.Restorable || (want == "") != (got.Reason == "") || !strings.Contains(got.Reason, want) {
@@ -62,14 +63,15 @@ func network(text string) *net.IPNet {
 	return parsed
 }
 
-// What the node keeps on a link besides its own traffic is a use of it, and can be given back unless it is more than a move
-// between namespaces takes away.
+// What the node keeps on a link besides its own traffic is a use of it, and can be given back unless it is more than a
+// move between namespaces takes away.
 func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	host := discoverytest.Machine(1, 2)
 	index := func(name string) int { return host.Link(name).Index }
 	host.Virtual(discovery.RecordedLink{Name: "br0", Kind: "bridge"})
 	kernel := func(dst string) netlink.Route {
-		return netlink.Route{LinkIndex: index("ens0"), Dst: network(dst), Protocol: unix.RTPROT_KERNEL, Table: unix.RT_TABLE_MAIN}
+		return netlink.Route{LinkIndex: index("ens0"), Dst: network(dst), Protocol: unix.RTPROT_KERNEL,
+			Table: unix.RT_TABLE_MAIN}
 	}
 	for name, test := range map[string]struct {
 		kernel tables
@@ -77,23 +79,42 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		want   string
 		lost   bool // it can't be given back
 	}{
-		"nothing":        {link: "ens0"},
-		"link-local":     {link: "ens0", kernel: tables{addresses: []netlink.Addr{{IPNet: network("fe80::1/64"), LinkIndex: index("ens0")}}, routes: []netlink.Route{kernel("fe80::/64"), kernel("ff00::/8")}}},
-		"address":        {link: "ens0", kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0")}}}, want: "has the address 192.168.50.2/24"},
-		"another's":      {link: "ens0", kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("br0")}}}},
-		"route":          {link: "ens0", kernel: tables{routes: []netlink.Route{{LinkIndex: index("ens0"), Dst: network("10.200.0.0/16"), Table: 100}}}, want: "a route to 10.200.0.0/16 in table 100"},
-		"second default": {link: "ens0", kernel: tables{routes: []netlink.Route{{LinkIndex: index("ens0"), Table: 100}}}, want: "a route to everything in table 100"},
-		"several ways":   {link: "ens0", kernel: tables{routes: []netlink.Route{{Dst: network("10.200.0.0/16"), MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "one of the ways to 10.200.0.0/16", lost: true},
-		"rule":           {link: "ens0", kernel: tables{rules: []netlink.Rule{{Priority: 77, OifName: "ens0"}}}, want: "rule of priority 77 names it"},
-		"of its VF":      {link: "ens0", kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}}, want: "its virtual function ens0v0: it has the address", lost: true},
-		"of the VF":      {link: "ens0v0", kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}}, want: "it has the address"},
-		"of its PF":      {link: "ens0v1", kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0")}}}},
+		"nothing": {link: "ens0"},
+		"link-local": {link: "ens0",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("fe80::1/64"), LinkIndex: index("ens0")}},
+				routes: []netlink.Route{kernel("fe80::/64"), kernel("ff00::/8")}}},
+		"address": {link: "ens0",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0")}}},
+			want:   "has the address 192.168.50.2/24"},
+		"another's": {link: "ens0",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("br0")}}}},
+		"route": {link: "ens0",
+			kernel: tables{routes: []netlink.Route{{LinkIndex: index("ens0"), Dst: network("10.200.0.0/16"),
+				Table: 100}}}, want: "a route to 10.200.0.0/16 in table 100"},
+		"second default": {link: "ens0",
+			kernel: tables{routes: []netlink.Route{{LinkIndex: index("ens0"), Table: 100}}},
+			want:   "a route to everything in table 100"},
+		"several ways": {link: "ens0",
+			kernel: tables{routes: []netlink.Route{{Dst: network("10.200.0.0/16"),
+				MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "one of the ways to " +
+				"10.200.0.0/16", lost: true},
+		"rule": {link: "ens0", kernel: tables{rules: []netlink.Rule{{Priority: 77, OifName: "ens0"}}},
+			want: "rule of priority 77 names it"},
+		"of its VF": {link: "ens0",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
+			want:   "its virtual function ens0v0: it has the address", lost: true},
+		"of the VF": {link: "ens0v0",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
+			want:   "it has the address"},
+		"of its PF": {link: "ens0v1",
+			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0")}}}},
 	} {
 		sources := host.Sources()
 		test.kernel.LinkLister = sources.Links
 		sources.Links = test.kernel
 		got, err := discovery.Busy(t.Context(), sources, test.link)
-		if err != nil || (test.want == "") != (got.Reason == "") || !strings.Contains(got.Reason, test.want) || got.Restorable != (test.want != "" && !test.lost) {
+		if err != nil || (test.want == "") != (got.Reason == "") || !strings.Contains(got.Reason, test.want) ||
+			got.Restorable != (test.want != "" && !test.lost) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, test.want)
 		}
 	}
@@ -114,7 +135,8 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 		host := discoverytest.Machine(1, 2)
 		use(host)
 		got, err := discovery.Busy(t.Context(), host.Sources(), "ens0")
-		if err != nil || !strings.Contains(got.Reason, "virtual function ens0v") || !strings.Contains(got.Reason, name) || got.Restorable {
+		if err != nil || !strings.Contains(got.Reason, "virtual function ens0v") ||
+			!strings.Contains(got.Reason, name) || got.Restorable {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // directory is a directory of the machine whose files are small and complete in one read, as those of sysfs are: a show
-// function of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which on
-// machines with thousands of functions is most of the time that a reading takes. The directory is found once, so that all
-// threads read the same one, also when that of the caller has mounts of its own.
+// function of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which
+// on machines with thousands of functions is most of the time that a reading takes. The directory is found once, so
+// that all threads read the same one, also when that of the caller has mounts of its own.
 type directory struct {
 	fs.ReadLinkFS
 	root *os.Root

@@ -15,9 +15,9 @@ import (
 // receiveBuffer holds the notifications of a few thousand links.
 const receiveBuffer = 1 << 20
 
-// KernelEvents returns the kernel's notifications of links and routes, and of devices: a function that gets another driver,
-// such as vfio-pci, may have had no link. They are those of the network namespace of the thread that subscribes, which in
-// a process that never changes it is the namespace of the process.
+// KernelEvents returns the kernel's notifications of links and routes, and of devices: a function that gets another
+// driver, such as vfio-pci, may have had no link. They are those of the network namespace of the thread that
+// subscribes, which in a process that never changes it is the namespace of the process.
 func KernelEvents() Events {
 	return kernelEvents{}
 }
@@ -28,7 +28,8 @@ type kernelEvents struct{}
 func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	err := errors.Join(
-		subscribeLinks(ctx, changed, cancel), subscribeRoutes(ctx, changed, cancel), subscribeUevents(ctx, changed, cancel))
+		subscribeLinks(ctx, changed, cancel), subscribeRoutes(ctx, changed, cancel), subscribeUevents(ctx,
+			changed, cancel))
 	if err != nil {
 		cancel(err)
 		return nil, err
@@ -80,7 +81,8 @@ func subscribeUevents(ctx context.Context, changed func(), failed context.Cancel
 
 // openUevents opens a socket for the messages that the kernel sends to udev.
 func openUevents() (*os.File, error) {
-	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +112,8 @@ func readUevents(reader io.Reader, changed func()) error {
 	}
 }
 
-// isAboutNetwork says whether a uevent is one of a subsystem that facts come from. A uevent is ACTION@PATH and variables, each
-// with a zero byte after it.
+// isAboutNetwork says whether a uevent is one of a subsystem that facts come from. A uevent is ACTION@PATH and
+// variables, each with a zero byte after it.
 func isAboutNetwork(message []byte) bool {
 	for variable := range bytes.SplitSeq(message, []byte{0}) {
 		switch string(variable) {

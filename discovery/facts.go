@@ -65,8 +65,8 @@ type Device struct {
 	// Type is what the device is, in one word: see the Type constants.
 	Type string `json:"type"`
 	MAC  string `json:"mac"`
-	// InheritedMAC says that the address is not the link's own: a bridge has that of one of its ports unless it was set,
-	// and another one whenever ports come and go.
+	// InheritedMAC says that the address is not the link's own: a bridge has that of one of its ports unless it was
+	// set, and another one whenever ports come and go.
 	InheritedMAC bool `json:"inheritedMAC,omitempty"`
 	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
@@ -90,36 +90,36 @@ type Device struct {
 	RDMA   bool   `json:"rdma"`
 	// RDMADevices are the names of the function's RDMA devices, for example mlx5_0, sorted.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
-	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all of a
-	// node. Empty where the kernel does not say.
+	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all
+	// of a node. Empty where the kernel does not say.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
 
 	// PortName is the name of the link's port in hardware (phys_port_name): p0, pf0vf1... Empty for most drivers.
 	PortName string `json:"portName,omitempty"`
 	// SwitchID is the same for all links that are ports of one switch in hardware (phys_switch_id). Empty without one.
 	SwitchID string `json:"switchID,omitempty"`
-	// Representor says that the link is the switch's end of the connection to a function (a port in switchdev mode), not
-	// the function's own interface.
+	// Representor says that the link is the switch's end of the connection to a function (a port in switchdev mode),
+	// not the function's own interface.
 	Representor bool `json:"representor,omitempty"`
 
 	// SRIOVCapable says that the function can have virtual functions: TotalVFs > 0.
 	SRIOVCapable bool `json:"sriovCapable"`
 	TotalVFs     int  `json:"totalVFs"`
 	NumVFs       int  `json:"numVFs"`
-	// EswitchMode is the mode of the switch in a physical function: EswitchLegacy or EswitchSwitchdev. Empty without such a
-	// switch, without devlink, and without the privilege to ask (CAP_NET_ADMIN).
+	// EswitchMode is the mode of the switch in a physical function: EswitchLegacy or EswitchSwitchdev. Empty without
+	// such a switch, without devlink, and without the privilege to ask (CAP_NET_ADMIN).
 	EswitchMode string `json:"eswitchMode,omitempty"`
 	// PFName and PFAddress are set on virtual functions only.
 	PFName    IfName     `json:"pfName"`
 	PFAddress PCIAddress `json:"pfAddress"`
 	// VFIndex is None on everything but virtual functions.
 	VFIndex int `json:"vfIndex"`
-	// Settings are what is set for a virtual function through the interface of its physical function. Nil where that is not
-	// on the node, or its driver does not say.
+	// Settings are what is set for a virtual function through the interface of its physical function. Nil where that is
+	// not on the node, or its driver does not say.
 	Settings *VFSettings `json:"settings,omitempty"`
 
-	// BridgeName, BridgeType ("linux" or "ovs") and VLANFiltering are set on bridges only. Open vSwitch's internal ports
-	// count as bridges: the kernel has one kind for both, and only the database of Open vSwitch tells them apart.
+	// BridgeName, BridgeType ("linux" or "ovs") and VLANFiltering are set on bridges only. Open vSwitch's internal
+	// ports count as bridges: the kernel has one kind for both, and only the database of Open vSwitch tells them apart.
 	BridgeName    IfName `json:"bridgeName"`
 	BridgeType    string `json:"bridgeType"`
 	VLANFiltering bool   `json:"vlanFiltering"`
@@ -135,8 +135,8 @@ type Device struct {
 	DefaultRoute bool `json:"defaultRoute"`
 }
 
-// VFSettings are what is set for a virtual function through its physical function, as with "ip link set PF vf INDEX". Whoever
-// has the virtual function cannot change it.
+// VFSettings are what is set for a virtual function through its physical function, as with "ip link set PF vf INDEX".
+// Whoever has the virtual function cannot change it.
 type VFSettings struct {
 	// MAC is empty if none was set.
 	MAC string `json:"mac,omitempty"`
@@ -145,7 +145,8 @@ type VFSettings struct {
 	QoS  int `json:"qos"`
 	// Trust allows the function to change its address and to receive what is not for it.
 	Trust bool `json:"trust"`
-	// SpoofCheck says that frames from other addresses than the function's are dropped. True where a driver does not say.
+	// SpoofCheck says that frames from other addresses than the function's are dropped. True where a driver does not
+	// say.
 	SpoofCheck bool `json:"spoofCheck"`
 	// LinkState is auto (as that of the physical function), enable or disable.
 	LinkState string `json:"linkState"`
@@ -194,8 +195,9 @@ func (f Facts) With(snapshots ...Device) Facts {
 	return union
 }
 
-// keepNames gives a physical function that was renamed, and its virtual functions, the name that they had when one of the
-// virtual functions was taken: what excludes what hangs on it as long as that one is in use. They count as in use, too.
+// keepNames gives a physical function that was renamed, and its virtual functions, the name that they had when one of
+// the virtual functions was taken: what excludes what hangs on it as long as that one is in use. They count as in use,
+// too.
 func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]bool) {
 	for _, snapshot := range snapshots {
 		pf, known := devices[Device{PCIAddress: snapshot.PFAddress}.identity()]
@@ -255,7 +257,8 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	for _, d := range sorted {
 		if n := len(f.Devices); n > 0 && f.Devices[n-1].Name == d.Name {
 			f.Problems = append(f.Problems, Problem{Device: string(d.Name), Message: fmt.Sprintf(
-				"cannot tell two devices apart: interface %q (PCI %q) is left out because PCI function %q has the same name; rename the interface",
+				"cannot tell two devices apart: interface %q (PCI %q) is left out because PCI function %q has the "+
+					"same name; rename the interface",
 				d.Interface, d.PCIAddress, f.Devices[n-1].PCIAddress)})
 			continue
 		}

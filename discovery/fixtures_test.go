@@ -18,9 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
-// TestRecordings reads what a real kernel's sysfs said of a machine with two (emulated) igb cards, each a physical function,
-// with no virtual functions; with four each; and with one of those in another network namespace and one with a userspace
-// driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without default routes.
+// TestRecordings reads what a real kernel's sysfs said of a machine with two (emulated) igb cards, each a physical
+// function, with no virtual functions; with four each; and with one of those in another network namespace and one with
+// a userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
+// default routes.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -161,7 +162,8 @@ func TestWithoutAddresses(t *testing.T) {
 		got = append(got, string(d.Name)+" "+d.MAC+" "+strings.Join(d.AltNames, ","))
 	}
 	want := []string{
-		"bond0 02:00:00:00:00:02 alt020000000002,another", "end0 02:00:00:00:00:04 ", "enx020000000002 02:00:00:00:00:02 ",
+		"bond0 02:00:00:00:00:02 alt020000000002,another", "end0 02:00:00:00:00:04 ", "enx020000000002 " +
+			"02:00:00:00:00:02 ",
 		"ipip0 02:00:00:06 ", "tun0 00:00:00:00:00:00 ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -174,7 +176,8 @@ func TestWithoutAddresses(t *testing.T) {
 			}
 		}
 	}
-	if !slices.ContainsFunc(recording.Netlink.Links, func(l discovery.RecordedLink) bool { return l.MAC == "02:42:ac:11:00:02" }) {
+	if !slices.ContainsFunc(recording.Netlink.Links,
+		func(l discovery.RecordedLink) bool { return l.MAC == "02:42:ac:11:00:02" }) {
 		t.Error("the recording itself was changed")
 	}
 }
@@ -188,7 +191,8 @@ func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 		t.Fatal(err)
 	}
 	pf := byName(t, readRecording(t, recording.WithoutAddresses()), "enp5s0f0np0")
-	if diff := cmp.Diff([]string{"rocex0200000000000009"}, pf.RDMADevices); diff != "" || pf.SwitchID != "0000000000000001" {
+	if diff := cmp.Diff([]string{"rocex0200000000000009"}, pf.RDMADevices); diff != "" ||
+		pf.SwitchID != "0000000000000001" {
 		t.Errorf("switch %q, RDMA devices (-want +got):\n%s", pf.SwitchID, diff)
 	}
 }

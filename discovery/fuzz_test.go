@@ -13,13 +13,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// FuzzSysfs puts any text into any file or link of a sysfs, also such as did not exist. Whatever it is, reading ends without
-// a panic, what is read makes sense, and a recording of it has the same facts.
+// FuzzSysfs puts any text into any file or link of a sysfs, also such as did not exist. Whatever it is, reading ends
+// without a panic, what is read makes sense, and a recording of it has the same facts.
 func FuzzSysfs(f *testing.F) {
 	machine := discoverytest.Switchdev()
 	names := slices.Sorted(maps.Keys(machine.Sys.Files))
 	names = append(names, slices.Sorted(maps.Keys(machine.Sys.Links))...)
-	for i, text := range []string{"", "-1", "4294967295", "1e9", "0x15b3", "../0000:05:00.0", "../../../..", "/", "pf0vf1", "\x00", "0x02"} {
+	for i, text := range []string{"", "-1", "4294967295", "1e9", "0x15b3", "../0000:05:00.0", "../../../..", "/",
+		"pf0vf1", "\x00", "0x02"} {
 		f.Add(uint16(i*len(names)/11), text, "")
 		f.Add(uint16(i), text, "virtfn0")
 		f.Add(uint16(i), text, "sriov_totalvfs")
@@ -60,11 +61,13 @@ func pathOf(name, other string) string {
 // checkSense checks what must be true of all facts.
 func checkSense(t *testing.T, facts discovery.Facts) {
 	t.Helper()
-	if !slices.IsSortedFunc(facts.Devices, func(a, b discovery.Device) int { return strings.Compare(string(a.Name), string(b.Name)) }) {
+	if !slices.IsSortedFunc(facts.Devices,
+		func(a, b discovery.Device) int { return strings.Compare(string(a.Name), string(b.Name)) }) {
 		t.Errorf("not sorted:\n%s", summary(facts))
 	}
 	for _, d := range append(slices.Clone(facts.Devices), facts.Orphans...) {
-		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 || d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
+		if d.NUMANode < -1 || d.NUMANode > 1023 || d.LinkSpeed < 0 || d.TotalVFs < 0 || d.NumVFs < 0 ||
+			d.NumVFs > d.TotalVFs || d.VFIndex < -1 {
 			t.Errorf("impossible numbers: %+v", d)
 		}
 		if isVF := d.Type == discovery.TypeVF; isVF != (d.PFAddress != "") || !isVF && d.VFIndex >= 0 {

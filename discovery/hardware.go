@@ -17,9 +17,9 @@ type Hardware interface {
 	RDMANetns() string
 }
 
-// maxListedVFs is the greatest number of virtual functions that is asked for. An attribute of netlink has at most 64 KiB,
-// the kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write),
-// and what does not fit wraps around and looks like other attributes of the link.
+// maxListedVFs is the greatest number of virtual functions that is asked for. An attribute of netlink has at most 64
+// KiB, the kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always
+// write), and what does not fit wraps around and looks like other attributes of the link.
 const maxListedVFs = 180
 
 // addHardware adds what netlink knows of PCI functions. Uplinks are the indexes of the links that stand for them.

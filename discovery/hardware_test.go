@@ -38,18 +38,21 @@ func (f *fakeHardware) RDMANetns() string {
 
 func TestHardware(t *testing.T) {
 	facts := read(t, discoverytest.SRIOV())
-	want := &discovery.VFSettings{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000}
+	want := &discovery.VFSettings{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable",
+		MinTxRate: 100, MaxTxRate: 1000}
 	if diff := cmp.Diff(want, byName(t, facts, "enp3s0f0v0").Settings); diff != "" {
 		t.Errorf("settings of a virtual function with an interface (-want +got):\n%s", diff)
 	}
 	if pf := byName(t, facts, "enp3s0f0"); pf.Settings != nil || pf.EswitchMode != "" {
 		t.Errorf("physical function: %+v", pf)
 	}
-	if pf := byName(t, read(t, discoverytest.Switchdev()), "enp5s0f0np0"); pf.EswitchMode != discovery.EswitchSwitchdev {
+	if pf := byName(t, read(t, discoverytest.Switchdev()),
+		"enp5s0f0np0"); pf.EswitchMode != discovery.EswitchSwitchdev {
 		t.Errorf("eswitch mode %q", pf.EswitchMode)
 	}
 	reference := read(t, discoverytest.ReferenceNode())
-	for name, want := range map[discovery.IfName]string{"enp3s0f1v3": discovery.RDMAShared, "enp3s0f0": discovery.RDMAShared, "eno1": "", "br-data": ""} {
+	for name, want := range map[discovery.IfName]string{"enp3s0f1v3": discovery.RDMAShared,
+		"enp3s0f0": discovery.RDMAShared, "eno1": "", "br-data": ""} {
 		if got := byName(t, reference, name).RDMANetns; got != want {
 			t.Errorf("%s: RDMA devices are %q, want %q", name, got, want)
 		}
@@ -66,15 +69,19 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 		problem  string
 		asked    []string
 	}{
-		"all":          {&fakeHardware{settings: two}, nil, 1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
-		"unsupported":  {&fakeHardware{}, nil, -1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
-		"failing":      {&fakeHardware{err: errors.New("no buffer space")}, nil, -1, "no buffer space", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
-		"one left out": {&fakeHardware{settings: two[:1]}, nil, -1, "there are 2, and the kernel lists 1", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"all":         {&fakeHardware{settings: two}, nil, 1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"unsupported": {&fakeHardware{}, nil, -1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"failing": {&fakeHardware{err: errors.New("no buffer space")}, nil, -1, "no buffer space",
+			[]string{"eswitch of 0000:03:00.0", "vfs of 2"}},
+		"one left out": {&fakeHardware{settings: two[:1]}, nil, -1, "there are 2, and the kernel lists 1",
+			[]string{"eswitch of 0000:03:00.0", "vfs of 2"}},
 		"too many": {&fakeHardware{settings: two}, func(h *discoverytest.Host) {
 			h.WriteFiles(pfDir, "sriov_totalvfs=256", "sriov_numvfs=181")
 		}, -1, "there are 181, and the kernel can list no more than 180", []string{"eswitch of 0000:03:00.0"}},
-		"in a pod": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.Remove("enp3s0f0") }, -1, "", []string{"eswitch of 0000:03:00.0"}},
-		"with rdma": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.RDMA("0000:03:00.3", "mlx5_1") }, 1, "",
+		"in a pod": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.Remove("enp3s0f0") }, -1, "",
+			[]string{"eswitch of 0000:03:00.0"}},
+		"with rdma": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.RDMA("0000:03:00.3", "mlx5_1") }, 1,
+			"",
 			[]string{"eswitch of 0000:03:00.0", "vfs of 2", "rdma"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +151,8 @@ func TestSettingsInAMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []discovery.VFSettings{
-		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000},
+		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100,
+			MaxTxRate: 1000},
 		{SpoofCheck: true, LinkState: "disable"},
 		{MaxTxRate: 1<<32 - 1},
 	}

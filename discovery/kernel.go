@@ -43,8 +43,8 @@ func (k *kernel) Close() {
 	k.links.Close()
 }
 
-// LinkList implements LinkLister. Unlike that of the Handle it does not ask for virtual functions, whose statistics some
-// drivers have to ask their firmware for, one by one, and which may not fit; see maxListedVFs.
+// LinkList implements LinkLister. Unlike that of the Handle it does not ask for virtual functions, whose statistics
+// some drivers have to ask their firmware for, one by one, and which may not fit; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {

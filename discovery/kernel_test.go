@@ -108,7 +108,9 @@ func TestKernel(t *testing.T) {
 
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	must(t, handle.LinkAdd(bridge))
-	must(t, handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left", MasterIndex: bridge.Index}, PeerName: "right"}))
+	must(t,
+		handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left", MasterIndex: bridge.Index},
+			PeerName: "right"}))
 	right, err := handle.LinkByName("right")
 	must(t, err)
 	must(t, handle.LinkSetUp(bridge))
@@ -140,8 +142,8 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links is that of the library but for what it does not ask for. Links without virtual functions, and functions
-// that do not exist, have none of the facts of hardware, and asking for them is no error.
+// The list of links is that of the library but for what it does not ask for. Links without virtual functions, and
+// functions that do not exist, have none of the facts of hardware, and asking for them is no error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
 	kernel, err := discovery.OpenKernel()
@@ -193,7 +195,8 @@ func TestKernelBusy(t *testing.T) {
 	busy := func(want string) {
 		t.Helper()
 		use, err := discovery.Busy(t.Context(), sources, "up0")
-		if err != nil || use.Restorable != (want != "") || (use.Reason == "") != (want == "") || !strings.Contains(use.Reason, want) {
+		if err != nil || use.Restorable != (want != "") || (use.Reason == "") != (want == "") ||
+			!strings.Contains(use.Reason, want) {
 			t.Errorf("busy with %+v, %v; want %q", use, err, want)
 		}
 	}
@@ -203,7 +206,8 @@ func TestKernelBusy(t *testing.T) {
 	busy("it has the address 192.168.50.2/24")
 	must(t, netlink.AddrDel(link, address))
 	busy("")
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network("10.200.0.0/16"), Table: 100, Scope: netlink.SCOPE_LINK}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network("10.200.0.0/16"), Table: 100,
+		Scope: netlink.SCOPE_LINK}
 	must(t, netlink.RouteAdd(route))
 	busy("it carries a route to 10.200.0.0/16 in table 100")
 	must(t, netlink.RouteDel(route))

@@ -69,8 +69,8 @@ func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem
 	return links, problems, nil
 }
 
-// indexed returns the links by index. A dump in which a link, or a name, comes twice is not of one moment: the kernel does
-// not notice everything that happens between two parts of a dump.
+// indexed returns the links by index. A dump in which a link, or a name, comes twice is not of one moment: the kernel
+// does not notice everything that happens between two parts of a dump.
 func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
 	byIndex := make(map[int]netlink.Link, len(list))
 	names := make(map[string]bool, len(list))
@@ -181,8 +181,9 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	return indexes, nil
 }
 
-// withLower returns the links and all that stand below them: bridge ports, bond members, parents. Below a bridge of Open
-// vSwitch are the ports of all of them: the kernel has one datapath for all bridges, which is the master of all ports.
+// withLower returns the links and all that stand below them: bridge ports, bond members, parents. Below a bridge of
+// Open vSwitch are the ports of all of them: the kernel has one datapath for all bridges, which is the master of all
+// ports.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
 	ovsPorts := portsOfOpenVSwitch(list)

@@ -6,8 +6,8 @@ import (
 )
 
 // Named returns the facts with other names for PCI functions: physical functions and NICs get theirs, virtual functions
-// follow their physical function. It keeps the names under which devices are known when interfaces are renamed. Names of
-// functions that are not in the facts are ignored. The receiver is not changed.
+// follow their physical function. It keeps the names under which devices are known when interfaces are renamed. Names
+// of functions that are not in the facts are ignored. The receiver is not changed.
 func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 	devices := make(map[string]Device, len(f.Devices))
 	renamed := map[PCIAddress]IfName{}

@@ -14,8 +14,8 @@ type span struct{ absent, low, high int }
 // affinity, and the kernel's greatest NODES_SHIFT is 10.
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
-// speeds are link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN is -1; drivers that
-// store it in an unsigned number make 2^32-1 of it, see knownSpeed. ethtool_validate_speed accepts up to INT_MAX.
+// speeds are link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN is -1; drivers
+// that store it in an unsigned number make 2^32-1 of it, see knownSpeed. ethtool_validate_speed accepts up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
 // functionCounts are numbers of virtual functions: TotalVFs and NumVFs of the SR-IOV capability have 16 bits.
@@ -71,8 +71,8 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// ParsePCIAddress reads domain:bus:device.function in hexadecimal digits, as people and configurations write it. A domain
-// has four digits, or more behind Intel's volume management devices.
+// ParsePCIAddress reads domain:bus:device.function in hexadecimal digits, as people and configurations write it. A
+// domain has four digits, or more behind Intel's volume management devices.
 func ParsePCIAddress(text string) (PCIAddress, error) {
 	address := strings.ToLower(text)
 	if !isPCIAddress(address) {
@@ -94,8 +94,8 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// pcieRoot returns the PCI root above a device directory; empty if there is none. Where firmware describes the machine by
-// a device tree the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
+// pcieRoot returns the PCI root above a device directory; empty if there is none. Where firmware describes the machine
+// by a device tree the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
 func pcieRoot(dir string) string {
 	if !strings.HasPrefix(dir, "devices/") {
 		return ""
@@ -110,10 +110,10 @@ func pcieRoot(dir string) string {
 	return ""
 }
 
-// isRepresentor says whether a phys_port_name is that of a representor: the end, in the switch of a physical function, of
-// what is connected to a physical, virtual or subfunction. The names are made by __devlink_port_phys_port_name_get in
-// the kernel's net/devlink/port.c: pf0, pf0vf1 and pf0sf1, with c1 in front for the functions of another host. The mlx5
-// driver of smart NICs also had pf0hpf for the function of the host. Ports to the outside are called p0 or p0s1.
+// isRepresentor says whether a phys_port_name is that of a representor: the end, in the switch of a physical function,
+// of what is connected to a physical, virtual or subfunction. The names are made by __devlink_port_phys_port_name_get
+// in the kernel's net/devlink/port.c: pf0, pf0vf1 and pf0sf1, with c1 in front for the functions of another host. The
+// mlx5 driver of smart NICs also had pf0hpf for the function of the host. Ports to the outside are called p0 or p0s1.
 func isRepresentor(physPortName string) bool {
 	rest := physPortName
 	if controller, ok := cutNumber(rest, "c"); ok {

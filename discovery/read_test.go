@@ -71,15 +71,18 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 `)
 	want := discovery.Device{
 		Name: "enp3s0f0", Interface: "enp3s0f0", Kind: "device", Type: "pf", MAC: "02:00:00:00:00:02", MTU: 1500,
-		LinkSpeed: 100000, OperState: "up", AdminUp: true, Carrier: true, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
-		Vendor: "15b3", Product: "101d", Driver: "mlx5_core", SRIOVCapable: true, TotalVFs: 8, NumVFs: 2, VFIndex: -1, VLANID: -1,
+		LinkSpeed: 100000, OperState: "up", AdminUp: true, Carrier: true, PCIAddress: "0000:03:00.0",
+		PCIeRoot: "pci0000:00",
+		Vendor:   "15b3", Product: "101d", Driver: "mlx5_core", SRIOVCapable: true, TotalVFs: 8, NumVFs: 2,
+		VFIndex: -1, VLANID: -1,
 	}
 	if diff := cmp.Diff(want, facts.Devices[1]); diff != "" {
 		t.Errorf("physical function (-want +got):\n%s", diff)
 	}
 	vf := discovery.Device{
-		Name: "enp3s0f0v1", Type: "vf", PCIAddress: "0000:03:00.3", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
-		Driver: "mlx5_core", PFName: "enp3s0f0", PFAddress: "0000:03:00.0", VFIndex: 1, VLANID: -1,
+		Name: "enp3s0f0v1", Type: "vf", PCIAddress: "0000:03:00.3", PCIeRoot: "pci0000:00", Vendor: "15b3",
+		Product: "101e",
+		Driver:  "mlx5_core", PFName: "enp3s0f0", PFAddress: "0000:03:00.0", VFIndex: 1, VLANID: -1,
 		Settings: &discovery.VFSettings{SpoofCheck: true, LinkState: "auto"},
 	}
 	if diff := cmp.Diff(vf, facts.Devices[3]); diff != "" {
@@ -116,7 +119,8 @@ func TestReadTypes(t *testing.T) {
 	h.NIC("eno1", "0000:04:00.0")
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
 	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
-	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index}) // it is that of its peer
+	// it is that of its peer
+	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	sources := h.Sources()
@@ -135,8 +139,8 @@ veth0 veth
 	}
 }
 
-// A representor and the second port of a card stand on the same PCI function as the uplink, which is what the function's
-// address means.
+// A representor and the second port of a card stand on the same PCI function as the uplink, which is what the
+// function's address means.
 func TestReadSeveralLinksOfOneFunction(t *testing.T) {
 	h := discoverytest.NewHost()
 	h.Function("0000:05:00.0")
@@ -160,14 +164,16 @@ func TestReadInfrastructure(t *testing.T) {
 	h.NIC("eno1", "0000:04:00.0")
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
 	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
-	for _, l := range []discovery.RecordedLink{{Name: "breth0", Kind: "bridge"}, {Name: "other", Kind: "dummy"}, {Name: "kubelet-ip", Kind: "dummy"}} {
+	for _, l := range []discovery.RecordedLink{{Name: "breth0", Kind: "bridge"}, {Name: "other", Kind: "dummy"},
+		{Name: "kubelet-ip", Kind: "dummy"}} {
 		h.Virtual(l)
 	}
 	h.Enslave("eno1", "bond0")
 	h.Enslave("bond0.100", "breth0")
 	h.DefaultRoute("breth0")
 	sources := h.Sources()
-	sources.Links = addressed{sources.Links, map[string]int{"192.0.2.6": h.Link("other").Index, "192.0.2.7": h.Link("kubelet-ip").Index}}
+	sources.Links = addressed{sources.Links,
+		map[string]int{"192.0.2.6": h.Link("other").Index, "192.0.2.7": h.Link("kubelet-ip").Index}}
 	sources.NodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
 	check(t, readFrom(t, sources), `
 bond0 bond infrastructure
@@ -189,7 +195,8 @@ type addressed struct {
 func (a addressed) AddrList(netlink.Link, int) ([]netlink.Addr, error) {
 	var addresses []netlink.Addr
 	for text, index := range a.indexes {
-		addresses = append(addresses, netlink.Addr{LinkIndex: index, IPNet: &net.IPNet{IP: net.ParseIP(text), Mask: net.CIDRMask(24, 32)}})
+		addresses = append(addresses,
+			netlink.Addr{LinkIndex: index, IPNet: &net.IPNet{IP: net.ParseIP(text), Mask: net.CIDRMask(24, 32)}})
 	}
 	return addresses, nil
 }
@@ -242,7 +249,8 @@ veth9 veth
 `)
 }
 
-// While a physical function is inside a pod its virtual functions have no name, until the snapshot of it gives them one.
+// While a physical function is inside a pod its virtual functions have no name, until the snapshot of it gives them
+// one.
 func TestWithNamesOrphans(t *testing.T) {
 	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
@@ -277,7 +285,8 @@ func TestNamesAreUnique(t *testing.T) {
 // be in different pools, and the scheduler would give the whole function away under the virtual one.
 func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 	vf := func(pf discovery.IfName, index int, address discovery.PCIAddress) discovery.Device {
-		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf, PFAddress: "0000:03:00.0", VFIndex: index, PCIAddress: address}
+		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf,
+			PFAddress: "0000:03:00.0", VFIndex: index, PCIAddress: address}
 	}
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "ens1", Interface: "ens1", PCIAddress: "0000:03:00.0"},

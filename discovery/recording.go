@@ -38,7 +38,8 @@ type RecordedNetlink struct {
 	RDMANetns string `json:"rdmaNetns,omitempty"`
 }
 
-// RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there too.
+// RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there
+// too.
 type RecordedLink struct {
 	Index     int      `json:"index"`
 	Name      string   `json:"name"`
@@ -69,7 +70,8 @@ func Record(ctx context.Context, source Sources) (Recording, error) {
 func recordOnce(source Sources) (Recording, error) {
 	dump := &dumps{LinkLister: source.Links}
 	sys := newRecorder(source.Sys)
-	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{}, eswitchModes: map[PCIAddress]string{}}
+	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{},
+		eswitchModes: map[PCIAddress]string{}}
 	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: source.NodeAddresses}
 	if source.Hardware != nil {
 		recorded.Hardware = hardware
@@ -195,7 +197,8 @@ func recordedLink(l netlink.Link) RecordedLink {
 // netlink returns the link as netlink gives it.
 func (r RecordedLink) netlink() (netlink.Link, error) {
 	attrs := netlink.LinkAttrs{
-		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent, NetNsID: -1,
+		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent,
+		NetNsID: -1,
 	}
 	if r.MAC != "" {
 		var err error
@@ -313,7 +316,8 @@ func (r Recording) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the files of the recording to a directory that has none of them. The directory is made if it does not exist.
+// Write writes the files of the recording to a directory that has none of them. The directory is made if it does not
+// exist.
 func (r Recording) Write(dir string) error {
 	files, err := r.Files()
 	if err != nil {
@@ -324,7 +328,8 @@ func (r Recording) Write(dir string) error {
 	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("cannot write the recording: there is a %s in %s already: give another directory", name, dir)
+			return fmt.Errorf("cannot write the recording: there is a %s in %s already: give another directory", name,
+				dir)
 		}
 	}
 	for name, content := range files {

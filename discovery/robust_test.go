@@ -113,7 +113,8 @@ func TestDanglingLinks(t *testing.T) {
 	h.Symlink("class/net/dummy0", "devices/pci0000:00/0000:0a:00.0/net/dummy0")       // its files are gone
 	h.Symlink("devices/virtual/net/br-data/device", "../../../../../../../../../etc") // leads out
 	h.Symlink(pfDir+"/virtfn7", "devices/pci0000:00/0000:00:01.0/0000:03:01.7")       // no such function
-	h.Netlink.Links = append(h.Netlink.Links, discovery.RecordedLink{Index: 9, Name: "dummy0", Kind: "dummy", OperState: "up"})
+	h.Netlink.Links = append(h.Netlink.Links,
+		discovery.RecordedLink{Index: 9, Name: "dummy0", Kind: "dummy", OperState: "up"})
 	facts := read(t, h)
 	check(t, facts, `
 br-data bridge
@@ -125,8 +126,8 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not know has no name, and says so. It must not pass for a card of its
-// own: a pod with it would not keep another one from the whole physical function.
+// A virtual function that its physical function does not know has no name, and says so. It must not pass for a card of
+// its own: a pod with it would not keep another one from the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
 	h := discoverytest.SRIOV()
 	delete(h.Sys.Links, pfDir+"/virtfn0")
@@ -155,7 +156,8 @@ func TestImpossibleDumps(t *testing.T) {
 	}
 	h = discoverytest.SRIOV()
 	for i, name := range []string{"", ".", "..", "../../etc", "a/b"} {
-		h.Netlink.Links = append(h.Netlink.Links, discovery.RecordedLink{Index: 20 + i, Name: name, Kind: "dummy", OperState: "up"})
+		h.Netlink.Links = append(h.Netlink.Links,
+			discovery.RecordedLink{Index: 20 + i, Name: name, Kind: "dummy", OperState: "up"})
 	}
 	facts := read(t, h)
 	if len(facts.Devices) != 4 || len(facts.Problems) != 5 {
@@ -185,7 +187,8 @@ func TestRecordRetriesInterruptedDumps(t *testing.T) {
 // What is wrong with a recording is an error that says where.
 func TestWrongRecordings(t *testing.T) {
 	for want, link := range map[string]discovery.RecordedLink{
-		`link 3: mac: "02:0" is no link address`:        {Index: 3, Name: "a", Kind: "dummy", OperState: "up", MAC: "02:0"},
+		`link 3: mac: "02:0" is no link address`: {Index: 3, Name: "a", Kind: "dummy", OperState: "up",
+			MAC: "02:0"},
 		`link 3: operState: there is no state "flying"`: {Index: 3, Name: "a", Kind: "dummy", OperState: "flying"},
 		`link 3: kind: is missing`:                      {Index: 3, Name: "a", OperState: "up"},
 	} {

@@ -21,8 +21,8 @@ type Sources struct {
 	NodeAddresses []netip.Addr
 }
 
-// LinkLister lists what netlink knows of one network namespace; *netlink.Handle is one. A dump that changed while it was
-// read is reported with netlink.ErrDumpInterrupted, and Read tries again. A nil link and unix.AF_UNSPEC mean all.
+// LinkLister lists what netlink knows of one network namespace; *netlink.Handle is one. A dump that changed while it
+// was read is reported with netlink.ErrDumpInterrupted, and Read tries again. A nil link and unix.AF_UNSPEC mean all.
 type LinkLister interface {
 	LinkList() ([]netlink.Link, error)
 	RouteList(link netlink.Link, family int) ([]netlink.Route, error)

@@ -73,8 +73,8 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	return nil
 }
 
-// addPorts adds what tells the links of hardware apart that stand on the same function. A virtual function with one link,
-// as nearly all links are on machines with many, has nothing to tell apart and is no port of a switch.
+// addPorts adds what tells the links of hardware apart that stand on the same function. A virtual function with one
+// link, as nearly all links are on machines with many, has nothing to tell apart and is no port of a switch.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	counts := map[PCIAddress]int{}
 	for i := range links {
@@ -141,8 +141,8 @@ func (s *sysfs) function(name string) (*function, error) {
 	return f, err
 }
 
-// functionPlace returns the directory of a PCI function, if it is a network function: by its class, or, where that cannot
-// be read, because a network driver made a directory in it.
+// functionPlace returns the directory of a PCI function, if it is a network function: by its class, or, where that
+// cannot be read, because a network driver made a directory in it.
 func (s *sysfs) functionPlace(name string) (place, bool) {
 	if !isPCIAddress(name) {
 		return place{}, false
@@ -220,7 +220,8 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 		index, ok := indexes[address]
 		if !ok {
 			place{s, "", string(address)}.problem(
-				"cannot find the index of the virtual function, which cannot be used without one: %s has no virtfn link to it", f.PFAddress)
+				"cannot find the index of the virtual function, which cannot be used without one: %s has no virtfn "+
+					"link to it", f.PFAddress)
 			continue
 		}
 		f.VFIndex = index
@@ -249,8 +250,9 @@ func (p place) failed(name string, err error) {
 }
 
 // isAbsent says whether an error of sysfs means that there is nothing to read: there is no such file, what was to be a
-// link is none, or the driver does not have that fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL
-// for links that are down, EOPNOTSUPP where the driver has no such operation, and ENODEV for devices that are going away.
+// link is none, or the driver does not have that fact. Show functions of the kernel's net/core/net-sysfs.c return
+// EINVAL for links that are down, EOPNOTSUPP where the driver has no such operation, and ENODEV for devices that are
+// going away.
 func isAbsent(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return true

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a part of a file system as a value. Paths are those of io/fs. It stores a sysfs in one file, because its names
-// have colons, which archives of Go modules and some file systems can't have. Directories above entries are implied.
+// Tree is a part of a file system as a value. Paths are those of io/fs. It stores a sysfs in one file, because its
+// names have colons, which archives of Go modules and some file systems can't have. Directories above entries are
+// implied.
 type Tree struct {
 	// Links are symbolic links and what they say. A tree does not follow them: its reader joins paths itself.
 	Links map[string]string `json:"links,omitempty"`
@@ -51,7 +52,8 @@ func (t Tree) FS() fs.ReadLinkFS {
 	}
 	for name := range f.children {
 		slices.SortFunc(f.children[name], func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-		f.children[name] = slices.CompactFunc(f.children[name], func(a, b fs.DirEntry) bool { return a.Name() == b.Name() })
+		f.children[name] = slices.CompactFunc(f.children[name],
+			func(a, b fs.DirEntry) bool { return a.Name() == b.Name() })
 	}
 	return f
 }
@@ -211,7 +213,8 @@ type recorder struct {
 }
 
 func newRecorder(fsys fs.ReadLinkFS) *recorder {
-	return &recorder{ReadLinkFS: fsys, tree: Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}
+	return &recorder{ReadLinkFS: fsys, tree: Tree{Links: map[string]string{}, Files: map[string]string{},
+		Errors: map[string]string{}}}
 }
 
 // ReadFile implements fs.ReadFileFS.
@@ -238,8 +241,8 @@ func (r *recorder) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir implements fs.ReadDirFS. What is in a directory is recorded when it is read, so that a recording does not have
-// what nobody reads; but for RDMA devices, of which the names are all that is read.
+// ReadDir implements fs.ReadDirFS. What is in a directory is recorded when it is read, so that a recording does not
+// have what nobody reads; but for RDMA devices, of which the names are all that is read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)
 	r.mu.Lock()

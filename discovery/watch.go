@@ -96,9 +96,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Settled waits until no trigger has come for as long as quiet, but no longer than limit: after boot, links appear for some
-// seconds, and what is published too early is published twice. The triggers are those of Watch; whoever calls reads the
-// devices afterwards, so none is lost. It fails if the context ends before.
+// Settled waits until no trigger has come for as long as quiet, but no longer than limit: after boot, links appear for
+// some seconds, and what is published too early is published twice. The triggers are those of Watch; whoever calls
+// reads the devices afterwards, so none is lost. It fails if the context ends before.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

@@ -132,11 +132,13 @@ func TestSettled(t *testing.T) {
 		triggers []time.Duration // before each
 		want     time.Duration
 	}{
-		"nothing happens":  {nil, 2 * time.Second},
-		"links appear":     {[]time.Duration{time.Second, 1900 * time.Millisecond, time.Second}, 5900 * time.Millisecond},
-		"after a silence":  {[]time.Duration{time.Second, 2100 * time.Millisecond}, 3 * time.Second},
-		"without an end":   {slices.Repeat([]time.Duration{time.Second}, 60), 20 * time.Second},
-		"one at the limit": {append(slices.Repeat([]time.Duration{time.Second}, 19), 500*time.Millisecond), 20 * time.Second},
+		"nothing happens": {nil, 2 * time.Second},
+		"links appear": {[]time.Duration{time.Second, 1900 * time.Millisecond, time.Second},
+			5900 * time.Millisecond},
+		"after a silence": {[]time.Duration{time.Second, 2100 * time.Millisecond}, 3 * time.Second},
+		"without an end":  {slices.Repeat([]time.Duration{time.Second}, 60), 20 * time.Second},
+		"one at the limit": {append(slices.Repeat([]time.Duration{time.Second}, 19), 500*time.Millisecond),
+			20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -161,7 +161,8 @@ func TestImportProblems(t *testing.T) {
 		{"elsewhere/a.go", "plugin", "belongs to no package"},
 	} {
 		problems := importProblems(table, test.file, []string{test.imported})
-		if test.want == "" && problems != nil || test.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], test.want)) {
+		if test.want == "" && problems != nil || test.want != "" &&
+			(len(problems) != 1 || !strings.Contains(problems[0], test.want)) {
 			t.Errorf("%s imports %s: %q, want %q", test.file, test.imported, problems, test.want)
 		}
 	}
@@ -179,7 +180,8 @@ func TestDirectRequirements(t *testing.T) {
 	}
 	for _, path := range []string{
 		"github.com/containerd/nri", "github.com/containernetworking/cni", "github.com/containernetworking/plugins",
-		"k8s.io/dynamic-resource-allocation", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "github.com/google/cel-go",
+		"k8s.io/dynamic-resource-allocation", "github.com/vishvananda/netlink", "github.com/vishvananda/netns",
+		"github.com/google/cel-go",
 	} {
 		if !direct[path] {
 			t.Errorf("go.mod does not require %s directly", path)

@@ -21,7 +21,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// What howto.md shows is what a reader copies: objects that the webhook and the driver take, and claims of classes that it has.
+// What howto.md shows is what a reader copies: objects that the webhook and the driver take, and claims of classes that
+// it has.
 func TestDocumentsOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")
 	if err != nil {
@@ -42,7 +43,8 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 			checkOverlay(t, block[1])
 			continue
 		}
-		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") && !strings.Contains(block[1], "kind: Pod") {
+		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") &&
+			!strings.Contains(block[1], "kind: Pod") {
 			var claim resourceapi.DeviceClaim
 			if err := yaml.UnmarshalStrict([]byte(block[1]), &claim); err != nil {
 				t.Errorf("%v:\n%s", err, block[1])
@@ -137,7 +139,8 @@ func TestReasonsAreDescribed(t *testing.T) {
 	}
 }
 
-// checkOverlay: the images that an overlay names anew are those of the manifests, and so are the objects that it patches.
+// checkOverlay: the images that an overlay names anew are those of the manifests, and so are the objects that it
+// patches.
 func checkOverlay(t *testing.T, text string) {
 	t.Helper()
 	var overlay struct {
@@ -164,7 +167,8 @@ func checkOverlay(t *testing.T, text string) {
 		}
 	}
 	for _, patch := range overlay.Patches {
-		if object := "kind: " + patch.Target.Kind + "\nmetadata:\n  name: " + patch.Target.Name + "\n"; !strings.Contains(manifests.String(), object) {
+		if object := "kind: " + patch.Target.Kind + "\nmetadata:\n  name: " + patch.Target.Name +
+			"\n"; !strings.Contains(manifests.String(), object) {
 			t.Errorf("no manifest has %s %s", patch.Target.Kind, patch.Target.Name)
 		}
 	}

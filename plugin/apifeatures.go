@@ -29,8 +29,8 @@ const askAgain = 10 * time.Minute
 // (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
-// apiServer asks the API server what it keeps of ResourceSlices, since it drops the fields of features that are off. It asks
-// by dry runs: nothing else shows which features are on.
+// apiServer asks the API server what it keeps of ResourceSlices, since it drops the fields of features that are off. It
+// asks by dry runs: nothing else shows which features are on.
 type apiServer struct {
 	client kubernetes.Interface
 	node   string
@@ -64,8 +64,8 @@ type feature struct {
 	effect string
 }
 
-// detect returns what the API server said last, or asks it. While something is missing it is asked again from time to time;
-// if it doesn't answer, what it said last counts.
+// detect returns what the API server said last, or asks it. While something is missing it is asked again from time to
+// time; if it doesn't answer, what it said last counts.
 func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	return *s.known, s.known.refusal
 }
 
-// dropped notes that the API server has dropped the fields of features, whatever it has answered: behind one name there may be
-// several, of which some have a feature that others have not.
+// dropped notes that the API server has dropped the fields of features, whatever it has answered: behind one name there
+// may be several, of which some have a feature that others have not.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,10 +118,12 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 		return found, err
 	}
 	// What vendors append to a version is none of a pre-release.
-	if release, err := version.ParseGeneric(info.GitVersion); err == nil && release.LessThan(version.MustParseGeneric(firstCharging)) {
+	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
+		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
 		found.problems = append(found.problems, fmt.Sprintf(
-			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade to 1.36.2 or newer", info.GitVersion))
+			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade "+
+				"to 1.36.2 or newer", info.GitVersion))
 	}
 	found.groups = s.groups
 	missing := sets.New[string]()
@@ -141,17 +143,21 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 
 // problem says that the feature is missing.
 func (f feature) problem() string {
-	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components", f.name, f.effect)
+	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components",
+		f.name, f.effect)
 }
 
-var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
+var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the " +
+	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
 
 // keeps says whether the API server would store a slice with everything in it.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {
-	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Spec: *candidate.probe.DeepCopy()}
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
+		Spec: *candidate.probe.DeepCopy()}
 	slice.Spec.Driver, slice.Spec.NodeName = v1alpha1.DriverName, &s.node
 	slice.Spec.Pool = resourceapi.ResourcePool{Name: s.node + "/probe", Generation: 1, ResourceSliceCount: 1}
-	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsInvalid(err) { // what is left without the field makes no sense
 		return false, nil
 	}
@@ -175,16 +181,18 @@ func (s *apiServer) features() []feature {
 	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
 	features := []feature{{
 		name: partitionableDevices, effect: "devices that exclude each other are not published",
-		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set", Counters: counters}}},
-		kept:  func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.SharedCounters) > 0 },
+		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set",
+			Counters: counters}}},
+		kept: func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.SharedCounters) > 0 },
 	}, {
 		name: consumableCapacity, effect: "devices that pods share are not published",
 		probe: withDevice(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)}),
 		kept:  keepsDevice(func(d resourceapi.Device) bool { return d.AllowMultipleAllocations != nil }),
 	}, {
 		name: deviceTaints, effect: "devices that should not be used now are published without a taint",
-		probe: withDevice(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: taintKey, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}),
-		kept:  keepsDevice(func(d resourceapi.Device) bool { return len(d.Taints) > 0 }),
+		probe: withDevice(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: taintKey,
+			Effect: resourceapi.DeviceTaintEffectNoSchedule}}}),
+		kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Taints) > 0 }),
 	}}
 	if s.groups {
 		features = append(features, feature{
@@ -200,8 +208,14 @@ func (s *apiServer) features() []feature {
 	if s.lists {
 		features = append(features, feature{
 			name: listAttributes, effect: "nothing is published",
-			probe: withDevice(resourceapi.Device{Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"list": {StringValues: []string{"one"}}}}),
-			kept:  keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
+			probe: withDevice(
+				resourceapi.Device{
+					Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+						"list": {StringValues: []string{"one"}},
+					},
+				},
+			),
+			kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
 		})
 	}
 	return features

@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// testServer is an API server of a version that drops the fields of features that are off, as the real one does. What is left
-// without them may be nothing, which is invalid.
+// testServer is an API server of a version that drops the fields of features that are off, as the real one does. What
+// is left without them may be nothing, which is invalid.
 type testServer struct {
 	off  sets.Set[string]
 	fail error
@@ -54,10 +54,12 @@ func (s *testServer) client(t *testing.T, version string) *fake.Clientset {
 
 func (s *testServer) store(slice *resourceapi.ResourceSlice) (bool, runtime.Object, error) {
 	if s.off.Has("DRAPartitionableDevices") && len(slice.Spec.SharedCounters) > 0 {
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Group: resourceapi.GroupName, Kind: "ResourceSlice"}, "probe", nil)
+		return true, nil, apierrors.NewInvalid(schema.GroupKind{Group: resourceapi.GroupName, Kind: "ResourceSlice"},
+			"probe", nil)
 	}
 	if s.off.Has("DRAListTypeAttributes") && len(slice.Spec.Devices) > 0 && len(slice.Spec.Devices[0].Attributes) > 0 {
-		return true, nil, apierrors.NewInvalid(schema.GroupKind{Group: resourceapi.GroupName, Kind: "ResourceSlice"}, "probe", nil)
+		return true, nil, apierrors.NewInvalid(schema.GroupKind{Group: resourceapi.GroupName, Kind: "ResourceSlice"},
+			"probe", nil)
 	}
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
@@ -86,20 +88,26 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 		err           string
 	}{
 		{name: "all", version: "v1.37.1", lists: true, groups: true, want: capabilities{groups: true}},
-		{name: "what is not wanted is not asked for", version: "v1.36.3", off: []string{"DRAListTypeAttributes", "DRADeviceCompatibilityGroups"}},
-		{name: "old scheduler", version: "v1.36.1", want: capabilities{missing: draslices.MissingFeatures{Charging: true}}, problems: []string{"1.36.2"}},
+		{name: "what is not wanted is not asked for", version: "v1.36.3",
+			off: []string{"DRAListTypeAttributes", "DRADeviceCompatibilityGroups"}},
+		{name: "old scheduler", version: "v1.36.1",
+			want: capabilities{missing: draslices.MissingFeatures{Charging: true}}, problems: []string{"1.36.2"}},
 		{name: "a vendor's version", version: "v1.36.2-gke.1034000"},
 		{
-			name: "features that are off", version: "v1.37.1", off: []string{"DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"},
+			name: "features that are off", version: "v1.37.1", off: []string{"DRAPartitionableDevices",
+				"DRAConsumableCapacity", "DRADeviceTaints"},
 			want:     capabilities{missing: draslices.MissingFeatures{Counters: true, Sharing: true, Taints: true}},
 			problems: []string{"DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"},
 		},
-		{name: "no groups", version: "v1.37.1", groups: true, off: []string{"DRADeviceCompatibilityGroups"}, problems: []string{"DRADeviceCompatibilityGroups"}},
-		{name: "no lists", version: "v1.37.1", lists: true, off: []string{"DRAListTypeAttributes"}, err: "--list-attributes"},
+		{name: "no groups", version: "v1.37.1", groups: true, off: []string{"DRADeviceCompatibilityGroups"},
+			problems: []string{"DRADeviceCompatibilityGroups"}},
+		{name: "no lists", version: "v1.37.1", lists: true, off: []string{"DRAListTypeAttributes"},
+			err: "--list-attributes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fake := &testServer{off: sets.New(test.off...)}
-			server := &apiServer{client: fake.client(t, test.version), node: "n", clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: test.lists, groups: test.groups}
+			server := &apiServer{client: fake.client(t, test.version), node: "n",
+				clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: test.lists, groups: test.groups}
 			got, err := server.detect(context.Background())
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
@@ -107,7 +115,8 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || got.missing != test.want.missing || got.groups != test.want.groups || len(got.problems) != len(test.problems) {
+			if err != nil || got.missing != test.want.missing || got.groups != test.want.groups ||
+				len(got.problems) != len(test.problems) {
 				t.Fatalf("%+v, %v; want %+v", got, err, test.want)
 			}
 			for i, problem := range test.problems {
@@ -119,8 +128,8 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 	}
 }
 
-// An answer counts until somebody may have mended what is missing, or something shows that it is wrong. While there was none yet
-// the API server is asked each time; later, what it said last counts as long as it doesn't answer.
+// An answer counts until somebody may have mended what is missing, or something shows that it is wrong. While there was
+// none yet the API server is asked each time; later, what it said last counts as long as it doesn't answer.
 func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}
@@ -159,9 +168,11 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 // A refusal is an answer: it is not asked for again with every computation.
 func TestRefusedListsAreRemembered(t *testing.T) {
 	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
-	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n", clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: true}
+	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n",
+		clock: testingclock.NewFakeClock(time.Unix(0, 0)), lists: true}
 	for range 3 {
-		if _, err := server.detect(context.Background()); err == nil || !strings.Contains(err.Error(), "--list-attributes") {
+		if _, err := server.detect(context.Background()); err == nil ||
+			!strings.Contains(err.Error(), "--list-attributes") {
 			t.Errorf("error %v", err)
 		}
 	}

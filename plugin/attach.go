@@ -20,7 +20,8 @@ const (
 	maxSlow = 2
 	// maxChains is how many chains run at once, of those that have just begun.
 	maxChains = 8
-	// maxTopology is how many chains of one topology run at once: a plugin that hangs must not take the places of others.
+	// maxTopology is how many chains of one topology run at once: a plugin that hangs must not take the places of
+	// others.
 	maxTopology = 4
 	// chainTurn is how long a chain counts as one that has just begun.
 	chainTurn = 5 * time.Second
@@ -31,9 +32,12 @@ const (
 	attachRetryMax = 5 * time.Minute
 )
 
-// attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken too
-// long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins the first.
-func (s *sandboxes) attach(ctx context.Context, id string, pod executor.Pod, netns string, records []ClaimRecord) error {
+// attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
+// too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
+// the first.
+func (s *sandboxes) attach(
+	ctx context.Context, id string, pod executor.Pod, netns string, records []ClaimRecord,
+) error {
 	budget := s.budget(ctx)
 	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
@@ -76,7 +80,8 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 	return attachBudget
 }
 
-// attachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the start.
+// attachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
+// start.
 func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string, records []ClaimRecord) error {
 	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
@@ -158,8 +163,8 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 }
 
 // enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
-// as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains of
-// its own topology waiting, and no others.
+// as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains
+// of its own topology waiting, and no others.
 func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimRecord) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +179,8 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 		done, err := s.byTopology.lock(ctx, topology)
 		if err != nil {
 			leave()
-			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology, maxTopology, err, whatIsSlow)
+			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology,
+				maxTopology, err, whatIsSlow)
 		}
 		places = append(places, done)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// carrierHoldOff is how long a link must have its carrier again before it counts as good: one that flaps does not, and slices
-// are not written with every flap.
+// carrierHoldOff is how long a link must have its carrier again before it counts as good: one that flaps does not, and
+// slices are not written with every flap.
 const carrierHoldOff = 30 * time.Second
 
-// carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up still. A link that
-// never had one may be meant to be like that, and one that is taken up needs a moment; neither has lost anything. It is safe for
-// concurrent use.
+// carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up
+// still. A link that never had one may be meant to be like that, and one that is taken up needs a moment; neither has
+// lost anything. It is safe for concurrent use.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
@@ -103,15 +103,16 @@ func (c *carrierTracker) again() time.Duration {
 	defer c.mu.Unlock()
 	var soonest time.Duration
 	for _, state := range c.states {
-		if left := carrierHoldOff - c.clock.Since(state.back); state.lost && state.good && (soonest == 0 || left < soonest) {
+		if left := carrierHoldOff - c.clock.Since(state.back); state.lost && state.good &&
+			(soonest == 0 || left < soonest) {
 			soonest = max(left, time.Millisecond)
 		}
 	}
 	return soonest
 }
 
-// carriesCable says of which types of devices the carrier is that of a cable. That of a bridge is that of its ports, which come
-// and go with pods.
+// carriesCable says of which types of devices the carrier is that of a cable. That of a bridge is that of its ports,
+// which come and go with pods.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:

@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A link that had a carrier and has it no more has lost it, with its virtual functions, until it has had it again for a while.
+// A link that had a carrier and has it no more has lost it, with its virtual functions, until it has had it again for a
+// while.
 func TestCarriersThatAreLost(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	c := newCarrierTracker(clock)
@@ -45,7 +46,8 @@ func TestCarriersThatAreLost(t *testing.T) {
 			t.Errorf("%s: to be looked at again in %s", step.what, c.again())
 		}
 		if changed != step.changed || c.isLost(pf) != step.lost || c.isLost(vf) != step.lost || c.isLost(bridge) {
-			t.Errorf("%s: changed %t, lost %t, of its function %t, of the bridge %t", step.what, changed, c.isLost(pf), c.isLost(vf), c.isLost(bridge))
+			t.Errorf("%s: changed %t, lost %t, of its function %t, of the bridge %t", step.what, changed, c.isLost(pf),
+				c.isLost(vf), c.isLost(bridge))
 		}
 	}
 	if !c.observe(discovery.Facts{}) || c.isLost(pf) {

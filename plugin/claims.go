@@ -30,8 +30,8 @@ type claims struct {
 	byUID map[string]ClaimRecord
 	// reserved are records that are not complete and on disk yet; only reserve looks at them.
 	reserved map[string]ClaimRecord
-	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced, when
-	// one of them may go on.
+	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced,
+	// when one of them may go on.
 	waiting []ClaimRecord
 	freed   chan struct{}
 }
@@ -46,7 +46,8 @@ func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}, freed: make(chan struct{})}, damaged, nil
+	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}, freed: make(chan struct{})},
+		damaged, nil
 }
 
 // get returns a record by claim UID.
@@ -58,8 +59,8 @@ func (c *claims) get(uid string) (ClaimRecord, bool) {
 }
 
 // hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
-// reservation are one step, so that of two claims at once only one gets the device; the record is completed while nobody
-// else can have the devices, and then the disk is written.
+// reservation are one step, so that of two claims at once only one gets the device; the record is completed while
+// nobody else can have the devices, and then the disk is written.
 func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
@@ -161,8 +162,8 @@ func (c *claims) named(namespace, name string) (ClaimRecord, bool) {
 	return ClaimRecord{}, false
 }
 
-// inUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that which
-// is true for.
+// inUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that
+// which is true for.
 func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +211,8 @@ func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
 			if device.Persona == nil && held[id].Persona != nil {
 				continue // an earlier driver's record says less
 			}
-			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth, Persona: device.Persona}
+			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
+				Persona: device.Persona}
 		}
 	}
 }

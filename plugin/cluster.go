@@ -61,12 +61,16 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
 	})
 	c := &cluster{
-		client:     client,
-		nodeName:   nodeName,
-		policies:   informer(typed[*policyapi.DeviceExposurePolicy, *policyapi.DeviceExposurePolicyList](custom, codec, "deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, &policyapi.DeviceExposurePolicyList{})),
-		topologies: informer(typed[*chainapi.NetworkTopology, *chainapi.NetworkTopologyList](custom, codec, "networktopologies", &chainapi.NetworkTopology{}, &chainapi.NetworkTopologyList{})),
-		schemas:    informer(typed[*chainapi.CNIPluginSchema, *chainapi.CNIPluginSchemaList](custom, codec, "cnipluginschemas", &chainapi.CNIPluginSchema{}, &chainapi.CNIPluginSchemaList{})),
-		node:       informers.NewSharedInformerFactoryWithOptions(client, resync, byName).Core().V1().Nodes().Informer(),
+		client:   client,
+		nodeName: nodeName,
+		policies: informer(typed[*policyapi.DeviceExposurePolicy, *policyapi.DeviceExposurePolicyList](custom, codec,
+			"deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, &policyapi.DeviceExposurePolicyList{})),
+		topologies: informer(typed[*chainapi.NetworkTopology, *chainapi.NetworkTopologyList](custom, codec,
+			"networktopologies", &chainapi.NetworkTopology{}, &chainapi.NetworkTopologyList{})),
+		schemas: informer(typed[*chainapi.CNIPluginSchema, *chainapi.CNIPluginSchemaList](custom, codec,
+			"cnipluginschemas", &chainapi.CNIPluginSchema{}, &chainapi.CNIPluginSchemaList{})),
+		node: informers.NewSharedInformerFactoryWithOptions(client, resync,
+			byName).Core().V1().Nodes().Informer(),
 		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
 	}
@@ -106,7 +110,9 @@ type resourceOf struct {
 	example runtime.Object
 }
 
-func typed[T object, L runtime.Object](client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L) resourceOf {
+func typed[T object, L runtime.Object](
+	client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L,
+) resourceOf {
 	typedClient := gentype.NewClientWithList[T, L](resource, client, codec, "",
 		func() T { return example.DeepCopyObject().(T) }, func() L { return list.DeepCopyObject().(L) })
 	return resourceOf{
@@ -120,7 +126,8 @@ func typed[T object, L runtime.Object](client rest.Interface, codec runtime.Para
 
 func informer(resource resourceOf) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(
-		&cache.ListWatch{ListWithContextFunc: resource.list, WatchFuncWithContext: resource.watch}, resource.example, resync, cache.Indexers{})
+		&cache.ListWatch{ListWithContextFunc: resource.list, WatchFuncWithContext: resource.watch}, resource.example,
+		resync, cache.Indexers{})
 }
 
 // run runs the informers until ctx ends.
@@ -144,7 +151,8 @@ func (c *cluster) synced(ctx context.Context) error {
 
 // hasSynced says whether every cache is filled.
 func (c *cluster) hasSynced() bool {
-	return !slices.ContainsFunc(c.informers, func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
+	return !slices.ContainsFunc(c.informers,
+		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
 // onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.
@@ -162,7 +170,8 @@ func (c *cluster) onChange(trigger func()) error {
 		UpdateFunc: func(before, after any) {
 			old, _ := before.(*corev1.Node)
 			current, _ := after.(*corev1.Node)
-			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) || !slices.Equal(addresses(old), addresses(current)) {
+			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) ||
+				!slices.Equal(addresses(old), addresses(current)) {
 				trigger()
 			}
 		},
@@ -170,9 +179,9 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// onReplaced calls fail when the Node object is another one than at first: it was deleted, and kubelet has made it again.
-// The library that writes the slices keeps the UID of their owner, and the API server collects those of an owner that is
-// gone.
+// onReplaced calls fail when the Node object is another one than at first: it was deleted, and kubelet has made it
+// again. The library that writes the slices keeps the UID of their owner, and the API server collects those of an owner
+// that is gone.
 func (c *cluster) onReplaced(fail func(error)) error {
 	var mu sync.Mutex
 	var first types.UID
@@ -187,10 +196,12 @@ func (c *cluster) onReplaced(fail func(error)) error {
 			first = node.UID
 		}
 		if node.UID != first {
-			fail(fmt.Errorf("the Node object %s was deleted and made again: starting over to publish the devices as those of the new one", node.Name))
+			fail(fmt.Errorf("the Node object %s was deleted and made again: starting over to publish the devices as "+
+				"those of the new one", node.Name))
 		}
 	}
-	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: inspect, UpdateFunc: func(_, now any) { inspect(now) }})
+	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: inspect,
+		UpdateFunc: func(_, now any) { inspect(now) }})
 	return err
 }
 
@@ -301,7 +312,8 @@ func (c *cluster) podUIDIsGone(uid string) bool {
 
 // isAllocated asks the API server whether a claim still has the devices of a record.
 func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, error) {
-	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name, metav1.GetOptions{})
+	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -321,13 +333,15 @@ func (c *cluster) onPodGone(wake func()) error {
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
-			return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+			return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
+				pod.Status.Phase == corev1.PodFailed
 		}
 	}
 	return c.pods.HasSynced()
 }
 
-// podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is gone.
+// podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is
+// gone.
 func (c *cluster) podIsGone(pod executor.Pod) bool {
 	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil
 }

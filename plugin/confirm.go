@@ -16,9 +16,10 @@ import (
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
 // against runtime and kernel before any container may start for it.
 
-// confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID; the
-// path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A sandbox that
-// is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other means.
+// confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
+// the path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A
+// sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
+// means.
 func (s *sandboxes) confirm(listed map[string]string) error {
 	for _, box := range s.list() {
 		netns := listed[box.id]
@@ -29,7 +30,8 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 		same, known := s.compareNamespaces(netns, pin)
 		box.confirm(netns != "" && (!ready || same))
 		if ready && known && !same {
-			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again", "netns", netns, "pin", pin)
+			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
+				"netns", netns, "pin", pin)
 			box.leave(nil)
 			s.stopSandbox(box.id)
 		}
@@ -58,8 +60,8 @@ func (s *sandboxes) isConnected() bool {
 	return s.connected
 }
 
-// compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could not
-// be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
+// compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could
+// not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
 func (s *sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -150,7 +152,8 @@ func (s *sandboxes) reportMissing(changed []*sandbox) {
 		}
 		var err error
 		if missing := box.missingNames(); len(missing) > 0 {
-			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was removed, or an application has moved it; delete the pod to have it attached anew", missing)
+			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was "+
+				"removed, or an application has moved it; delete the pod to have it attached anew", missing)
 			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
 		s.lost(box.pod, err)
@@ -167,8 +170,8 @@ func (s *sandboxes) missingInterface(claimUID string, held *HeldDevice) string {
 	return ""
 }
 
-// mayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on its
-// way. Otherwise it does not exist any more.
+// mayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
+// its way. Otherwise it does not exist any more.
 func (s *sandboxes) mayBeInPod(claimUID string, held *HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {
@@ -191,8 +194,8 @@ func (s *sandboxes) isUnrecorded(claimUID string) bool {
 	return s.unrecorded[claimUID] != nil
 }
 
-// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may have been
-// prepared again for one of them.
+// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
+// have been prepared again for one of them.
 func (s *sandboxes) unrecordedPinsOf(claimUID string) []string {
 	s.mu.Lock()
 	pins := slices.Clone(s.unrecorded[claimUID])
@@ -227,8 +230,8 @@ func (s *sandboxes) admitsUnrecorded(claimUID, netns string) bool {
 	})
 }
 
-// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the namespace
-// ends.
+// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
+// namespace ends.
 func (s *sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]
@@ -243,8 +246,8 @@ func (s *sandboxes) releaseUnrecorded(claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says whether
-// the runtime has a path for the namespace at a pin.
+// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says
+// whether the runtime has a path for the namespace at a pin.
 func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	s.mu.Lock()
 	uids := sortedKeys(s.unrecorded)
@@ -258,7 +261,8 @@ func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin
 		case slices.ContainsFunc(pins, isNamed):
 		case suspects[uid]:
 			err := errors.Join(s.releaseUnrecorded(uid), s.syncGate(uid))
-			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended", "claimUID", uid, "err", err)
+			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended",
+				"claimUID", uid, "err", err)
 		default:
 			ended[uid] = true
 		}

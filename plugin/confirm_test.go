@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// What the gate means: containers that name a claim start only in a network namespace that the runtime of this connection
-// has, that the kernel shows at the pin, and to which the claim is attached.
+// What the gate means: containers that name a claim start only in a network namespace that the runtime of this
+// connection has, that the kernel shows at the pin, and to which the claim is attached.
 
 // admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
@@ -93,7 +93,8 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to wait.
+// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to
+// wait.
 func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -164,8 +165,8 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 	}
 }
 
-// Containers that don't name the claim make no promise: their pod is attached late. So is one of whose containers that name
-// it none runs: the gate or the hook has kept it.
+// Containers that don't name the claim make no promise: their pod is attached late. So is one of whose containers that
+// name it none runs: the gate or the hook has kept it.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
@@ -194,8 +195,8 @@ func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// Containers of pods without claims go on being started while the API server is away, also in namespaces with claims that
-// other pods may share.
+// Containers of pods without claims go on being started while the API server is away, also in namespaces with claims
+// that other pods may share.
 func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -302,7 +303,8 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 			t.Errorf("administrative access %t: error is %v", admin, results["c"].Err)
 		}
 		if admin {
-			f.must(f.nri.RunPodSandbox(context.Background(), &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}))
+			f.must(f.nri.RunPodSandbox(context.Background(),
+				&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}))
 			f.must(f.dra.unprepare(context.Background(), "c"))
 		}
 	}
@@ -336,8 +338,8 @@ func TestHangingChainsOfOneTopology(t *testing.T) {
 	f.must(<-ended)
 }
 
-// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released. So they can when
-// the driver was stopped before, and has closed the gates.
+// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released. So they
+// can when the driver was stopped before, and has closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
@@ -373,7 +375,8 @@ func lostJournal(t *testing.T, stopped bool) {
 	}
 	f.expect(attachedA, "claim-a")
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	f.expect("host [up1] pods [] leases [a-0/net1]") // the fake kernel does not send links back; leases are the plugin's
+	// the fake kernel does not send links back; leases are the plugin's
+	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
 func TestLostJournalAndPodsThatEnd(t *testing.T) {
@@ -479,11 +482,13 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	defer release()
 	released := make(chan error, 1)
 	go func() { released <- f.dra.unprepare(context.Background(), "claim-a") }()
-	f.eventually("DEL runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
+	f.eventually("DEL runs",
+		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	order := make(chan string, 2)
 	for i, name := range []string{"b", "c"} {
 		go func() {
-			results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{allocatedClaim(name, "up0", name)})
+			results, err := f.dra.PrepareResourceClaims(context.Background(),
+				[]*resourceapi.ResourceClaim{allocatedClaim(name, "up0", name)})
 			f.must(err)
 			if results["b"].Err == nil && name == "b" {
 				order <- name
@@ -509,18 +514,20 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	}
 }
 
-// Pods that were deleted by force leave their claims to kubelet, which takes its time; whoever is given their devices does not wait
-// for that. A pod that is there is never robbed.
+// Pods that were deleted by force leave their claims to kubelet, which takes its time; whoever is given their devices
+// does not wait for that. A pod that is there is never robbed.
 func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f := newFixture(t)
-	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")), 0).Core().V1().Pods().Informer()
+	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")),
+		0).Core().V1().Pods().Informer()
 	go pods.RunWithContext(t.Context())
 	f.eventually("the cache is filled", pods.HasSynced)
 	f.dra.cluster.pods = pods
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	ended := make(chan error, 1)
 	go func() {
-		results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
+		results, err := f.dra.PrepareResourceClaims(context.Background(),
+			[]*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
 		ended <- errors.Join(err, results["b"].Err)
 	}()
 	f.eventually("it waits", func() bool {
@@ -539,8 +546,8 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	}
 }
 
-// A dead sandbox of a pod that the runtime still lists never takes the place of the live one, also when the connection ends and
-// nothing is confirmed any more.
+// A dead sandbox of a pod that the runtime still lists never takes the place of the live one, also when the connection
+// ends and nothing is confirmed any more.
 func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
@@ -548,13 +555,15 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	dead.Id = "a-0"
 	dead.Linux.Namespaces[1].Path = "/var/run/netns/cni-a-0" // as containerd's main branch gives it
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
-	_, err := connection.Synchronize(context.Background(), []*api.PodSandbox{dead, f.sandbox("a-1")}, []*api.Container{f.container("a-1", "claim-a")})
+	_, err := connection.Synchronize(context.Background(), []*api.PodSandbox{dead, f.sandbox("a-1")},
+		[]*api.Container{f.container("a-1", "claim-a")})
 	f.must(err)
 	const attached = "host [up1] pods [dra-a-1[net1]] leases [a-1/net1]"
 	f.expect(attached, "claim-a")
 	f.nri.setConnected(false)
 	f.boxes.expectAlso("a-0") // its namespace was there when it was listed
-	if _, err := f.boxes.beginMissed("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0", f.claims.ofPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
+	if _, err := f.boxes.beginMissed("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
+		f.claims.ofPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("error is %v", err)
 	}
 	f.connect()

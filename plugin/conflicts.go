@@ -10,8 +10,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget (before
-// Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
+// The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget
+// (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
 // findConflict says beside which other claim one may not be prepared, and why.
 func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
@@ -21,19 +21,22 @@ func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder C
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is", uid)
+			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is",
+				uid)
 		}
 		for i := range record.Devices {
 			for j := range other.Devices {
 				wanted, held := &record.Devices[i], &other.Devices[j]
 				if reason := exclusionReason(wanted, held); reason != "" {
-					return other, fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait until that claim is released",
+					return other, fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait "+
+						"until that claim is released",
 						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
 				}
 			}
 		}
 		if left, two := clash(record.Plans, other.Plans); left != nil {
-			return other, fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say that they can't share one; wait until that claim is released",
+			return other, fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say "+
+				"that they can't share one; wait until that claim is released",
 				left.Name, left.Type, left.Device.Name, other.Claim, two.Type)
 		}
 	}
@@ -62,13 +65,15 @@ func selfConflict(record *ClaimRecord) error {
 		for j := range record.Devices[:i] {
 			left, other := &record.Devices[j], &record.Devices[i]
 			if reason := exclusionReason(left, other); reason != "" {
-				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others allocated",
+				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others "+
+					"allocated",
 					left.Request, other.Request, left.Name, other.Name, reason)
 			}
 		}
 	}
 	if left, other := clash(record.Plans, record.Plans); left != nil {
-		return fmt.Errorf("steps %q and %q were given one device, %s, and the schemas of %s and %s say that they can't share one; delete the claim to have others allocated",
+		return fmt.Errorf("steps %q and %q were given one device, %s, and the schemas of %s and %s say that they "+
+			"can't share one; delete the claim to have others allocated",
 			left.Name, other.Name, left.Device.Name, left.Type, other.Type)
 	}
 	return nil
@@ -108,8 +113,8 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// capacityExceeded says whether a claim takes more of a device that is shared than is left of it, or less than its policy says that
-// a claim takes. Held are all other claims.
+// capacityExceeded says whether a claim takes more of a device that is shared than is left of it, or less than its
+// policy says that a claim takes. Held are all other claims.
 func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
@@ -119,14 +124,16 @@ func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error
 		for _, counter := range sortedKeys(device.Persona.ConsumePerAllocation) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
-				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: delete the claim to have it allocated anew",
+				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: "+
+					"delete the claim to have it allocated anew",
 					taken.String(), counter, device.Name, device.Persona.Policy, least.String())
 			}
 		}
 		for _, capacity := range device.Persona.Capacity {
 			total := consumed(device, capacity.Name, record, held...)
 			if total.Cmp(capacity.Value) > 0 {
-				return fmt.Errorf("device %s of pool %s has %s of %s, and with this claim %s would be taken: wait until others are released",
+				return fmt.Errorf("device %s of pool %s has %s of %s, and with this claim %s would be taken: wait "+
+					"until others are released",
 					device.Name, device.Pool, capacity.Value.String(), capacity.Name, total.String())
 			}
 		}
@@ -135,7 +142,9 @@ func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error
 }
 
 // consumed is what a claim and all others take of a counter of a device.
-func consumed(device *HeldDevice, counter string, record *ClaimRecord, held ...map[string]ClaimRecord) resource.Quantity {
+func consumed(
+	device *HeldDevice, counter string, record *ClaimRecord, held ...map[string]ClaimRecord,
+) resource.Quantity {
 	var total resource.Quantity
 	count := func(devices []HeldDevice) {
 		for i := range devices {

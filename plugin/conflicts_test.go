@@ -17,11 +17,14 @@ import (
 func ways() map[string]HeldDevice {
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
 	vf := func(index int) discovery.Device {
-		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("pf0v%d", index)), Type: discovery.TypeVF, VFIndex: index,
-			PCIAddress: discovery.PCIAddress(fmt.Sprintf("0000:01:00.%d", index+1)), PFAddress: pf.PCIAddress, PFName: pf.Name}
+		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("pf0v%d", index)), Type: discovery.TypeVF,
+			VFIndex:    index,
+			PCIAddress: discovery.PCIAddress(fmt.Sprintf("0000:01:00.%d", index+1)), PFAddress: pf.PCIAddress,
+			PFName: pf.Name}
 	}
 	held := func(facts discovery.Device, suffix, group string, exclusive bool) HeldDevice {
-		return HeldDevice{Request: "r", Pool: "n/pf0", Name: string(facts.Name) + suffix, Exclusive: exclusive, Facts: facts,
+		return HeldDevice{Request: "r", Pool: "n/pf0", Name: string(facts.Name) + suffix, Exclusive: exclusive,
+			Facts:   facts,
 			Persona: &policy.Persona{Suffix: suffix, Exclusive: exclusive, ExclusionGroup: group}}
 	}
 	return map[string]HeldDevice{
@@ -36,8 +39,8 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Whatever the scheduler says, what excludes each other is not held at once: not by two claims, in either order, and not by
-// one.
+// Whatever the scheduler says, what excludes each other is not held at once: not by two claims, in either order, and
+// not by one.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // every pair that may be, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
@@ -54,8 +57,10 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 			allowed := together[pair] || first != second && (first == "other" || second == "other")
 			t.Run(first+" then "+second, func(t *testing.T) {
 				f := newFixture(t)
-				left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Devices: []HeldDevice{held}}
-				two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"}, Devices: []HeldDevice{wanted}}
+				left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+					Devices: []HeldDevice{held}}
+				two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+					Devices: []HeldDevice{wanted}}
 				f.must(f.claims.hold(left, asItIs))
 				err := f.claims.hold(two, asItIs)
 				if allowed != (err == nil) {
@@ -76,11 +81,13 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 	}
 }
 
-// Plugins that can't work on one device are not run there at once, though one policy allows both: the schema of either says so.
+// Plugins that can't work on one device are not run there at once, though one policy allows both: the schema of either
+// says so.
 func TestPluginsThatCannotShareADevice(t *testing.T) {
 	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
-		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType, ConflictsWith: conflicts,
-			Device: &cnichain.Device{Name: "pf0", PCIAddress: address}}, {Name: "knob", Type: "tuning"}}}
+		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType,
+			ConflictsWith: conflicts,
+			Device:        &cnichain.Device{Name: "pf0", PCIAddress: address}}, {Name: "knob", Type: "tuning"}}}
 	}
 	const here, elsewhere = "0000:01:00.0", "0000:01:00.1"
 	for _, test := range []struct {
@@ -96,17 +103,21 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t)
-			left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"}, Plans: []cnichain.Plan{test.held}}
-			two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"}, Plans: []cnichain.Plan{test.asked}}
+			left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+				Plans: []cnichain.Plan{test.held}}
+			two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+				Plans: []cnichain.Plan{test.asked}}
 			f.must(f.claims.hold(left, asItIs))
 			err := f.claims.hold(two, asItIs)
-			if test.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
+			if test.refused != (err != nil) || err != nil &&
+				!strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
 				t.Errorf("error is %v", err)
 			}
 			f.must(f.claims.release("one"))
 			f.must(f.claims.hold(two, asItIs))
 			f.must(f.claims.release("two"))
-			alone := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}} // a step does not clash with itself
+			// a step does not clash with itself
+			alone := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}}
 			f.must(f.claims.hold(alone, asItIs))
 			f.must(f.claims.release("one"))
 			both := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
@@ -127,7 +138,9 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		record := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}}
 		for _, amount := range amounts {
 			left := held
-			left.Consumed = map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/macvlans": resource.MustParse(amount)}
+			left.Consumed = map[resourceapi.QualifiedName]resource.Quantity{
+				"dra.networking/macvlans": resource.MustParse(amount),
+			}
 			record.Devices = append(record.Devices, left)
 		}
 		return record

@@ -25,8 +25,8 @@ func (c *cluster) policyInputs() nodestate.PolicyInputs {
 	return inputs
 }
 
-// serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON. It changes
-// nothing but for trying to undo what is left over, and removing what nobody has.
+// serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON.
+// It changes nothing but for trying to undo what is left over, and removing what nobody has.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := nodeapi.SocketPath(d.config.PluginDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
@@ -85,7 +85,8 @@ func (d *Driver) debugHandler() http.Handler {
 	return mux
 }
 
-// retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the middle.
+// retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
+// middle.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachLimit)
 	defer cancel()

@@ -27,8 +27,10 @@ import (
 // driver is one as far as its socket needs it.
 func (f *fixture) driver() *Driver {
 	return &Driver{
-		config:    Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.boxes.gate.dir, NetNSDir: f.boxes.pinDir},
-		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra, cluster: f.dra.cluster, nri: f.nri,
+		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.boxes.gate.dir,
+			NetNSDir: f.boxes.pinDir},
+		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
+		cluster: f.dra.cluster, nri: f.nri,
 		registered: func() bool { return false },
 	}
 }
@@ -48,7 +50,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
 	for path, want := range map[string]string{
-		"/policies": `{"node":"n","labels":`, "/published": `"Name":"up1"`, "/claims": `"claim-a"`, "/sandboxes": `"state":"attaching"`, "/leftovers": "[]",
+		"/policies": `{"node":"n","labels":`, "/published": `"Name":"up1"`, "/claims": `"claim-a"`,
+		"/sandboxes": `"state":"attaching"`, "/leftovers": "[]",
 		"/state": `"notReady":["not registered with kubelet"]`,
 	} {
 		if code, body := f.debug(http.MethodGet, path); code != http.StatusOK || !strings.Contains(body, want) {
@@ -57,13 +60,16 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 	release()
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
-	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"state":"ready"`) || !strings.Contains(body, `"claims":["claim-a"]`) {
+	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"state":"ready"`) ||
+		!strings.Contains(body, `"claims":["claim-a"]`) {
 		t.Errorf("sandboxes are %s", body)
 	}
-	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body, `"interfaces":[{"claimUID":"claim-a","pool":"n/up0","device":"up0","interface":"net1"`) {
+	if _, body := f.debug(http.MethodGet, "/sandboxes"); !strings.Contains(body,
+		`"interfaces":[{"claimUID":"claim-a","pool":"n/up0","device":"up0","interface":"net1"`) {
 		t.Errorf("the interface is missing in %s", body)
 	}
-	for method, path := range map[string]string{http.MethodGet: "/secrets", http.MethodDelete: "/claims", http.MethodPost: "/claims"} {
+	for method, path := range map[string]string{http.MethodGet: "/secrets", http.MethodDelete: "/claims",
+		http.MethodPost: "/claims"} {
 		if code, _ := f.debug(method, path); code < 400 {
 			t.Errorf("%s %s: status %d", method, path, code)
 		}
@@ -93,9 +99,10 @@ func TestDebugSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.serveDebug(ctx) }()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}}}
 	f.eventually("the driver answers", func() bool {
 		response, err := client.Get("http://driver/claims")
 		if err != nil {
@@ -125,14 +132,16 @@ func TestStatesOfSandboxes(t *testing.T) {
 	}
 }
 
-// What doctor judges: versions and topologies as the API server has them, problems, and what the runtime gives a plugin.
+// What doctor judges: versions and topologies as the API server has them, problems, and what the runtime gives a
+// plugin.
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	f.nri.setTimeout(3 * time.Second)
-	f.must(f.dra.cluster.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
-		KubeletVersion: "v1.37.1", ContainerRuntimeVersion: "containerd://2.4.2", KernelVersion: "6.1",
-	}}}))
+	f.must(f.dra.cluster.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+			KubeletVersion: "v1.37.1", ContainerRuntimeVersion: "containerd://2.4.2", KernelVersion: "6.1",
+		}}}))
 	accepted := metav1.Condition{Type: chainapi.ConditionAccepted, Status: metav1.ConditionFalse, Message: "no"}
 	topology := testTopology()
 	topology.Name, topology.Status.Conditions = "t2", []metav1.Condition{accepted}
@@ -141,7 +150,8 @@ func TestStateOfTheNode(t *testing.T) {
 	f.dra.publisher.problems = []finding{{source: fromSlices, policy: "p", text: "bad"}}
 
 	got := d.state()
-	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"}, got.Versions); diff != "" || !got.NodeFound {
+	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
+		got.Versions); diff != "" || !got.NodeFound {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]nodestate.Problem{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
@@ -156,7 +166,8 @@ func TestStateOfTheNode(t *testing.T) {
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)
 	}
-	want := nodestate.Topology{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology), Drivers: []string{"vfio-pci"}}
+	want := nodestate.Topology{Name: "t2", Conditions: []metav1.Condition{accepted}, Plugins: cnichain.Types(topology),
+		Drivers: []string{"vfio-pci"}}
 	if diff := cmp.Diff(want, got.Topologies[len(got.Topologies)-1]); diff != "" {
 		t.Errorf("topology (-want +got):\n%s", diff)
 	}

@@ -15,7 +15,8 @@ const (
 	detachRetryMax = time.Minute
 )
 
-// detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has failed.
+// detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has
+// failed.
 func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
 	box := s.find(id)
 	if box == nil {
@@ -105,8 +106,8 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// stopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error would
-// help nobody: Unprepare waits for the end.
+// stopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
+// would help nobody: Unprepare waits for the end.
 func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	delete(s.unsynced, id)
@@ -120,8 +121,8 @@ func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
 	return s.detachUntilDone(box)
 }
 
-// releaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the claim
-// is forgotten, or when this has failed.
+// releaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
+// claim is forgotten, or when this has failed.
 func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

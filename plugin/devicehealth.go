@@ -14,9 +14,9 @@ import (
 // healthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
 const healthPeriod = 10 * time.Second
 
-// deviceHealth tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of a
-// device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain are
-// created only at kubelet's next try, 10 to 15 s later.
+// deviceHealth tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of
+// a device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain
+// are created only at kubelet's next try, 10 to 15 s later.
 type deviceHealth struct {
 	claims *claims
 	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
@@ -31,11 +31,12 @@ type deviceHealth struct {
 }
 
 func newDeviceHealth(claims *claims, unhealthy func(string, *HeldDevice) string, clock clock.WithTicker) *deviceHealth {
-	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{}, told: make(chan struct{})}
+	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{},
+		told: make(chan struct{})}
 }
 
-// attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a device see the
-// message, too, so it names nobody.
+// attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
+// device see the message, too, so it names nobody.
 func (h *deviceHealth) attached(_ executor.Pod, records []ClaimRecord) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()

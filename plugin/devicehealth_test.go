@@ -21,8 +21,8 @@ func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	return reports
 }
 
-// A pod whose chain was late makes a report that differs from the one before, by which kubelet looks at it. One that was in time
-// makes none.
+// A pod whose chain was late makes a report that differs from the one before, by which kubelet looks at it. One that
+// was in time makes none.
 func TestLateAttachWakesKubelet(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
@@ -40,7 +40,8 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
 	f.step(healthPeriod)
 	third := <-reports
-	if len(third.Devices) != 2 || third.Devices[0].Message != second.Devices[0].Message || third.Devices[1].Message != "" {
+	if len(third.Devices) != 2 || third.Devices[0].Message != second.Devices[0].Message ||
+		third.Devices[1].Message != "" {
 		t.Errorf("the third report is %+v", third)
 	}
 }
@@ -73,7 +74,8 @@ func TestUnhealthyDevices(t *testing.T) {
 	f.unhealthy["up0"] = "the link has lost its carrier"
 	f.dra.health.changed()
 	report := <-reports
-	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy || device.Message != "the link has lost its carrier" {
+	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy ||
+		device.Message != "the link has lost its carrier" {
 		t.Errorf("report is %+v", report)
 	}
 }

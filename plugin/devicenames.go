@@ -14,9 +14,9 @@ import (
 // settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
 const settleTime = 10 * time.Second
 
-// deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims hold
-// them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one goroutine
-// may use it.
+// deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims
+// hold them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one
+// goroutine may use it.
 type deviceNames struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
@@ -27,13 +27,13 @@ type deviceNames struct {
 
 // remembered is the durable part.
 type remembered struct {
-	// BootID is the boot in which it was written. Names last for one boot, so that a renamed interface is known by its new
-	// name after the next; nothing but claims holds on to a name for longer.
+	// BootID is the boot in which it was written. Names last for one boot, so that a renamed interface is known by its
+	// new name after the next; nothing but claims holds on to a name for longer.
 	BootID string `json:"bootID"`
 	// Names are those of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
-	// Speeds are in Mbit/s, by identity, of links that are hardware or made of it: those of pods' links would be written with
-	// every pod.
+	// Speeds are in Mbit/s, by identity, of links that are hardware or made of it: those of pods' links would be
+	// written with every pod.
 	Speeds map[string]int `json:"speeds"`
 	// Lost are the links that have lost their carrier, by identity, sorted.
 	Lost []string `json:"lost,omitempty"`
@@ -46,8 +46,8 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceNames reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a journal nothing
-// outlives the process.
+// loadDeviceNames reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a
+// journal nothing outlives the process.
 func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*deviceNames, []journal.Damaged, error) {
 	m := &deviceNames{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
 	var damaged []journal.Damaged
@@ -68,8 +68,8 @@ func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*
 	return m, damaged, nil
 }
 
-// restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the last
-// speeds of links that have none.
+// restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the
+// last speeds of links that have none.
 func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
@@ -92,15 +92,16 @@ func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) 
 	return facts
 }
 
-// keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of devices
-// that are gone are forgotten.
+// keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of
+// devices that are gone are forgotten.
 func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
 		held[device.PCIAddress], held[device.PFAddress] = true, true
 	}
 	m.forgetFresh(facts)
-	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{}, Speeds: map[string]int{}}
+	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{},
+		Speeds: map[string]int{}}
 	maps.Copy(now.Names, m.kept.Names) // also of functions that are away: they may come back
 	for i := range facts.Devices {
 		device := &facts.Devices[i]

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A name is kept once an interface has had it for a while, or a claim holds the device, until the next boot. Virtual functions
-// follow their physical function.
+// A name is kept once an interface has had it for a while, or a claim holds the device, until the next boot. Virtual
+// functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
 	var m *deviceNames
@@ -26,8 +26,10 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	}
 	read := func(pf string, inUse ...discovery.Device) string {
 		facts := discovery.Facts{Devices: []discovery.Device{
-			{Name: discovery.IfName(pf), Interface: discovery.IfName(pf), Type: discovery.TypePF, PCIAddress: "0000:01:00.0"},
-			{Name: discovery.IfName(pf + "v0"), Type: discovery.TypeVF, PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0", PFName: discovery.IfName(pf)},
+			{Name: discovery.IfName(pf), Interface: discovery.IfName(pf), Type: discovery.TypePF,
+				PCIAddress: "0000:01:00.0"},
+			{Name: discovery.IfName(pf + "v0"), Type: discovery.TypeVF, PCIAddress: "0000:01:00.1",
+				PFAddress: "0000:01:00.0", PFName: discovery.IfName(pf)},
 		}}
 		facts = m.restore(facts).With(inUse...)
 		f.must(m.keep(facts, inUse, nil))
@@ -53,13 +55,14 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check("lan", "ens1 ens1v0")
 	start("boot-2")
 	check("lan", "lan lanv0")
-	held := discovery.Device{Name: "old0v0", Type: discovery.TypeVF, PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0", PFName: "old0"}
+	held := discovery.Device{Name: "old0v0", Type: discovery.TypeVF, PCIAddress: "0000:01:00.1",
+		PFAddress: "0000:01:00.0", PFName: "old0"}
 	check("lan", "old0 old0v0", held)
 	check("lan", "old0 old0v0") // also after the release
 }
 
-// A link has no speed while it is down or on its way home; what is published must not change with that, nor with a new driver
-// or a boot.
+// A link has no speed while it is down or on its way home; what is published must not change with that, nor with a new
+// driver or a boot.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0
@@ -67,7 +70,8 @@ func TestSpeedsAreRemembered(t *testing.T) {
 		boots++
 		m, _, err := loadDeviceNames(f.db, string(rune('a'+boots/2)), f.clock)
 		f.must(err)
-		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC, LinkSpeed: speed}}})
+		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC,
+			LinkSpeed: speed}}})
 		f.must(m.keep(facts, nil, nil))
 		return facts.Devices[0].LinkSpeed
 	}

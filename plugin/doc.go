@@ -1,5 +1,5 @@
-// Package plugin is the shell of the node driver: it connects kubelet (DRA), the container runtime (NRI), the API server
-// and the journal with the packages that decide.
+// Package plugin is the shell of the node driver: it connects kubelet (DRA), the container runtime (NRI), the API
+// server and the journal with the packages that decide.
 //
 // The rule of this package: it carries values from one to the other and decides nothing about networks. From
 // RunPodSandbox on nothing waits for the API server.

@@ -114,7 +114,8 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	config.CNIDirs = append(slices.Clone(config.CNIDirs), nodeapi.HelperDir(config.PluginDir))
 	d := &Driver{
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
-		registered: func() bool { return false }, waiting: errors.New("starting"), heartbeats: newHeartbeats(clock.RealClock{}),
+		registered: func() bool { return false }, waiting: errors.New("starting"),
+		heartbeats: newHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
 	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.all(), d.nri.connected() }}
@@ -136,22 +137,24 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 // journalRetry is how often a journal that can't be opened is tried.
 const journalRetry = 5 * time.Second
 
-// awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and again
-// and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because nothing is
-// registered with kubelet or the runtime. The probe says why.
+// awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and
+// again and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because
+// nothing is registered with kubelet or the runtime. The probe says why.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
-	return d.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can be opened", func() error {
-		opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
-		if err == nil {
-			d.journal = opened
-		}
-		return err
-	})
+	return d.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can be opened",
+		func() error {
+			opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
+			if err == nil {
+				d.journal = opened
+			}
+			return err
+		})
 }
 
 // awaitHelper installs the programs that run on the host: without the hook no container that names a claim could start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
-	return d.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node until they can be installed", func() error {
+	return d.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node until they "+
+		"can be installed", func() error {
 		return installHelper(ctx, nodeapi.HelperDir(d.config.PluginDir))
 	})
 }
@@ -182,7 +185,8 @@ func (d *Driver) await(ctx context.Context, again <-chan time.Time, message stri
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
-		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again", "path", d.journal.SetAside)
+		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
+			"path", d.journal.SetAside)
 	}
 	claims, damaged, err := loadClaims(d.journal.DB)
 	if err != nil {
@@ -201,7 +205,8 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		return err
 	}
 	for _, record := range append(damaged, damagedChains...) {
-		logger.Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket, "key", record.Key)
+		logger.Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
+			"key", record.Key)
 	}
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
@@ -227,16 +232,21 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	host.BootID = bootID // one answer for all that the process does
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
-	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
+	d.callLog = executor.NewCallLog(d.config.LogDir,
+		func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
 	runner := executor.New(executor.Options{
-		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)}, Dirs: d.config.CNIDirs,
+		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)},
+		Dirs:      d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
 		OnLeftover: func(leftover executor.Leftover) {
-			klog.FromContext(ctx).Error(errors.New(leftover.Reason), "Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key, "pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
+			klog.FromContext(ctx).Error(errors.New(leftover.Reason),
+				"Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key,
+				"pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
 		},
 	})
 	d.events = record.NewBroadcaster(record.WithContext(ctx))
-	recorder := d.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
+	recorder := d.events.NewRecorder(scheme.Scheme,
+		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
 	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
 	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
@@ -252,33 +262,43 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		return err
 	}
 	d.nri = &nriPlugin{
-		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock, work: work, failed: d.statuses.attachFailed,
+		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock,
+		work: work, failed: d.statuses.attachFailed,
 		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
 		metrics:    d.metrics, unclaimed: newUnclaimedSandboxes(),
 	}
 	d.dra = &draPlugin{
-		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner, gate: claimGate,
-		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected, busy: d.busy, fatal: d.fail,
+		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner,
+		gate:     claimGate,
+		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected,
+		busy: d.busy, fatal: d.fail,
 	}
-	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail), d.cluster.onPodGone(d.claims.wake))
+	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail),
+		d.cluster.onPodGone(d.claims.wake))
 }
 
 // buildPublisher wires what publishes devices.
-func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock) error {
+func (d *Driver) buildPublisher(
+	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock,
+) error {
 	names, damaged, err := loadDeviceNames(d.journal.DB, d.sandboxes.bootID, clock)
 	if err != nil {
 		return err
 	}
 	for _, record := range damaged {
-		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket, "key", record.Key)
+		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
+			"key", record.Key)
 	}
 	d.carriers = newCarrierTracker(clock, names.kept.Lost...)
 	d.publisher = &publisher{
 		cluster: d.cluster, claims: d.claims, names: names,
-		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes, groups: d.config.CompatibilityGroups},
-		read:   fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers, healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics, freeMemory: debug.FreeOSMemory,
-		triggers: make(chan struct{}, 1), clock: clock,
+		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes,
+			groups: d.config.CompatibilityGroups},
+		read: fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers,
+		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics,
+		freeMemory: debug.FreeOSMemory,
+		triggers:   make(chan struct{}, 1), clock: clock,
 	}
 	return nil
 }
@@ -315,12 +335,13 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *HeldDevice
 // quarantined says whether a device is held back.
 func quarantined(executor *executor.Executor) func(discovery.Device) bool {
 	return func(device discovery.Device) bool {
-		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress), IfName: string(device.Interface)}) != nil
+		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
+			IfName: string(device.Interface)}) != nil
 	}
 }
 
-// busy says what the node itself does with a link. While the addresses of the Node object are not known, any address may be one of
-// them, and nothing is given away for that.
+// busy says what the node itself does with a link. While the addresses of the Node object are not known, any address
+// may be one of them, and nothing is given away for that.
 func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use, error) {
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
@@ -418,7 +439,8 @@ func (d *Driver) serve(ctx context.Context) error {
 // sweeper checks what nobody tells the driver of.
 func (d *Driver) sweeper() *sweeper {
 	return &sweeper{
-		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed, heartbeats: d.heartbeats,
+		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed,
+		heartbeats: d.heartbeats,
 		swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)
 			d.recoverLost(ctx)
@@ -442,7 +464,8 @@ func (d *Driver) retryLeftovers(ctx context.Context) error {
 	for {
 		for _, leftover := range d.dra.executor.Leftovers() {
 			if err := d.retryLeftover(ctx, leftover.Key); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover", leftover.Key)
+				klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
+					leftover.Key)
 			}
 		}
 		select {
@@ -468,12 +491,14 @@ const (
 	settleLimit = 20 * time.Second
 )
 
-// serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or the API
-// server, are not known, and only claims can't be prepared.
+// serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or
+// the API server, are not known, and only claims can't be prepared.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
-		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName), kubeletplugin.KubeClient(d.client),
-		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
+		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),
+		kubeletplugin.KubeClient(d.client),
+		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir),
+		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false), kubeletplugin.CDIDirectory(d.config.CDIDir),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
 	if err != nil {

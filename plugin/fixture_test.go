@@ -77,7 +77,8 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, dir: t.TempDir(), runtime: map[string]string{}, podsGone: map[string]bool{}, node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f := &fixture{T: t, dir: t.TempDir(), runtime: map[string]string{}, podsGone: map[string]bool{},
+		node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
 	f.must(os.MkdirAll(f.pluginDir(), 0o755))
 	for name := range testPlugins() {
 		f.must(os.WriteFile(filepath.Join(f.pluginDir(), name), nil, 0o755))
@@ -109,7 +110,8 @@ func (f *fixture) connect(containers ...*api.Container) {
 // sandbox is one as the runtime describes it.
 func (f *fixture) sandbox(id string) *api.PodSandbox {
 	pod := podNamed(id)
-	sandbox := &api.PodSandbox{Id: id, Uid: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
+	sandbox := &api.PodSandbox{Id: id, Uid: pod.UID, Name: pod.Name, Namespace: pod.Namespace,
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
 	if netns := f.runtime[id]; netns != "" && f.node.Exists(netns) {
 		sandbox.Linux.Namespaces = append(sandbox.Linux.Namespaces, &api.LinuxNamespace{Type: "network", Path: netns})
 	}
@@ -148,7 +150,8 @@ func (f *fixture) startAlone(bootID string) {
 	f.must(err)
 	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
-	runner := executor.New(executor.Options{Exec: f.node, Host: f.node, Journal: f.chains, Dirs: []string{f.pluginDir()}, Clock: f.clock})
+	runner := executor.New(executor.Options{Exec: f.node, Host: f.node, Journal: f.chains,
+		Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
 	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
@@ -159,7 +162,8 @@ func (f *fixture) startAlone(bootID string) {
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
 	f.unhealthy = map[discovery.IfName]string{}
-	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
+	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] },
+		f.clock)
 	f.boxes.onLateAttach, f.boxes.metrics = health.attached, newMetrics()
 	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
 		f.mu.Lock()
@@ -169,10 +173,13 @@ func (f *fixture) startAlone(bootID string) {
 		}
 	}
 	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work, unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.boxes.metrics}
+	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
+		unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.boxes.metrics}
 	f.dra = &draPlugin{
-		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner, gate: claimGate,
-		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1), connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
+		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner,
+		gate:     claimGate,
+		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1),
+		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 	}
 	f.must(f.boxes.recover(left))
 }
@@ -225,7 +232,8 @@ func (f *fixture) sweeper() *sweeper {
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 	f.Helper()
-	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" + link, Device: link})
+	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
+		link, Device: link})
 	f.must(err)
 	topology := testTopology()
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
@@ -237,7 +245,8 @@ func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 	}
 	made := ClaimRecord{
 		Claim: plan.Claim, Consumers: []Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
-		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true, Facts: discovery.Device{Name: discovery.IfName(link)}}},
+		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
+			Facts: discovery.Device{Name: discovery.IfName(link)}}},
 	}
 	f.must(f.claims.hold(made, asItIs))
 	return made
@@ -342,8 +351,9 @@ func testCluster(objects ...runtime.Object) *cluster {
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c := &cluster{
-		client: client, nodeName: "n", policies: still(&policyapi.DeviceExposurePolicy{}), topologies: still(&chainapi.NetworkTopology{}),
-		schemas: still(&chainapi.CNIPluginSchema{}), node: factory.Core().V1().Nodes().Informer(),
+		client: client, nodeName: "n", policies: still(&policyapi.DeviceExposurePolicy{}),
+		topologies: still(&chainapi.NetworkTopology{}),
+		schemas:    still(&chainapi.CNIPluginSchema{}), node: factory.Core().V1().Nodes().Informer(),
 		namespaces: factory.Core().V1().Namespaces().Informer(), pods: factory.Core().V1().Pods().Informer(),
 	}
 	_ = c.topologies.GetStore().Add(testTopology())
@@ -355,7 +365,8 @@ func testPublisher() *publisher {
 	p := &publisher{triggers: make(chan struct{}, 1), entries: map[entryKey]draslices.Entry{}}
 	for _, name := range []string{"up0", "up1"} {
 		p.entries[entryKey{pool: "n/" + name, device: name}] = draslices.Entry{
-			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name)},
+			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name),
+				Interface: discovery.IfName(name)},
 			Persona: policy.Persona{Exclusive: true, Plugins: []string{"host-device"}},
 		}
 	}
@@ -365,17 +376,24 @@ func testPublisher() *publisher {
 // allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.
 func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{resourceapi.PodResourceClaimAnnotation: "net"}, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "v1", Kind: "Pod", Name: pod, UID: types.UID(pod), Controller: new(true),
-		}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
+			Annotations: map[string]string{resourceapi.PodResourceClaimAnnotation: "net"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Pod", Name: pod, UID: types.UID(pod), Controller: new(true),
+			}}},
 		Status: resourceapi.ResourceClaimStatus{
-			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID(pod)}},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod,
+				UID: types.UID(pod)}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-				Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: chainapi.DriverName, Pool: "n/" + link, Device: link}},
+				Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: chainapi.DriverName,
+					Pool: "n/" + link, Device: link}},
 				Config: []resourceapi.DeviceAllocationConfiguration{{
 					Source: resourceapi.AllocationConfigSourceClass, Requests: []string{"r"},
 					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-						Driver: chainapi.DriverName, Parameters: runtime.RawExtension{Raw: []byte(`{"networkTopologyRef":{"name":"t"},"step":"link"}`)},
+						Driver: chainapi.DriverName,
+						Parameters: runtime.RawExtension{Raw: []byte(
+							`{"networkTopologyRef":{"name":"t"},"step":"link"}`,
+						)},
 					}},
 				}},
 			}},
@@ -386,7 +404,8 @@ func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 func podObject(name string, claims ...string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 	for _, claim := range claims {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
+			corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
 	}
 	return pod
 }

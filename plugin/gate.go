@@ -43,11 +43,12 @@ func (g gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
-// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening again
-// is no error, and writes only what has changed: the runtime reads all specs again after each write.
+// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening
+// again is no error, and writes only what has changed: the runtime reads all specs again after each write.
 func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
 	content := nodeapi.Gate{
-		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) + "=attached"},
+		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) +
+			"=attached"},
 		DeviceNodes: nodes, Namespaces: pins, Hook: g.helper,
 	}
 	path := g.path(claim.UID)
@@ -105,7 +106,8 @@ func envName(claimUID string) string {
 // close keeps further containers of the claim from being created. Closing again is no error.
 func (g gate) close(claimUID string) error {
 	path := g.path(claimUID)
-	if err := errors.Join(missingIsEmpty(os.Remove(path)), missingIsEmpty(os.Remove(path+nodeapi.Suspended))); err != nil {
+	if err := errors.Join(missingIsEmpty(os.Remove(path)),
+		missingIsEmpty(os.Remove(path+nodeapi.Suspended))); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -147,7 +149,8 @@ func (g gate) sweep(isOld func(fs.FileInfo) bool) error {
 		problems = append(problems, err)
 		for _, path := range paths {
 			info, err := os.Lstat(path)
-			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), gateTemp) && !isOld(info) {
+			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), gateTemp) &&
+				!isOld(info) {
 				continue
 			}
 			problems = append(problems, missingIsEmpty(os.Remove(path)))

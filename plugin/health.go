@@ -138,7 +138,8 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.HTTPAddress)
 	if err != nil {
-		return fmt.Errorf("cannot serve health: %w; set --http-address (node.httpAddress of the chart) to a free port of the node", err)
+		return fmt.Errorf("cannot serve health: %w; set --http-address (node.httpAddress of the chart) to a free "+
+			"port of the node", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
@@ -183,7 +184,8 @@ const socketPeriod = 10 * time.Second
 // socketsAreThere returns an error if somebody has removed a socket of the driver. Kubelet forgets a plugin whose
 // registration socket is gone, and can't reach one without the other.
 func (d *Driver) socketsAreThere() error {
-	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket), filepath.Join(d.config.RegistrarDir, registrarSocket)} {
+	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
+		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
 		if _, err := os.Lstat(path); err != nil {
 			return fmt.Errorf("socket of the driver is gone: %w", err)
 		}

@@ -25,7 +25,8 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, metrics: newMetrics()}
-	if err := d.serveHTTP(t.Context()); err == nil || !strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
+	if err := d.serveHTTP(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -70,7 +71,8 @@ func TestRemovedSockets(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	d.config.RegistrarDir = t.TempDir()
-	paths := []string{filepath.Join(d.config.PluginDir, draSocket), filepath.Join(d.config.RegistrarDir, registrarSocket)}
+	paths := []string{filepath.Join(d.config.PluginDir, draSocket),
+		filepath.Join(d.config.RegistrarDir, registrarSocket)}
 	for _, path := range paths {
 		f.must(os.WriteFile(path, nil, 0o600))
 	}
@@ -105,13 +107,16 @@ func TestReplacedNodeObject(t *testing.T) {
 		t.Fatal("the node is not read")
 	}
 	nodes := client.CoreV1().Nodes()
-	if _, err := nodes.Update(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first", Labels: map[string]string{"a": "b"}}}, metav1.UpdateOptions{}); err != nil {
+	if _, err := nodes.Update(t.Context(),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first", Labels: map[string]string{"a": "b"}}},
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-failures; !strings.Contains(err.Error(), "was deleted and made again") {

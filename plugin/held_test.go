@@ -20,10 +20,12 @@ import (
 
 // expose is a policy for what an expression selects.
 func expose(name, cel string, shared bool) *policyapi.DeviceExposurePolicy {
-	return &policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyapi.DeviceExposurePolicySpec{
-		Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: cel},
-		Exposure: &policyapi.Exposure{AllowMultipleAllocations: shared, SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "macvlan", Exclusive: !shared}}},
-	}}
+	return &policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyapi.DeviceExposurePolicySpec{
+			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: cel},
+			Exposure: &policyapi.Exposure{AllowMultipleAllocations: shared,
+				SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "macvlan", Exclusive: !shared}}},
+		}}
 }
 
 // sharedMachine has policies in place of the one that offers everything exclusively.
@@ -36,7 +38,8 @@ func sharedMachine(f *fixture, host *discoverytest.Host, policies ...any) *testM
 // A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
 	f := newFixture(t)
-	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
+	m := sharedMachine(f, discoverytest.Machine(1, 0),
+		expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
 	m.host.DefaultRoute("ens0")
@@ -75,7 +78,8 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 // A physical function that is shared gets virtual ones while it is in use: they divide its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
 	f := newFixture(t)
-	m := sharedMachine(f, discoverytest.Machine(1, 2), expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
+	m := sharedMachine(f, discoverytest.Machine(1, 2),
+		expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
 		expose("vf", `device.attributes["dra.networking"].type == "vf"`, false))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0")
@@ -91,17 +95,21 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 	}
 }
 
-// A slice came back without counters: none is published any more, whatever another API server says, and that is written.
+// A slice came back without counters: none is published any more, whatever another API server says, and that is
+// written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
-	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired, ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
+	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired,
+		ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
 	m.expect(t, "")
 	m.server.known = &capabilities{}
 	m.expect(t, "ens0 ens0v0 ens0v1")
-	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{}, ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
+	m.handleError(context.Background(),
+		&resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{},
+			ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
 	before := len(m.published)
 	f.must(m.refresh(context.Background()))
 	if len(m.published) == before {
@@ -159,7 +167,8 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
 		var facts discovery.Facts
 		for address, name := range names {
-			facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name, Type: discovery.TypeNIC, PCIAddress: address})
+			facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name, Type: discovery.TypeNIC,
+				PCIAddress: address})
 		}
 		facts = m.restore(facts).With()
 		f.must(m.keep(facts, nil, nil))
@@ -184,7 +193,8 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
-	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0", LinkSpeed: 1000}
+	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0",
+		LinkSpeed: 1000}
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
 	if wait := m.again(); wait != settleTime {
 		t.Errorf("looked at again in %s", wait)
@@ -196,7 +206,8 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 	}
 	m.bucket = nil
 	before := m.kept
-	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic, {Name: "veth1", Type: "veth", Kind: "veth", LinkSpeed: 10000}}}, nil, nil))
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic,
+		{Name: "veth1", Type: "veth", Kind: "veth", LinkSpeed: 10000}}}, nil, nil))
 	if len(m.kept.Speeds) != len(before.Speeds) {
 		t.Errorf("kept are %v", m.kept.Speeds)
 	}
@@ -212,7 +223,8 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another card.
+// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
+// card.
 func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -16,8 +16,8 @@ import (
 func helperPlugins() []string { return []string{"netdev"} }
 
 // installHelper puts the helper binary, which lies beside the driver's own, where the container runtime and the driver
-// find it on the host, and runs it once: the directory may be mounted without the right to execute. A file that is being
-// executed is replaced, never written.
+// find it on the host, and runs it once: the directory may be mounted without the right to execute. A file that is
+// being executed is replaced, never written.
 func installHelper(ctx context.Context, dir string) error {
 	executable, err := os.Executable()
 	if err != nil {

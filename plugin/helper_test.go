@@ -43,7 +43,8 @@ func TestHelperIsInstalled(t *testing.T) {
 	if err := install("no program"); err == nil || !strings.Contains(err.Error(), "without noexec") {
 		t.Errorf("error is %v", err)
 	}
-	if err := installHelperFrom(context.Background(), filepath.Join(dir, "nowhere"), target); err == nil || !strings.Contains(err.Error(), "beside the driver's binary") {
+	if err := installHelperFrom(context.Background(), filepath.Join(dir, "nowhere"), target); err == nil ||
+		!strings.Contains(err.Error(), "beside the driver's binary") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -15,7 +15,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	states := make([]nodestate.Claim, 0, len(records))
 	pods, known := d.cluster.podUIDs()
 	for i := range records {
-		states = append(states, nodestate.Claim{ClaimRecord: records[i], Orphaned: known && d.isOrphaned(&records[i], pods)})
+		states = append(states, nodestate.Claim{ClaimRecord: records[i], Orphaned: known &&
+			d.isOrphaned(&records[i], pods)})
 	}
 	return states
 }
@@ -37,7 +38,8 @@ func (d *Driver) sandboxStates() []nodestate.Sandbox {
 		state := box.state()
 		for _, uid := range state.Claims {
 			if record, prepared := d.claims.get(uid); prepared {
-				state.Interfaces = append(state.Interfaces, interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
+				state.Interfaces = append(state.Interfaces,
+					interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
 			}
 		}
 		states = append(states, state)
@@ -45,8 +47,8 @@ func (d *Driver) sandboxStates() []nodestate.Sandbox {
 	return states
 }
 
-// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none while
-// it is not ready.
+// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none
+// while it is not ready.
 func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
 	if steps == nil {
 		return nil
@@ -55,13 +57,15 @@ func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[
 	for i := range record.Devices {
 		held := &record.Devices[i]
 		state := nodestate.Interface{
-			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: missingOf(steps, missing, record.Claim.UID, held),
+			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: missingOf(steps, missing,
+				record.Claim.UID, held),
 		}
 		if data := networkData(steps, record.Claim.UID, held); data != nil {
 			state.Interface, state.MAC, state.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
 		}
 		for j := range steps {
-			if device := steps[j].Step.Device; device != nil && device.Pool == held.Pool && device.Name == held.Name && steps[j].Claim.UID == record.Claim.UID {
+			if device := steps[j].Step.Device; device != nil && device.Pool == held.Pool && device.Name == held.Name &&
+				steps[j].Claim.UID == record.Claim.UID {
 				state.DeviceNodes = append(state.DeviceNodes, steps[j].DeviceNodes...)
 			}
 		}
@@ -73,7 +77,8 @@ func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[
 func (b *sandbox) state() nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: nodestate.SandboxAttaching, Since: b.since, Pin: b.pin}
+	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: nodestate.SandboxAttaching,
+		Since: b.since, Pin: b.pin}
 	switch {
 	case b.ready:
 		state.State = nodestate.SandboxReady

@@ -18,11 +18,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets a
-// new sandbox then needs its claims prepared again, and kubelet does not ask for that.
+// Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets
+// a new sandbox then needs its claims prepared again, and kubelet does not ask for that.
 
-// unclaimedSandboxes are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have none. It is safe for
-// concurrent use.
+// unclaimedSandboxes are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have
+// none. It is safe for concurrent use.
 type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox
@@ -69,8 +69,8 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 // lostLimit bounds one look for claims that the journal has lost.
 const lostLimit = 20 * time.Second
 
-// recoverLost has the claims prepared, and attached, of pods of which the journal has lost the record, after a journal was
-// lost. What is attached still according to its gate is left alone.
+// recoverLost has the claims prepared, and attached, of pods of which the journal has lost the record, after a journal
+// was lost. What is attached still according to its gate is left alone.
 func (d *Driver) recoverLost(ctx context.Context) {
 	if !d.journalLost() || !d.nri.connected() || !d.cluster.hasSynced() {
 		return
@@ -81,7 +81,8 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	for _, pod := range d.nri.unclaimed.list() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
-			logger.Info("Preparing claims that the lost journal knew", "pod", podOf(pod).String(), "sandbox", pod.GetId())
+			logger.Info("Preparing claims that the lost journal knew", "pod", podOf(pod).String(), "sandbox",
+				pod.GetId())
 			err = d.again(ctx, lost)
 		}
 		if err != nil {
@@ -137,7 +138,8 @@ func isForPod(claim *resourceapi.ResourceClaim, podUID string) bool {
 		slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {
 			return string(user.UID) == podUID
 		}) &&
-		slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
-			return result.Driver == v1alpha1.DriverName
-		})
+		slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+			func(result resourceapi.DeviceRequestAllocationResult) bool {
+				return result.Driver == v1alpha1.DriverName
+			})
 }

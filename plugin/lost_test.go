@@ -40,14 +40,16 @@ func (f *fixture) recover(count *int) {
 	f.must(f.nri.cluster.pods.GetIndexer().Add(podObject("a", "claim-a")))
 	d.again = func(ctx context.Context, wanted []*drapb.Claim) error {
 		*count += len(wanted)
-		results, err := f.dra.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{allocatedClaim("claim-a", "up0", "a")})
+		results, err := f.dra.PrepareResourceClaims(ctx,
+			[]*resourceapi.ResourceClaim{allocatedClaim("claim-a", "up0", "a")})
 		f.must(err)
 		return errors.Join(results["claim-a"].Err, f.failAgain)
 	}
 	d.recoverLost(context.Background())
 }
 
-// A pod whose sandbox was replaced after the journal was lost is attached again, although kubelet prepares nothing anew.
+// A pod whose sandbox was replaced after the journal was lost is attached again, although kubelet prepares nothing
+// anew.
 func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
@@ -77,7 +79,8 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 	foreign := allocatedClaim("claim-a", "up0", "a")
 	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
-	if isForPod(foreign, "a") || !isForPod(allocatedClaim("c", "up0", "a"), "a") || isForPod(allocatedClaim("c", "up0", "a"), "b") {
+	if isForPod(foreign, "a") || !isForPod(allocatedClaim("c", "up0", "a"), "a") ||
+		isForPod(allocatedClaim("c", "up0", "a"), "b") {
 		t.Error("claims are mistaken")
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim that is
-// one pod's the interface, once it is attached. Containers see the file as it was when they were created.
+// metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
+// that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
 func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepRecord) *kubeletplugin.DeviceMetadata {
 	persona := held.Persona
 	if persona == nil { // an earlier driver's record
@@ -39,8 +39,8 @@ func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepReco
 	return metadata
 }
 
-// describe completes the files of claims that have just been attached. What is missing in a file keeps no container from
-// starting, so failures are logged only.
+// describe completes the files of claims that have just been attached. What is missing in a file keeps no container
+// from starting, so failures are logged only.
 func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 	d.mu.Lock()
 	helper := d.helper
@@ -58,9 +58,11 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 			byRequest[device.Requests[0]] = append(byRequest[device.Requests[0]], device)
 		}
 		for _, request := range sortedKeys(byRequest) {
-			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name, types.UID(record.Claim.UID), request, byRequest[request])
+			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name,
+				types.UID(record.Claim.UID), request, byRequest[request])
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot write the device metadata of a claim", "claim", record.Claim.String(), "request", request)
+				klog.FromContext(ctx).Error(err, "Cannot write the device metadata of a claim", "claim",
+					record.Claim.String(), "request", request)
 			}
 		}
 	}
@@ -69,9 +71,9 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 // repairLimit bounds one repair of metadata.
 const repairLimit = 20 * time.Second
 
-// repairMetadata has the CDI specs written again that tell the containers of prepared claims of their devices, if somebody
-// has removed them: kubelet gives containers their names, and the runtime refuses what it can't find. Those of claims that
-// are not known to anybody are removed: a driver that did not know of them has released the claims.
+// repairMetadata has the CDI specs written again that tell the containers of prepared claims of their devices, if
+// somebody has removed them: kubelet gives containers their names, and the runtime refuses what it can't find. Those of
+// claims that are not known to anybody are removed: a driver that did not know of them has released the claims.
 func (d *Driver) repairMetadata(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
@@ -79,7 +81,8 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	var wanted []*drapb.Claim
 	for _, record := range d.claims.all() {
 		if d.lacksMetadata(&record) {
-			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID})
+			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name,
+				Uid: record.Claim.UID})
 		}
 	}
 	if err := d.again(ctx, wanted); err != nil {
@@ -113,17 +116,20 @@ func (d *Driver) lacksMetadata(record *ClaimRecord) bool {
 	return false
 }
 
-// prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its files.
+// prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its
+// files.
 func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
 	if len(claims) == 0 || !d.nri.connected() {
 		return nil
 	}
-	connection, err := grpc.NewClient("unix://"+filepath.Join(d.config.PluginDir, draSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix://"+filepath.Join(d.config.PluginDir, draSocket),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	answer, err := drapb.NewDRAPluginClient(connection).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: claims})
+	answer, err := drapb.NewDRAPluginClient(connection).NodePrepareResources(ctx,
+		&drapb.NodePrepareResourcesRequest{Claims: claims})
 	if err != nil {
 		return err
 	}

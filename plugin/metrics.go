@@ -47,29 +47,39 @@ func newMetrics() *metrics {
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 13), // 1 ms to 1 min
+			// 1 ms to 1 min
+			Namespace: namespace, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 13),
 		}, labels)
 	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
 	}
 	m := &metrics{
-		registry:    prometheus.NewRegistry(),
-		devices:     gauge("discovered_devices", "Network devices of the node, by type.", "type"),
-		published:   gauge("published_devices", "Devices in the node's ResourceSlices, by the policy that gives them and whether pods share them.", "policy", "mode"),
-		outcomes:    gauge("policy_devices", "Devices of the node, by what a policy does with them.", "policy", "result"),
-		problems:    gauge("problems", "Things that an administrator should put right, by where they are; the log and events have their words.", "source"),
-		refreshes:   histogram("refresh_seconds", "How long it took to read the node and compute its slices.", "result"),
-		changes:     counter("slice_changes_total", "How often the node's ResourceSlices were changed."),
-		steps:       histogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.", "type", "command", "result"),
-		attachments: histogram("attach_seconds", "How long it took to attach or detach all claims of a pod sandbox, one attempt.", "operation", "result"),
-		prepared:    histogram("claim_seconds", "How long it took to prepare or release a claim for kubelet.", "operation", "result"),
-		hooks:       histogram("nri_seconds", "How long the container runtime waited for the driver; it gives up after 2 s by default.", "event", "result"),
+		registry: prometheus.NewRegistry(),
+		devices:  gauge("discovered_devices", "Network devices of the node, by type.", "type"),
+		published: gauge("published_devices", "Devices in the node's ResourceSlices, by the policy that gives them "+
+			"and whether pods share them.", "policy", "mode"),
+		outcomes: gauge("policy_devices", "Devices of the node, by what a policy does with them.",
+			"policy", "result"),
+		problems: gauge("problems", "Things that an administrator should put right, by where they are; the log "+
+			"and events have their words.", "source"),
+		refreshes: histogram("refresh_seconds", "How long it took to read the node and compute its slices.",
+			"result"),
+		changes: counter("slice_changes_total", "How often the node's ResourceSlices were changed."),
+		steps: histogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.", "type",
+			"command", "result"),
+		attachments: histogram("attach_seconds", "How long it took to attach or detach all claims of a pod sandbox, "+
+			"one attempt.", "operation", "result"),
+		prepared: histogram("claim_seconds", "How long it took to prepare or release a claim for kubelet.",
+			"operation", "result"),
+		hooks: histogram("nri_seconds", "How long the container runtime waited for the driver; it gives up "+
+			"after 2 s by default.", "event", "result"),
 		connections: counter("nri_connections_total", "How often the driver has connected to the container runtime."),
 	}
 	m.registry.MustRegister(m.devices, m.published, m.outcomes, m.problems, m.refreshes, m.changes,
 		m.steps, m.attachments, m.prepared, m.hooks, m.connections,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector())
 	return m
 }
 
@@ -79,11 +89,14 @@ func (m *metrics) watch(claims *claims, sandboxes *sandboxes, executor *executor
 		help string
 		read func() int
 	}{
-		"dra_network_claims":      {"Claims that are prepared on the node.", func() int { return len(claims.all()) }},
-		"dra_network_sandboxes":   {"Pod sandboxes that are attached, or being attached or detached.", func() int { return len(sandboxes.list()) }},
-		"dra_network_quarantined": {"Devices that are held back because they could not be cleaned.", func() int { return quarantines(executor) }},
+		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.all()) }},
+		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
+			func() int { return len(sandboxes.list()) }},
+		"dra_network_quarantined": {"Devices that are held back because they could not be cleaned.",
+			func() int { return quarantines(executor) }},
 	} {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: gauge.help}, func() float64 { return float64(gauge.read()) }))
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: gauge.help},
+			func() float64 { return float64(gauge.read()) }))
 	}
 }
 
@@ -116,8 +129,10 @@ type measuredCalls struct {
 // Record implements cnichain.Recorder.
 func (c measuredCalls) Record(call executor.Call) {
 	observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
-	c.logger.V(logCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim", call.Claim.String(),
-		"pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration", call.Duration.Round(time.Microsecond), "err", call.Err)
+	c.logger.V(logCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim",
+		call.Claim.String(),
+		"pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration",
+		call.Duration.Round(time.Microsecond), "err", call.Err)
 	c.Recorder.Record(call)
 }
 

@@ -24,7 +24,8 @@ func TestMetrics(t *testing.T) {
 	m.metrics = f.boxes.metrics
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	f.prepared("claim-a", "a", "up0")
-	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}
+	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}
 	connection := &nriConnection{nriPlugin: f.nri}
 	f.must(connection.RunPodSandbox(context.Background(), sandbox))
 	f.must(connection.StopPodSandbox(context.Background(), sandbox))
@@ -61,12 +62,14 @@ dra_network_quarantined 0
 # HELP dra_network_slice_changes_total How often the node's ResourceSlices were changed.
 # TYPE dra_network_slice_changes_total counter
 dra_network_slice_changes_total 1
-`), "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices", "dra_network_problems", "dra_network_published_devices",
+`), "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices", "dra_network_problems",
+		"dra_network_published_devices",
 		"dra_network_quarantined", "dra_network_slice_changes_total"); err != nil {
 		t.Error(err)
 	}
 	for name, series := range map[string]int{
-		"dra_network_step_seconds": 2, "dra_network_attach_seconds": 2, "dra_network_nri_seconds": 2, "dra_network_refresh_seconds": 1,
+		"dra_network_step_seconds": 2, "dra_network_attach_seconds": 2, "dra_network_nri_seconds": 2,
+		"dra_network_refresh_seconds": 1,
 	} {
 		if got, err := testutil.GatherAndCount(m.metrics.registry, name); err != nil || got != series {
 			t.Errorf("%s has %d series, %v; want %d", name, got, err, series)

@@ -19,12 +19,15 @@ type namespaces struct {
 	procDir, dir string
 }
 
-var errNoNamespace = errors.New("the container runtime does not say which network namespace the sandbox has (it was killed while it made it): delete the pod")
+var errNoNamespace = errors.New("the container runtime does not say which network namespace the sandbox has (it was " +
+	"killed while it made it): delete the pod")
 
-// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one that has ended.
+// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one
+// that has ended.
 //
-// containerd (2.4.2) that is killed in the middle of RunPodSandbox takes the sandbox for good when it is back, but has lost its
-// specification, and with it its namespaces. Kubelet goes on to start the containers. What is left is the sandbox's process.
+// containerd (2.4.2) that is killed in the middle of RunPodSandbox takes the sandbox for good when it is back, but has
+// lost its specification, and with it its namespaces. Kubelet goes on to start the containers. What is left is the
+// sandbox's process.
 func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {

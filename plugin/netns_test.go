@@ -14,14 +14,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// lostSandboxes makes the host's /proc and the runtime's folder of namespaces as they are when the runtime has lost what
-// sandboxes are made of: process 7 is that of a-0, process 8 is another's now, and process 9 is on the host's network.
+// lostSandboxes makes the host's /proc and the runtime's folder of namespaces as they are when the runtime has lost
+// what sandboxes are made of: process 7 is that of a-0, process 8 is another's now, and process 9 is on the host's
+// network.
 func lostSandboxes(t *testing.T) namespaces {
 	t.Helper()
 	n := namespaces{procDir: filepath.Join(t.TempDir(), "proc"), dir: t.TempDir()}
-	for pid, cgroup := range map[string]string{"7": "0::/kubepods/pod-a/cri-containerd-a-0.scope\n", "8": "0::/system.slice\n", "9": "0::/kubepods/pod-h/h-0\n"} {
+	for pid, cgroup := range map[string]string{"7": "0::/kubepods/pod-a/cri-containerd-a-0.scope\n",
+		"8": "0::/system.slice\n", "9": "0::/kubepods/pod-h/h-0\n"} {
 		process := filepath.Join(n.procDir, pid)
-		err := errors.Join(os.MkdirAll(filepath.Join(process, "ns"), 0o755), os.WriteFile(filepath.Join(process, "cgroup"), []byte(cgroup), 0o600))
+		err := errors.Join(os.MkdirAll(filepath.Join(process, "ns"), 0o755),
+			os.WriteFile(filepath.Join(process, "cgroup"), []byte(cgroup), 0o600))
 		if pid == "9" {
 			err = errors.Join(err, os.Symlink("/proc/self/ns/net", filepath.Join(process, "ns", "net")))
 		} else {
@@ -40,7 +43,8 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	known := func(types ...string) *api.PodSandbox {
 		pod := &api.PodSandbox{Id: "a-0", Pid: 7, Linux: &api.LinuxPodSandbox{}}
 		for _, namespace := range types {
-			pod.Linux.Namespaces = append(pod.Linux.Namespaces, &api.LinuxNamespace{Type: namespace, Path: "/run/netns/" + namespace})
+			pod.Linux.Namespaces = append(pod.Linux.Namespaces,
+				&api.LinuxNamespace{Type: namespace, Path: "/run/netns/" + namespace})
 		}
 		return pod
 	}
@@ -59,12 +63,14 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := n.pathOf(test.pod)
-			if got != test.want || (err == nil) != (test.problem == "") || err != nil && !strings.Contains(err.Error(), test.problem) {
+			if got != test.want || (err == nil) != (test.problem == "") || err != nil &&
+				!strings.Contains(err.Error(), test.problem) {
 				t.Errorf("%q, %v; want %q, %q", got, err, test.want, test.problem)
 			}
 		})
 	}
-	for _, name := range []string{"cni-other", "dra-a-0", "cni-a"} { // a name of the runtime is better, since it goes with the sandbox; a pin is ours
+	// a name of the runtime is better, since it goes with the sandbox; a pin is ours
+	for _, name := range []string{"cni-other", "dra-a-0", "cni-a"} {
 		if name == "cni-other" {
 			if err := os.WriteFile(filepath.Join(n.dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -80,8 +86,8 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	}
 }
 
-// The runtime was killed in the middle of RunPodSandbox. Kubelet goes on with the sandbox, so it has to be attached, and who can't
-// be is told.
+// The runtime was killed in the middle of RunPodSandbox. Kubelet goes on with the sandbox, so it has to be attached,
+// and who can't be is told.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f := newFixture(t)
 	f.nri.namespaces = lostSandboxes(t)

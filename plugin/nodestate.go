@@ -14,10 +14,12 @@ import (
 func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
-		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{}, d.missing()...), Problems: d.publisher.known(),
+		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
+			d.missing()...), Problems: d.publisher.known(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: nodestate.Settings{
-			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir, CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
+			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
+			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
 		},
 	}
 	if plugins, err := binaries(c.CNIDirs); err == nil { // else the publisher says why not
@@ -27,7 +29,8 @@ func (d *Driver) state() nodestate.State {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
 		state.Addresses = addresses(node)
-		state.Versions = nodestate.Versions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion, Kernel: info.KernelVersion}
+		state.Versions = nodestate.Versions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion,
+			Kernel: info.KernelVersion}
 	}
 	return state
 }
@@ -38,7 +41,8 @@ func (p *publisher) known() []nodestate.Problem {
 	defer p.mu.Unlock()
 	problems := make([]nodestate.Problem, 0, len(p.problems))
 	for _, problem := range p.problems {
-		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy, Text: problem.text})
+		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
+			Text: problem.text})
 	}
 	return problems
 }

@@ -52,8 +52,8 @@ type nriPlugin struct {
 	mu          sync.Mutex
 	isConnected bool
 	timeout     time.Duration // of a request, as the runtime has said last
-	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they are
-	// the driver's business was decided before, perhaps by one that could ask the API server.
+	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they
+	// are the driver's business was decided before, perhaps by one that could ask the API server.
 	decided sets.Set[string]
 	// busy are sandboxes in which containers ran that name a claim when the connection began.
 	busy map[string]bool
@@ -77,7 +77,8 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		if n.clock.Since(start) > time.Minute {
 			delay = nriRetry
 		}
-		logger.Info("Lost the connection to the container runtime (NRI); pods with claims wait", "socket", n.socket, "err", err, "again", delay)
+		logger.Info("Lost the connection to the container runtime (NRI); pods with claims wait", "socket", n.socket,
+			"err", err, "again", delay)
 		select {
 		case <-ctx.Done():
 		case <-n.clock.After(delay):
@@ -86,8 +87,8 @@ func (n *nriPlugin) run(ctx context.Context) error {
 	return nil //nolint:nilerr // the driver stops, and with it the session
 }
 
-// errHung is cured only by a new process: a stub whose runtime dies between its registration and its configuration never
-// returns.
+// errHung is cured only by a new process: a stub whose runtime dies between its registration and its configuration
+// never returns.
 var errHung = errors.New("the connection hangs; starting over")
 
 // session is one connection, from start to end.
@@ -97,7 +98,8 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
 	defer connection.end()
 	client, err := stub.New(connection,
-		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket), stub.WithOnClose(func() {}))
+		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.socket),
+		stub.WithOnClose(func() {}))
 	// No failure policy: with one, a driver that hangs would keep every pod of the node from starting. Containers that
 	// name a claim are held by its gate.
 	if err != nil {
@@ -179,9 +181,11 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 }
 
 // Synchronize is evidence of what is there, never of what is not. What the driver remembers of sandboxes is checked
-// against it before containers may start for that. Pods that started while the driver was away are attached now, if none
-// of their containers runs that names a claim.
-func (c *nriConnection) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+// against it before containers may start for that. Pods that started while the driver was away are attached now, if
+// none of their containers runs that names a claim.
+func (c *nriConnection) Synchronize(
+	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
+) ([]*api.ContainerUpdate, error) {
 	c.synchronizing.Lock()
 	defer c.synchronizing.Unlock()
 	if c.over {
@@ -234,8 +238,8 @@ func isRunning(container *api.Container) bool {
 	return state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
 }
 
-// attachAfterResync looks at every pod on its own: one may have to wait until what a crash left of it is undone, or until the
-// API server says whose it is. busy are sandboxes in which containers run that name a claim.
+// attachAfterResync looks at every pod on its own: one may have to wait until what a crash left of it is undone, or
+// until the API server says whose it is. busy are sandboxes in which containers run that name a claim.
 func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bool) {
 	listed := map[string]bool{}
 	for _, pod := range pods {
@@ -247,7 +251,8 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			n.reportUnattachable(pod, err)
 		}
 		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
-			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
+			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its "+
+				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
 		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
 			listed[pod.GetId()] = true
@@ -264,7 +269,8 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 // reportUnattachable tells a pod whose sandbox nobody can attach anything to, if it has claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.claims.ofPod(pod.GetUid()); len(records) > 0 {
-		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod", podOf(pod).String(), "sandbox", pod.GetId())
+		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
+			podOf(pod).String(), "sandbox", pod.GetId())
 		n.failed(podOf(pod), records, err, 0)
 	}
 }
@@ -281,7 +287,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		case err == nil && n.ready(pod):
 			return
 		case err == nil && busy:
-			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
+			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
+				"has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
 			n.failed(podOf(pod), records, err, 0)
 			return
@@ -292,9 +299,11 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			}
 		}
 		if attempts++; attempts == toldAttempt && len(records) > 0 {
-			n.failed(podOf(pod), records, fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
+			n.failed(podOf(pod), records,
+				fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
 		}
-		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err, "again", delay)
+		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err,
+			"again", delay)
 		select {
 		case <-n.work.Done():
 			return
@@ -343,7 +352,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return err
 	}
 	if netns == "" {
-		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove hostNetwork or the claim", podOf(pod), records[0].Claim)
+		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove "+
+			"hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
 	if err := n.sandboxes.attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
 		return fmt.Errorf("cannot attach pod %s: %w", podOf(pod), err)
@@ -376,19 +386,23 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of a
-// shared claim.
-func (n *nriPlugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+// CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of
+// a shared claim.
+func (n *nriPlugin) CreateContainer(
+	_ context.Context, pod *api.PodSandbox, container *api.Container,
+) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	err := n.mayStart(pod, container)
 	if err != nil {
-		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container", container.GetName(), "reason", err.Error())
+		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container",
+			container.GetName(), "reason", err.Error())
 	}
 	return nil, nil, wireError(err)
 }
 
 // logCall logs what the runtime was answered.
 func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
-	klog.FromContext(n.work).V(logCalls).Info("Answered the container runtime", "event", event, "pod", podOf(pod).String(),
+	klog.FromContext(n.work).V(logCalls).Info("Answered the container runtime", "event", event, "pod",
+		podOf(pod).String(),
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
@@ -400,9 +414,11 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	case ready:
 		return nil
 	case known && failure != nil:
-		return fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(), podOf(pod), failure)
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(),
+			podOf(pod), failure)
 	case known:
-		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone", container.GetName(), podOf(pod))
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone",
+			container.GetName(), podOf(pod))
 	}
 	if len(named) == 0 && n.wasDecided(pod.GetId()) {
 		return nil
@@ -415,10 +431,12 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return err
 	}
 	if len(records) > 0 {
-		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached", container.GetName(), podOf(pod), records[0].Claim)
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached",
+			container.GetName(), podOf(pod), records[0].Claim)
 	}
 	if len(named) > 0 { // another pod of the claim has opened the gate
-		return fmt.Errorf("cannot create container %s: it names a claim of which nothing is attached to pod %s; the driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
+		return fmt.Errorf("cannot create container %s: it names a claim of which nothing is attached to pod %s; the "+
+			"driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
 	}
 	return nil
 }
@@ -437,7 +455,8 @@ func (n *nriPlugin) wasDecided(sandbox string) bool {
 	return n.decided.Has(sandbox)
 }
 
-// isUnrecorded says whether all claims that a container names are attached to its pod, of which the journal has lost the record.
+// isUnrecorded says whether all claims that a container names are attached to its pod, of which the journal has lost
+// the record.
 func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 	netns, err := n.namespaces.pathOf(pod)
 	if err != nil || netns == "" {
@@ -446,9 +465,9 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsUnrecorded(uid, netns) })
 }
 
-// claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with that
-// of its extended resources last, without asking the API server. A pod of which that can't be said yet is an error: the
-// runtime tries again.
+// claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with
+// that of its extended resources last, without asking the API server. A pod of which that can't be said yet is an
+// error: the runtime tries again.
 func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 	if isStatic(pod) {
 		return nil, nil
@@ -463,7 +482,8 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 		if len(records) > 0 {
 			return nil, fmt.Errorf("the claims of pod %s are not known yet: try again", podOf(pod))
 		}
-		return nil, fmt.Errorf("pod %s is not known yet, and its namespace has claims that it may share: try again", podOf(pod))
+		return nil, fmt.Errorf("pod %s is not known yet, and its namespace has claims that it may share: try again",
+			podOf(pod))
 	}
 	named, err := n.claimsByName(known)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not in the list,
-// and what is in the list and has an owner has had it before.
+// findOrphans lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not
+// in the list, and what is in the list and has an owner has had it before.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -30,8 +30,10 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) && !d.sandboxes.isUnrecordedPin(entry.Name()) {
-			found = append(found, nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
+		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
+			!d.sandboxes.isUnrecordedPin(entry.Name()) {
+			found = append(found,
+				nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
 	}
 	for _, path := range logs {
@@ -48,7 +50,8 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
 		needed := d.isPrepared(uid) || d.sandboxes.isUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
-			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()), Claim: uid})
+			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()),
+				Claim: uid})
 		}
 	}
 	return found, missingIsEmpty(err)
@@ -72,11 +75,12 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs are started
-// with metadata.
+// journalLost says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs
+// are started with metadata.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
-	return missingIsEmpty(err) != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
+	return missingIsEmpty(err) != nil ||
+		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
 // keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
@@ -89,8 +93,8 @@ func (d *Driver) keepsPin(name string) bool {
 	return false
 }
 
-// removeOrphans removes what is left, each thing under the lock of whoever could need it at this moment, and returns it with
-// what could not be removed.
+// removeOrphans removes what is left, each thing under the lock of whoever could need it at this moment, and returns it
+// with what could not be removed.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.findOrphans()
 	for i := range found {
@@ -118,8 +122,8 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
-// removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and the spec
-// is written after that.
+// removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and
+// the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.lock(ctx, file.Claim)
 	if err != nil {
@@ -132,8 +136,8 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
 }
 
-// removeMetadataFile removes the file that a spec gives to containers, and the folders above it that are empty then. The
-// folder of a claim is named after it, and may be that of a newer claim of the same name, which has the same file.
+// removeMetadataFile removes the file that a spec gives to containers, and the folders above it that are empty then.
+// The folder of a claim is named after it, and may be that of a newer claim of the same name, which has the same file.
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {
@@ -178,8 +182,8 @@ func (s *sandboxes) hasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }
 
-// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins in between;
-// that takes less than a millisecond.
+// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
+// in between; that takes less than a millisecond.
 func (s *sandboxes) unpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

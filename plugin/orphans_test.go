@@ -18,7 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are gone.
+// littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are
+// gone.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
 	f.boxes.pinDir = filepath.Join(f.dir, "netns")
@@ -28,8 +29,10 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	pin := filepath.Join("netns", host.PinName("a-0", f.clock.Now()))
 	for _, name := range []string{
-		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
-		pin, pin + ".standin", "netns/dra-gone.cre66i9s", "netns/dra-lab", "netns/cni-5f", "log/ns_c_gone/s.jsonl", "log/ns_c_claim-a/s.jsonl",
+		"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
+		"cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json",
+		pin, pin + ".standin", "netns/dra-gone.cre66i9s", "netns/dra-lab", "netns/cni-5f", "log/ns_c_gone/s.jsonl",
+		"log/ns_c_claim-a/s.jsonl",
 	} {
 		path := filepath.Join(f.dir, name)
 		f.must(os.MkdirAll(filepath.Dir(path), 0o755))
@@ -63,7 +66,8 @@ func (f *fixture) exists(name string) bool {
 // What nobody has is found and removed, and nothing else is touched.
 func TestOrphansIsRemoved(t *testing.T) {
 	f, d := littered(t)
-	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}
+	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone",
+		"netns/dra-gone.cre66i9s"}
 	found, err := d.findOrphans()
 	f.must(err)
 	if diff := cmp.Diff(want, f.paths(found)); diff != "" {
@@ -74,17 +78,20 @@ func TestOrphansIsRemoved(t *testing.T) {
 	if diff := cmp.Diff(want, f.paths(removed)); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
-	for _, gone := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone"} {
+	for _, gone := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
+		"log/ns_c_gone"} {
 		if f.exists(gone) {
 			t.Errorf("%s is there", gone)
 		}
 	}
-	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json", "cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f", "netns/dra-lab"} {
+	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json",
+		"cdi/vendor.com-gpu.json", "log/ns_c_claim-a", "netns/cni-5f", "netns/dra-lab"} {
 		if !f.exists(kept) {
 			t.Errorf("%s is gone", kept)
 		}
 	}
-	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) || !f.node.Exists(filepath.Join(f.dir, "netns", host.PinName("a-0", f.clock.Now()))) {
+	if f.node.Exists(filepath.Join(f.dir, "netns/dra-gone.cre66i9s")) ||
+		!f.node.Exists(filepath.Join(f.dir, "netns", host.PinName("a-0", f.clock.Now()))) {
 		t.Errorf("pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
@@ -108,7 +115,8 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	for i := range found {
 		f.must(d.removeOrphan(context.Background(), &found[i]))
 	}
-	for _, kept := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone"} {
+	for _, kept := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
+		"log/ns_c_gone"} {
 		if !f.exists(kept) {
 			t.Errorf("%s is gone", kept)
 		}
@@ -125,7 +133,8 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	file := nodestate.Orphan{Kind: nodeapi.MetadataSpec, Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
+	file := nodestate.Orphan{Kind: nodeapi.MetadataSpec,
+		Path: filepath.Join(f.dir, "cdi/dra.networking_metadata_gone_net.json"), Claim: "gone"}
 	if err := d.removeOrphan(ctx, &file); err == nil || !f.exists("cdi/dra.networking_metadata_gone_net.json") {
 		t.Errorf("the spec was removed: %v", err)
 	}
@@ -142,7 +151,8 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
 	found, err := d.findOrphans()
 	f.must(err)
-	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"}, f.paths(found)); diff != "" {
+	if diff := cmp.Diff([]string{"cdi/dra.networking-gone.json", "log/ns_c_gone", "netns/dra-gone.cre66i9s"},
+		f.paths(found)); diff != "" {
 		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
 }
@@ -150,7 +160,10 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 // Pins of what could not be undone are needed for the next attempt.
 func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
-	f.dra.executor.Load(nil, map[string]executor.Leftover{"k": {Key: "k", Attachment: executor.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"), Steps: []executor.StepRecord{{}}}}})
+	f.dra.executor.Load(nil,
+		map[string]executor.Leftover{"k": {Key: "k",
+			Attachment: executor.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"),
+				Steps: []executor.StepRecord{{}}}}})
 	found, err := d.findOrphans()
 	f.must(err)
 	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {
@@ -167,7 +180,8 @@ func TestOrphansOnTheSocket(t *testing.T) {
 			t.Errorf("%s: status %d, %v: %s", method, code, err, body)
 		}
 	}
-	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
+	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+
+		filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
 		t.Errorf("there is left %s", body) // the fake unpins, and leaves the file that stands for it
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")

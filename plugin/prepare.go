@@ -55,7 +55,9 @@ type draPlugin struct {
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
 
 // PrepareResourceClaims compiles and records the plan of each claim. Claims succeed and fail each on their own.
-func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *draPlugin) PrepareResourceClaims(
+	ctx context.Context, claims []*resourceapi.ResourceClaim,
+) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, prepareLimit)
 	defer cancel()
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
@@ -65,11 +67,13 @@ func (d *draPlugin) PrepareResourceClaims(ctx context.Context, claims []*resourc
 		devices, err := d.prepare(klog.NewContext(ctx, logger), claim)
 		observe(d.metrics.prepared, time.Since(start), err, "prepare")
 		if err != nil {
-			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace, claim.Name, err)
+			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace,
+				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
 			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
-		logger.V(logCalls).Info("Answered NodePrepareResources", "duration", time.Since(start).Round(time.Microsecond), "err", err)
+		logger.V(logCalls).Info("Answered NodePrepareResources", "duration", time.Since(start).Round(time.Microsecond),
+			"err", err)
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: wireError(err)}
 	}
 	return results, nil
@@ -80,7 +84,8 @@ func allocatedDevices(claim *resourceapi.ResourceClaim) []HeldDevice {
 	var devices []HeldDevice
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == v1alpha1.DriverName {
-			devices = append(devices, HeldDevice{Pool: result.Pool, Name: result.Device, ShareID: string(ptr.Deref(result.ShareID, ""))})
+			devices = append(devices,
+				HeldDevice{Pool: result.Pool, Name: result.Device, ShareID: string(ptr.Deref(result.ShareID, ""))})
 		}
 	}
 	return devices
@@ -98,13 +103,15 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	}
 	defer unlock()
 	if !d.connected() {
-		return nil, errors.New("the driver is not connected to the container runtime (NRI), so the pod would start without its interfaces; it is trying again")
+		return nil, errors.New("the driver is not connected to the container runtime (NRI), so the pod would start " +
+			"without its interfaces; it is trying again")
 	}
 	record, known := d.claims.get(string(claim.UID))
 	if known && !isRecordOf(&record, claim) {
 		// The claim was deallocated and allocated again, and kubelet did not release it in between: its last pod was
 		// deleted by force, or the node was lost.
-		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is released first")
+		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
+			"released first")
 		if err := d.release(ctx, record.Claim.UID); err != nil {
 			return nil, fmt.Errorf("cannot release the devices of the claim's earlier allocation: %w", err)
 		}
@@ -121,7 +128,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, err
 	}
 	complete := func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }
-	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, holders{isLeaving: d.isLeaving, evict: d.evict}, complete); err != nil {
+	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, holders{isLeaving: d.isLeaving, evict: d.evict},
+		complete); err != nil {
 		return nil, err
 	}
 	d.publisher.trigger()
@@ -130,8 +138,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	return d.devices(&record), nil
 }
 
-// takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they must
-// come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
+// takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they
+// must come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
 func (d *draPlugin) takeBaselines(ctx context.Context, record *ClaimRecord) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -161,7 +169,8 @@ func (d *draPlugin) takeBaseline(ctx context.Context, device cnichain.Device) (c
 	}
 	now, err := d.executor.Host.Snapshot(device)
 	if err == nil && now.IfName != device.IfName {
-		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName, device.IfName)
+		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName,
+			device.IfName)
 	}
 	if err != nil {
 		d.publisher.trigger() // it is not as discovery has seen it
@@ -169,7 +178,8 @@ func (d *draPlugin) takeBaseline(ctx context.Context, device cnichain.Device) (c
 	return now, err
 }
 
-// notBusy refuses to take a link from the node that works with it, whatever policies say: the node could be lost with it.
+// notBusy refuses to take a link from the node that works with it, whatever policies say: the node could be lost with
+// it.
 func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error {
 	if !device.Exclusive || device.IfName == "" {
 		return nil
@@ -182,7 +192,8 @@ func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error 
 	if use.Restorable {
 		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
 	}
-	return fmt.Errorf("device %s (%s) can't be taken from the node: %s; %s", device.Name, device.IfName, use.Reason, remedy)
+	return fmt.Errorf("device %s (%s) can't be taken from the node: %s; %s", device.Name, device.IfName,
+		use.Reason, remedy)
 }
 
 func steps(record *ClaimRecord) int {
@@ -256,12 +267,15 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 	if !fromTemplate && !extended {
 		return true
 	}
-	return slices.ContainsFunc(claim.Status.ReservedFor, func(consumer resourceapi.ResourceClaimConsumerReference) bool {
-		return consumer.UID != owner.UID
-	})
+	return slices.ContainsFunc(claim.Status.ReservedFor,
+		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+			return consumer.UID != owner.UID
+		})
 }
 
-func (d *draPlugin) plan(ctx context.Context, claim cnichain.Claim, name string, roots []cnichain.RootDevice) (*cnichain.Plan, error) {
+func (d *draPlugin) plan(
+	ctx context.Context, claim cnichain.Claim, name string, roots []cnichain.RootDevice,
+) (*cnichain.Plan, error) {
 	topology, err := d.cluster.topology(name)
 	if err != nil {
 		return nil, err
@@ -299,7 +313,9 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 }
 
 // addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
-func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord, attaches bool) error {
+func (d *draPlugin) addConsumers(
+	ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord, attaches bool,
+) error {
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup != "" || reference.Resource != "pods" {
 			continue
@@ -322,7 +338,8 @@ func (d *draPlugin) addConsumers(ctx context.Context, claim *resourceapi.Resourc
 	return nil
 }
 
-// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver is away.
+// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver
+// is away.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, reference := range claim.Status.ReservedFor {
 		pod := d.cluster.cachedPod(claim.Namespace, reference.Name, string(reference.UID))
@@ -330,9 +347,11 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 			continue
 		}
 		if names := without(pod, claim); len(names) > 0 {
-			d.statuses.events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+			d.statuses.events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace,
+				Name: pod.Name, UID: pod.UID},
 				corev1.EventTypeWarning, "ContainerWithoutClaim",
-				"containers %s don't name claim %s: while the network driver is being updated they could start without the pod's interfaces; name it in resources.claims of each",
+				"containers %s don't name claim %s: while the network driver is being updated they could start "+
+					"without the pod's interfaces; name it in resources.claims of each",
 				strings.Join(names, ", "), claim.Name)
 		}
 	}
@@ -346,7 +365,8 @@ func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 		return nil
 	}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if !slices.ContainsFunc(container.Resources.Claims, func(c corev1.ResourceClaim) bool { return c.Name == pod.Spec.ResourceClaims[i].Name }) {
+		if !slices.ContainsFunc(container.Resources.Claims,
+			func(c corev1.ResourceClaim) bool { return c.Name == pod.Spec.ResourceClaims[i].Name }) {
 			names = append(names, container.Name)
 		}
 	}
@@ -365,7 +385,9 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 }
 
 // UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
-func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+func (d *draPlugin) UnprepareResourceClaims(
+	ctx context.Context, claims []kubeletplugin.NamespacedObject,
+) (map[types.UID]error, error) {
 	// A kubelet that ends must not end plugins in the middle of a DEL; it asks again when it is back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unprepareLimit)
 	defer cancel()
@@ -385,8 +407,8 @@ func (d *draPlugin) UnprepareResourceClaims(ctx context.Context, claims []kubele
 	return results, nil
 }
 
-// unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for answers, and a
-// plugin would be killed with the driver.
+// unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for
+// answers, and a plugin would be killed with the driver.
 func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !d.sandboxes.goTracked(func() { result <- d.unprepare(ctx, uid) }) {
@@ -416,8 +438,8 @@ func (d *draPlugin) isLeaving(record *ClaimRecord) bool {
 }
 
 // evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
-// allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds later,
-// when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
+// allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds
+// later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
 func (d *draPlugin) evict(record *ClaimRecord) {
 	uid := record.Claim.UID
 	if d.sandboxes.isReleasing(uid) || !d.isAbandoned(record) {

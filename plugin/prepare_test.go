@@ -54,7 +54,8 @@ func TestPrepareRefusesWhileTheRuntimeIsNotConnected(t *testing.T) {
 	f.nri.isConnected = false
 	claim := allocatedClaim("c", "up0", "a")
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
-	if err != nil || results[claim.UID].Err == nil || !strings.Contains(results[claim.UID].Err.Error(), "not connected to the container runtime") {
+	if err != nil || results[claim.UID].Err == nil ||
+		!strings.Contains(results[claim.UID].Err.Error(), "not connected to the container runtime") {
 		t.Errorf("results %v, %v", results, err)
 	}
 }
@@ -64,7 +65,9 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 	for want, change := range map[string]func(*resourceapi.ResourceClaim){
 		"device gone of pool n/up0 is not offered any more": func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gone" },
 		"NetworkTopology other does not exist any more": func(c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"other"},"step":"link"}`)
+			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
+				`{"networkTopologyRef":{"name":"other"},"step":"link"}`,
+			)
 		},
 	} {
 		claim := allocatedClaim("c", "up0", "a")
@@ -96,7 +99,8 @@ func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 	record := f.prepared("c", "a", "up0")
 	f.must(f.claims.release("c"))
 	record.Devices = append(record.Devices, record.Devices[0])
-	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "up0 takes the whole device") {
+	if err := f.claims.hold(record, asItIs); err == nil ||
+		!strings.Contains(err.Error(), "up0 takes the whole device") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -107,13 +111,14 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	record := f.claims.all()[0]
 	record.Claim.UID = "another"
 	record.Devices = nil
-	if err := f.claims.hold(record, asItIs); err == nil || !strings.Contains(err.Error(), "earlier claim of the same name") {
+	if err := f.claims.hold(record, asItIs); err == nil ||
+		!strings.Contains(err.Error(), "earlier claim of the same name") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// A device that can't be brought home does not keep its pod from ending for ever: it is quarantined, refused at once to the
-// next claim, and given out again when it has come home.
+// A device that can't be brought home does not keep its pod from ending for ever: it is quarantined, refused at once to
+// the next claim, and given out again when it has come home.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -144,7 +149,8 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("error after a restart is %v", err)
 	}
 	left := f.dra.executor.Leftovers()
-	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict || !strings.Contains(body, "up0") {
+	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict ||
+		!strings.Contains(body, "up0") {
 		t.Errorf("status %d: %s", code, body)
 	}
 	f.node.Find()
@@ -155,7 +161,8 @@ func TestQuarantine(t *testing.T) {
 		}
 	}
 	f.must(refused())
-	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict || !strings.Contains(body, "no leftover") {
+	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict ||
+		!strings.Contains(body, "no leftover") {
 		t.Errorf("status %d: %s", code, body)
 	}
 }
@@ -168,7 +175,8 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f.must(f.claims.bucket.Put("claim-a", record))
 	f.claims.byUID["claim-a"] = record
 	f.node.RemoveHostLink("up0") // attached, but the record of that is damaged
-	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
+		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
 	}
 	f.node.AddHostLink("up0")
@@ -210,7 +218,8 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.must(f.claims.release("c"))
 	f.busyLinks = map[discovery.IfName]discovery.Use{"up0": {Reason: "it is a port of the bridge br0"}}
 	err := f.claims.hold(record, f.baselines)
-	if err == nil || !strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
 	}
 	if len(f.claims.all()) != 0 {
@@ -227,13 +236,16 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 		allow bool
 		want  string
 	}{
-		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, false, "or set allowInUse in the policy"},
+		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, false,
+			"or set allowInUse in the policy"},
 		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, true, ""},
-		{discovery.Use{Reason: "it carries a default route"}, true, "can't be taken from the node: it carries a default route"},
+		{discovery.Use{Reason: "it carries a default route"}, true,
+			"can't be taken from the node: it carries a default route"},
 	} {
 		f := newFixture(t)
 		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
-		err := f.dra.notBusy(t.Context(), &cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, AllowInUse: test.allow})
+		err := f.dra.notBusy(t.Context(),
+			&cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, AllowInUse: test.allow})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v, allowed %v: %v", test.use, test.allow, err)
 		}
@@ -245,7 +257,8 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.boxes.finishWork()
-	results, err := f.dra.UnprepareResourceClaims(context.Background(), []kubeletplugin.NamespacedObject{{UID: "claim-a"}})
+	results, err := f.dra.UnprepareResourceClaims(context.Background(),
+		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)
 	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is stopping") {
 		t.Errorf("the release ended with %v", err)

@@ -33,7 +33,8 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 		found = append(found, finding{source: fromDiscovery, text: problem.String()})
 	}
 	for _, problem := range decision.Problems {
-		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String(), general: problem.Device == ""})
+		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String(),
+			general: problem.Device == ""})
 	}
 	for _, problem := range result.Problems {
 		found = append(found, finding{source: fromSlices, policy: problem.Policy, text: problem.String()})
@@ -41,12 +42,14 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	return found
 }
 
-// maxEvents is how many problems of one computation become events: a policy may be wrong for a thousand devices. The log has
-// them all.
+// maxEvents is how many problems of one computation become events: a policy may be wrong for a thousand devices. The
+// log has them all.
 const maxEvents = 10
 
 // reportProblems tells about problems that are new, in the log and as events of the policy or the node, and counts all.
-func (p *publisher) reportProblems(ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result) {
+func (p *publisher) reportProblems(
+	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
+) {
 	known := make(map[finding]bool, len(p.problems))
 	for _, problem := range p.problems {
 		known[problem] = true
@@ -58,14 +61,16 @@ func (p *publisher) reportProblems(ctx context.Context, found []finding, decisio
 		if known[problem] {
 			continue
 		}
-		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem", problem.text)
+		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
+			problem.text)
 		if problem.general {
 			continue
 		}
 		if events++; events > maxEvents {
 			continue
 		}
-		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered", shorten("node "+p.cluster.nodeName+": "+problem.text))
+		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
+			shorten("node "+p.cluster.nodeName+": "+problem.text))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
@@ -80,7 +85,8 @@ func (p *publisher) reportProblems(ctx context.Context, found []finding, decisio
 func (p *publisher) subject(problem finding) *corev1.ObjectReference {
 	if object, found, err := p.cluster.policies.GetStore().GetByKey(problem.policy); found && err == nil {
 		if policy, ok := object.(*policyapi.DeviceExposurePolicy); ok {
-			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy", Name: policy.Name, UID: policy.UID}
+			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
+				Name: policy.Name, UID: policy.UID}
 		}
 	}
 	name := p.cluster.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe

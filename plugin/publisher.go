@@ -35,8 +35,8 @@ const (
 	scanPeriod = time.Minute
 	// refreshRetry is how soon a computation that failed is tried again.
 	refreshRetry = 5 * time.Second
-	// freeMemoryAfter is how long nothing must have changed until memory is returned to the kernel: while pods come one after
-	// the other it would be needed again at once. Go's runtime by itself keeps most of it for minutes.
+	// freeMemoryAfter is how long nothing must have changed until memory is returned to the kernel: while pods come one
+	// after the other it would be needed again at once. Go's runtime by itself keeps most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
@@ -70,7 +70,8 @@ type publisher struct {
 	heartbeats    *heartbeats // may be nil
 	// logged is what was logged of each device at the level of decisions.
 	logged map[string]string
-	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for [freeMemoryAfter].
+	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// [freeMemoryAfter].
 	freeMemory func()
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
@@ -78,12 +79,13 @@ type publisher struct {
 	triggers chan struct{}
 	clock    clock.Clock // of the pause between readings
 
-	mu        sync.Mutex
-	problems  []finding                    // of the last computation; only refresh sets them
-	entries   map[entryKey]draslices.Entry // of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
-	failure   error                        // why they are not
-	published [sha256.Size]byte            // of the resources that were published last
-	gone      map[string]bool              // identities of held devices that do not exist any more
+	mu       sync.Mutex
+	problems []finding // of the last computation; only refresh sets them
+	// of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
+	entries   map[entryKey]draslices.Entry
+	failure   error             // why they are not
+	published [sha256.Size]byte // of the resources that were published last
+	gone      map[string]bool   // identities of held devices that do not exist any more
 }
 
 type entryKey struct{ pool, device string }
@@ -111,7 +113,9 @@ func (p *publisher) watch(ctx context.Context) (<-chan struct{}, error) {
 }
 
 // settle begins to publish when no device has appeared for a while.
-func (p *publisher) settle(ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error) error {
+func (p *publisher) settle(
+	ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of the notifications
 	changes, err := p.watch(ctx)
@@ -139,7 +143,8 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		start := p.clock.Now()
 		var again <-chan time.Time
 		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
+			klog.FromContext(ctx).Error(err,
+				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
 			p.mu.Lock()
 			p.failure = err
 			p.mu.Unlock()
@@ -216,25 +221,30 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision, err := policy.ResolveContext(ctx, facts, p.cluster.exposurePolicies(), policy.Node{Name: node.Name, Labels: node.Labels})
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.exposurePolicies(),
+		policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err
 	}
 	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held, ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
+		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held,
+		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(taintSource{gone: p.isGone, quarantined: p.quarantined, lost: p.carriers.isLost}.taintsOf).Without(server.missing)
+	result = result.Tainted(taintSource{gone: p.isGone, quarantined: p.quarantined,
+		lost: p.carriers.isLost}.taintsOf).Without(server.missing)
 	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
 }
 
-// facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where they are
-// now, discovery can't see them.
-func (p *publisher) facts(ctx context.Context, node *corev1.Node) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
+// facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where
+// they are now, discovery can't see them.
+func (p *publisher) facts(
+	ctx context.Context, node *corev1.Node,
+) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
 	held = map[draslices.EntryID]draslices.Holding{}
 	p.claims.holding(held)
@@ -299,7 +309,8 @@ func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if same || publish == nil {
 		return nil
 	}
-	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices", len(result.Entries))
+	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices",
+		len(result.Entries))
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
@@ -310,7 +321,8 @@ func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	return nil
 }
 
-// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest value.
+// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest
+// value.
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash)
@@ -369,7 +381,8 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	}
 	if !known {
 		return HeldDevice{}, cnichain.Device{}, fmt.Errorf(
-			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim to have another one allocated", result.Device, result.Pool)
+			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim "+
+				"to have another one allocated", result.Device, result.Pool)
 	}
 	shareID := ""
 	if result.ShareID != nil {
@@ -386,7 +399,8 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
 	}
 	return held, cnichain.Device{
-		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive, CNIs: entry.Persona.Plugins,
+		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive,
+		CNIs:   entry.Persona.Plugins,
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
 		Attributes: attributes, AllowInUse: entry.Persona.AllowInUse,
 	}, nil
@@ -406,7 +420,9 @@ func (p *publisher) unknown() error {
 }
 
 // attributesOf are the attributes of a published device, without those by which classes know its CNI plugins.
-func attributesOf(device *discovery.Device, persona *policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func attributesOf(
+	device *discovery.Device, persona *policy.Persona,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	attributes := policy.Published(*device)
 	maps.Copy(attributes, persona.AdditionalAttributes)
 	return attributes
@@ -446,7 +462,8 @@ func binaries(dirs []string) (sets.Set[string], error) {
 			return nil, fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
 		}
 		for _, entry := range entries {
-			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() &&
+				info.Mode().Perm()&0o111 != 0 {
 				found.Insert(entry.Name())
 			}
 		}

@@ -32,14 +32,17 @@ func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return
 func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
 
 // newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
-func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publisher, published *[]resourceslice.DriverResources) {
+func newTestPublisher(
+	f *fixture, links *noLinks, publishErr *error,
+) (p *publisher, published *[]resourceslice.DriverResources) {
 	published = &[]resourceslice.DriverResources{}
 	c := testCluster()
 	f.must(c.policies.GetStore().Add(&policyapi.DeviceExposurePolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"},
 		Spec: policyapi.DeviceExposurePolicySpec{
 			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: "true"},
-			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device", Exclusive: true}}},
+			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device",
+				Exclusive: true}}},
 		},
 	}))
 	names, _, err := loadDeviceNames(f.db, "boot", f.clock)
@@ -47,8 +50,12 @@ func newTestPublisher(f *fixture, links *noLinks, publishErr *error) (p *publish
 	p = &publisher{
 		cluster: c, claims: f.claims, names: names, server: &apiServer{clock: f.clock, known: &capabilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return true }, carriers: newCarrierTracker(f.clock, names.kept.Lost...), healthChanged: func() {},
-		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock, freeMemory: func() {},
+		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
+			*HeldDevice) bool {
+			return true
+		}, carriers: newCarrierTracker(f.clock, names.kept.Lost...), healthChanged: func() {},
+		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock,
+		freeMemory: func() {},
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
@@ -80,7 +87,8 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 	f := newFixture(t)
 	function := discovery.Device{
-		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1", PFName: "pf0", PFAddress: "0000:01:00.0",
+		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1",
+		PFName: "pf0", PFAddress: "0000:01:00.0",
 	}
 	f.must(f.claims.hold(ClaimRecord{
 		Claim:   cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
@@ -198,11 +206,12 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 	f.Helper()
 	held, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
 	f.must(err)
-	f.must(f.claims.hold(ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Devices: []HeldDevice{held}}, asItIs))
+	f.must(f.claims.hold(ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
+		Devices: []HeldDevice{held}}, asItIs))
 }
 
-// The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so does
-// the budget that it takes from.
+// The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
+// does the budget that it takes from.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -244,11 +253,13 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
-	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's memory.
+	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's
+	// memory.
 	for _, entry := range m.offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
-			want.Taints = []resourceapi.DeviceTaint{{Key: taintKey, Value: taintQuarantined, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			want.Taints = []resourceapi.DeviceTaint{{Key: taintKey, Value: taintQuarantined,
+				Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 		if diff := cmp.Diff(want, entry.Spec); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", entry.Name, diff)
@@ -260,7 +271,8 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 func TestMissingFeatures(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true}, problems: []string{"DRAPartitionableDevices is off"}}
+	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true},
+		problems: []string{"DRAPartitionableDevices is off"}}
 	m.server.asked = f.clock.Now()
 	m.expect(t, "")
 	m.expect(t, "")
@@ -291,8 +303,8 @@ func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 	return broken, nil
 }
 
-// A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are none,
-// and neither are scans.
+// A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are
+// none, and neither are scans.
 func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))

@@ -62,12 +62,17 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes, groups: config.CompatibilityGroups}
+	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes,
+		groups: config.CompatibilityGroups}
 	p := &publisher{
 		cluster: c, claims: &claims{}, names: names, server: server, metrics: newMetrics(),
 		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string, *HeldDevice) bool { return false }, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
-		recorder:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
+		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
+			*HeldDevice) bool {
+			return false
+		}, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
+		recorder: broadcaster.NewRecorder(scheme.Scheme,
+			corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
 		freeMemory: debug.FreeOSMemory, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
 	}
 	if err := c.onChange(p.trigger); err != nil {
@@ -79,7 +84,8 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		if err := c.synced(ctx); err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		// The controller starts with what is published first: with nothing it would remove what an earlier process has published.
+		// The controller starts with what is published first: with nothing it would remove what an earlier process has
+		// published.
 		var controller *resourceslice.Controller
 		defer func() { controller.Stop() }()
 		p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {

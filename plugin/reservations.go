@@ -17,8 +17,8 @@ const (
 	// releaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
 	// only after six seconds when it is refused, and gives up on the call after 45 s.
 	releaseWait = 12 * time.Second
-	// noticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion before
-	// the driver's cache does.
+	// noticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
+	// before the driver's cache does.
 	noticeWait = time.Second
 )
 
@@ -42,7 +42,9 @@ type holders struct {
 
 // holdWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
 // Claims that want the same devices get them in the order in which they came.
-func (c *claims) holdWhenFree(ctx context.Context, clock clock.Clock, record ClaimRecord, rivals holders, complete func(*ClaimRecord) error) error {
+func (c *claims) holdWhenFree(
+	ctx context.Context, clock clock.Clock, record ClaimRecord, rivals holders, complete func(*ClaimRecord) error,
+) error {
 	err := c.hold(record, complete)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
@@ -103,7 +105,8 @@ func (c *claims) enqueue(record ClaimRecord) (leave func()) {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.waiting = slices.DeleteFunc(c.waiting, func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID })
+		c.waiting = slices.DeleteFunc(c.waiting,
+			func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID })
 		c.releasedLocked()
 	}
 }
@@ -139,8 +142,8 @@ func (c *claims) releasedLocked() {
 	c.freed = make(chan struct{})
 }
 
-// isRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is deallocated
-// and allocated again.
+// isRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
+// deallocated and allocated again.
 func isRecordOf(r *ClaimRecord, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }
 	count := map[device]int{}

@@ -52,7 +52,8 @@ var errStopped = errors.New("the sandbox is being stopped")
 
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS, attachment: attachment, slot: make(chan struct{}, 1),
+		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS,
+		attachment: attachment, slot: make(chan struct{}, 1),
 		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
@@ -291,7 +292,8 @@ func (b *sandbox) setReady(attachment *executor.Attachment) bool {
 	if b.stopped {
 		return false
 	}
-	b.ready, b.failure, b.attached, b.netns, b.missing = true, nil, slices.Clone(attachment.Steps), attachment.NetNS, nil
+	b.ready, b.failure, b.attached, b.netns, b.missing = true, nil, slices.Clone(attachment.Steps),
+		attachment.NetNS, nil
 	return true
 }
 
@@ -330,8 +332,8 @@ func (b *sandbox) conclude(err error) (told bool) {
 	return true
 }
 
-// leave keeps claims from being attached and says which an undoing concerns. A chain that is being attached is stopped and
-// undone whole, as is a sandbox of which no other claim is left.
+// leave keeps claims from being attached and says which an undoing concerns. A chain that is being attached is stopped
+// and undone whole, as is a sandbox of which no other claim is left.
 func (b *sandbox) leave(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

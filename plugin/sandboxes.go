@@ -55,15 +55,20 @@ type sandboxes struct {
 	closing   bool
 	seq       uint64 // of the last sandbox
 	wait      sync.WaitGroup
-	// unrecorded are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal has no
-	// record: it was lost. Containers that end are started again by what the file says; nothing else is done for them.
+	// unrecorded are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal
+	// has no record: it was lost. Containers that end are started again by what the file says; nothing else is done for
+	// them.
 	unrecorded map[string][]string
 }
 
-func newSandboxes(work context.Context, executor *executor.Executor, claims *claims, claimGate gate, clock clock.WithTickerAndDelayedExecution) *sandboxes {
+func newSandboxes(
+	work context.Context, executor *executor.Executor, claims *claims, claimGate gate,
+	clock clock.WithTickerAndDelayedExecution,
+) *sandboxes {
 	return &sandboxes{
 		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(1),
-		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{}, unsynced: map[string]bool{},
+		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{},
+		releasing: map[string]int{}, unsynced: map[string]bool{},
 		unrecorded: map[string][]string{},
 	}
 }
@@ -100,12 +105,14 @@ func (s *sandboxes) recover(attachments map[string]*executor.Attachment) error {
 // container ends. known are the names of pins that are in use; those of such gates are added.
 func (s *sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.gate.claims()
-	problems := []error{err, s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
+	problems := []error{err,
+		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
 	for _, uid := range uids {
 		if pins := s.orphanPins(uid, known); len(pins) > 0 {
 			s.unrecorded[uid] = pins
 			problems = append(problems, s.gate.resume(uid))
-			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their containers may start again",
+			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their "+
+				"containers may start again",
 				"claimUID", uid, "pins", pins)
 			continue
 		}
@@ -134,7 +141,8 @@ func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)
-		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] || !s.executor.Host.Exists(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] ||
+			!s.executor.Host.Exists(pin)
 	})
 }
 
@@ -155,8 +163,8 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 }
 
 // syncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
-// nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever call
-// is the last is right.
+// nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever
+// call is the last is right.
 func (s *sandboxes) syncGate(claimUID string) error {
 	unlock, err := s.gates.lock(context.Background(), claimUID)
 	if err != nil {
@@ -230,9 +238,11 @@ func (s *sandboxes) finishWork() {
 	s.wait.Wait()
 }
 
-// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that another
-// pod's sandbox holds.
-func (s *sandboxes) begin(id string, pod executor.Pod, netns string, records []ClaimRecord) (box *sandbox, isNew bool, err error) {
+// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
+// another pod's sandbox holds.
+func (s *sandboxes) begin(
+	id string, pod executor.Pod, netns string, records []ClaimRecord,
+) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if box, known := s.byID[id]; known {
@@ -244,9 +254,9 @@ func (s *sandboxes) begin(id string, pod executor.Pod, netns string, records []C
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod has
-// another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime does
-// not list beside this one, is not.
+// beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
+// has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
+// does not list beside this one, is not.
 func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +267,8 @@ func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, recor
 		return nil, errors.New("not connected to the container runtime (NRI)")
 	}
 	for _, other := range s.byID {
-		if other.pod.UID == pod.UID && other.id != id && (!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
+		if other.pod.UID == pod.UID && other.id != id &&
+			(!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
 			other.supersede()
 		}
 	}
@@ -309,7 +320,8 @@ func (s *sandboxes) mayBegin(pod executor.Pod, records []ClaimRecord) error {
 		}
 		for _, other := range s.byID {
 			if other.pod.UID != pod.UID && other.uses(uid) {
-				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use a claim of its own", records[i].Claim, other.pod)
+				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use "+
+					"a claim of its own", records[i].Claim, other.pod)
 			}
 		}
 	}

@@ -50,7 +50,8 @@ func (f *fixture) slow(record ClaimRecord) (release func()) {
 	f.Cleanup(release)
 	answer := make(chan error, 1)
 	go func() { answer <- f.attach("a-0", record) }()
-	f.eventually("the second step runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "tuning ADD") })
+	f.eventually("the second step runs",
+		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "tuning ADD") })
 	f.step(attachBudget)
 	f.must(<-answer)
 	return release
@@ -61,7 +62,8 @@ func TestSlowChainHoldsContainers(t *testing.T) {
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
 	f.expect(attachedA) // no gate is open
 	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
-	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err == nil || !strings.Contains(err.Error(), "being attached") {
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, &api.Container{Name: "c"}); err == nil ||
+		!strings.Contains(err.Error(), "being attached") {
 		t.Errorf("a container of the sandbox gets %v", err)
 	}
 	release()
@@ -88,8 +90,8 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// A plugin that notes which namespace has a device, and is not told to let go of it, does not refuse the next attempt: nothing has
-// the path of an attempt that was undone.
+// A plugin that notes which namespace has a device, and is not told to let go of it, does not refuse the next attempt:
+// nothing has the path of an attempt that was undone.
 func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -120,7 +122,8 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	}
 }
 
-// An older sandbox of which the stop event was lost, and whose chain waits for its turn, does not undo the newer one of its pod.
+// An older sandbox of which the stop event was lost, and whose chain waits for its turn, does not undo the newer one of
+// its pod.
 func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -136,7 +139,10 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	for range maxChains {
 		<-f.boxes.chains
 	}
-	f.eventually("the newer sandbox is ready, and the older one undone", func() bool { return f.ready("a-1") && f.boxes.find("a-0") == nil })
+	f.eventually("the newer sandbox is ready, and the older one undone", func() bool {
+		return f.ready("a-1") &&
+			f.boxes.find("a-0") == nil
+	})
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
@@ -250,8 +256,8 @@ func TestRebootUndoesEverything(t *testing.T) {
 	f.expect("host [up1] pods [] leases []")
 }
 
-// A driver that dies in the middle of a chain leaves a record by which the next one undoes it; the sandbox, still there,
-// is then attached anew.
+// A driver that dies in the middle of a chain leaves a record by which the next one undoes it; the sandbox, still
+// there, is then attached anew.
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
@@ -277,12 +283,14 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always comes back
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
-	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
+		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
 	}
 	f.crash()
 	f.start("boot-1")
-	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "no link up0") {
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
+		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error after a restart is %v", err)
 	}
 	f.node.AddHostLink("up0")
@@ -310,7 +318,8 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	t.Cleanup(release)
 	ended := make(chan error, 1)
 	go func() { ended <- f.dra.unprepare(context.Background(), "claim-a") }()
-	f.eventually("DEL runs", func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
+	f.eventually("DEL runs",
+		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	if err := f.attach("a-1", record); err == nil || !strings.Contains(err.Error(), "is being released") {
 		t.Errorf("error is %v", err)
 	}
@@ -358,7 +367,8 @@ func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
 	container := &api.Container{Name: "c", CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-a")}}}
-	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil || !strings.Contains(err.Error(), "nothing is attached") {
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
+		!strings.Contains(err.Error(), "nothing is attached") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -370,7 +380,8 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 	for _, id := range []string{"a-0", "b-0", "c-0"} {
 		f.runs(id)
 	}
-	f.connect(&api.Container{PodSandboxId: "b-0", State: api.ContainerState_CONTAINER_RUNNING, CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-b")}}})
+	f.connect(&api.Container{PodSandboxId: "b-0", State: api.ContainerState_CONTAINER_RUNNING,
+		CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-b")}}})
 	f.eventually("the pod without containers is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }
@@ -387,7 +398,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 		}
 	}
 	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
-	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil || !strings.Contains(err.Error(), "host's network") {
+	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil ||
+		!strings.Contains(err.Error(), "host's network") {
 		t.Errorf("a pod with a claim on the host's network gets %v", err)
 	}
 	if calls := f.node.Calls(); len(calls) > 0 {
@@ -417,8 +429,8 @@ func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before they are created; those of claims that several
-// pods use don't, as each pod has its own.
+// Containers find the name of their interface in a file that is complete before they are created; those of claims that
+// several pods use don't, as each pod has its own.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)
@@ -432,7 +444,8 @@ func TestContainersAreToldTheirInterfaces(t *testing.T) {
 		if name := metadata.Attributes["dra.networking/ifName"].StringValue; name == nil || *name != "up0" {
 			t.Errorf("attributes are %v", metadata.Attributes)
 		}
-		if network := metadata.NetworkData; shareable != (network == nil) || network != nil && network.InterfaceName != "net1" {
+		if network := metadata.NetworkData; shareable != (network == nil) || network != nil &&
+			network.InterfaceName != "net1" {
 			t.Errorf("shareable %t: network data are %+v", shareable, network)
 		}
 	}

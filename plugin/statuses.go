@@ -36,8 +36,8 @@ const (
 	maxAddresses = 16
 	// maxMessage keeps conditions and events readable and within the API's limits.
 	maxMessage = 1000
-	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod that
-	// waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
+	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod
+	// that waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
 	failureAge = time.Hour
 	// maxFailures bounds how many failures are remembered: users make claims that fail as fast as they like.
 	maxFailures = 1000
@@ -46,16 +46,16 @@ const (
 	maxHardwareAddress = 128
 )
 
-// statuses writes what became of claims to the API server, in the background and as often as it takes. What is written is
-// always computed from the records, so nothing is lost with a crash: everything is written again after a start.
+// statuses writes what became of claims to the API server, in the background and as often as it takes. What is written
+// is always computed from the records, so nothing is lost with a crash: everything is written again after a start.
 type statuses struct {
 	client    kubernetes.Interface
 	events    record.EventRecorder
 	claims    *claims
 	sandboxes *sandboxes
 	clock     clock.Clock
-	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late writes must not
-	// remove ours.
+	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
+	// writes must not remove ours.
 	manager string
 	queue   workqueue.TypedRateLimitingInterface[string]
 
@@ -83,7 +83,9 @@ type deviceStatus struct {
 	network               *resourceapi.NetworkDeviceData
 }
 
-func newStatuses(client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock, node string) *statuses {
+func newStatuses(
+	client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock, node string,
+) *statuses {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &statuses{
 		client: client, events: events, claims: claims, clock: clock, manager: fieldManager(node),
@@ -113,7 +115,8 @@ func (s *statuses) changed(claimUID string) {
 func (s *statuses) failed(claim cnichain.Claim, devices []HeldDevice, reason string, err error) {
 	now := s.clock.Now()
 	s.mu.Lock()
-	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()), failedAt: now}
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()),
+		failedAt: now}
 	s.mu.Unlock()
 	s.forgetOld()
 	s.queue.Add(claim.UID)
@@ -136,8 +139,8 @@ func (s *statuses) forgetOld() {
 	}
 }
 
-// attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0 when
-// kubelet makes a new sandbox.
+// attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
+// when kubelet makes a new sandbox.
 func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -148,7 +151,8 @@ func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err err
 	if again > 0 {
 		message += fmt.Sprintf("; next try in %s", again)
 	}
-	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+		UID: types.UID(pod.UID)}
 	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", shorten(message))
 	for i := range records {
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
@@ -159,7 +163,8 @@ func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err err
 
 // interfacesLost tells a pod that interfaces of its claims have vanished.
 func (s *statuses) interfacesLost(pod executor.Pod, err error) {
-	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+		UID: types.UID(pod.UID)}
 	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", shorten(err.Error()))
 }
 
@@ -172,8 +177,8 @@ func (s *statuses) forget(claimUID string) {
 	delete(s.released, claimUID)
 }
 
-// clear ends the story of a claim that is released. One that several pods may use is there for the next of them, without what
-// the last one had.
+// clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
+// without what the last one had.
 func (s *statuses) clear(record *ClaimRecord) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
@@ -216,7 +221,8 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 	}
 	err := s.apply(ctx, claim, wanted)
 	if apierrors.IsInvalid(err) && slices.ContainsFunc(wanted, func(e deviceStatus) bool { return e.network != nil }) {
-		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the conditions only", "claim", claim.String())
+		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the "+
+			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
@@ -266,10 +272,12 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		switch {
 		case steps != nil && missingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
-			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on was removed, or an application has moved it; delete the pod to have it attached anew",
+			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on "+
+				"was removed, or an application has moved it; delete the pod to have it attached anew",
 				missingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
-			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was seen in the pod"
+			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
+				"seen in the pod"
 			entry.network = validNetworkData(networkData(steps, uid, &devices[i]))
 		case failed:
 			entry.reason, entry.message = failure.reason, failure.message
@@ -281,13 +289,14 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	return claim, entries
 }
 
-// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that depend
-// on that.
+// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
+// depend on that.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *HeldDevice) []int {
 	var found []int
 	for i := range steps {
 		device := steps[i].Step.Device
-		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool && device.Name == held.Name && device.ShareID == held.ShareID
+		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool &&
+			device.Name == held.Name && device.ShareID == held.ShareID
 		for _, parent := range steps[i].Step.DependsOn {
 			mine = mine || slices.Contains(found, parent)
 		}
@@ -331,15 +340,16 @@ func networkData(steps []executor.StepRecord, claimUID string, held *HeldDevice)
 	}
 	for _, ip := range steps[final].Merged.IPs {
 		address := ip.Address.String()
-		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) && !slices.Contains(data.IPs, address) {
+		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
+			!slices.Contains(data.IPs, address) {
 			data.IPs = append(data.IPs, address) // the API wants them unique
 		}
 	}
 	return data
 }
 
-// validNetworkData returns network data without what the API refuses: plugins return what they like, and with it nothing of
-// the status would be written.
+// validNetworkData returns network data without what the API refuses: plugins return what they like, and with it
+// nothing of the status would be written.
 func validNetworkData(data *resourceapi.NetworkDeviceData) *resourceapi.NetworkDeviceData {
 	if data == nil {
 		return nil
@@ -387,13 +397,17 @@ func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []de
 		device := resourceapply.AllocatedDeviceStatus().
 			WithDriver(v1alpha1.DriverName).WithPool(entry.pool).WithDevice(entry.device).
 			WithConditions(metaapply.Condition().WithType(conditionReady).WithStatus(value).
-				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(metav1.NewTime(s.clock.Now())))
+				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(
+				metav1.NewTime(s.clock.Now()),
+			))
 		if entry.shareID != "" {
 			device.WithShareID(entry.shareID)
 		}
 		if entry.network != nil {
 			device.WithNetworkData(resourceapply.NetworkDeviceData().
-				WithInterfaceName(entry.network.InterfaceName).WithHardwareAddress(entry.network.HardwareAddress).WithIPs(entry.network.IPs...))
+				WithInterfaceName(entry.network.InterfaceName).WithHardwareAddress(
+				entry.network.HardwareAddress,
+			).WithIPs(entry.network.IPs...))
 		}
 		status.WithDevices(device)
 	}

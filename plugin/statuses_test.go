@@ -26,7 +26,8 @@ import (
 )
 
 func TestMessagesAreShortAndUTF8(t *testing.T) {
-	for _, text := range []string{strings.Repeat("é", maxMessage), "\xff\xfe" + strings.Repeat("x", maxMessage), "short"} {
+	for _, text := range []string{strings.Repeat("é", maxMessage), "\xff\xfe" + strings.Repeat("x", maxMessage),
+		"short"} {
 		if got := shorten(text); !utf8.ValidString(got) || len(got) > maxMessage+3 {
 			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
 		}
@@ -37,7 +38,8 @@ func TestMessagesAreShortAndUTF8(t *testing.T) {
 func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	device := &cnichain.Device{Pool: "n/up0", Name: "up0"}
 	result := func(name string, addresses ...string) *types100.Result {
-		result := &types100.Result{Interfaces: []*types100.Interface{{Name: name, Mac: "02:00:00:00:00:01", Sandbox: "/x"}}}
+		result := &types100.Result{Interfaces: []*types100.Interface{{Name: name, Mac: "02:00:00:00:00:01",
+			Sandbox: "/x"}}}
 		for _, address := range addresses {
 			ip := &types100.IPConfig{Interface: types100.Int(0)}
 			if err := ip.UnmarshalJSON([]byte(`{"interface":0,"address":"` + address + `"}`)); err != nil {
@@ -48,16 +50,22 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 		return result
 	}
 	steps := []executor.StepRecord{
-		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", Merged: result("net1")},
-		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{DependsOn: []int{0}}, IfName: "bond0", Merged: result("bond0", "10.0.0.1/24", "10.0.0.1/24", "fd00::1/64")},
-		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2", Merged: result("net2")},
+		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1",
+			Merged: result("net1")},
+		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{DependsOn: []int{0}}, IfName: "bond0",
+			Merged: result("bond0", "10.0.0.1/24", "10.0.0.1/24", "fd00::1/64")},
+		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2",
+			Merged: result("net2")},
 	}
 	data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"})
-	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" || strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
+	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" ||
+		strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
 		t.Errorf("network data is %+v", data)
 	}
-	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
-	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil || data.InterfaceName != "" {
+	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
+		IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
+	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
+		data.InterfaceName != "" {
 		t.Errorf("network data of a device without an interface is %+v", data)
 	}
 	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
@@ -145,17 +153,22 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
 		"valid": {
-			data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1", IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
-			want: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1", IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+			data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1",
+				IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+			want: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1",
+				IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
 		},
 		"at the limits": {
 			data: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
 			want: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
 		},
-		"name":    {data: resourceapi.NetworkDeviceData{InterfaceName: long, HardwareAddress: "02::1"}, want: resourceapi.NetworkDeviceData{HardwareAddress: "02::1"}},
-		"address": {data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: long[:129]}, want: resourceapi.NetworkDeviceData{InterfaceName: "net1"}},
+		"name": {data: resourceapi.NetworkDeviceData{InterfaceName: long, HardwareAddress: "02::1"},
+			want: resourceapi.NetworkDeviceData{HardwareAddress: "02::1"}},
+		"address": {data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: long[:129]},
+			want: resourceapi.NetworkDeviceData{InterfaceName: "net1"}},
 		"ips": {
-			data: resourceapi.NetworkDeviceData{IPs: []string{"<nil>", "10.0.0.1/ff00ff00", "010.0.0.1/24", "FD00::1/64", "10.0.0.1", "10.0.0.2/24"}},
+			data: resourceapi.NetworkDeviceData{IPs: []string{"<nil>", "10.0.0.1/ff00ff00", "010.0.0.1/24",
+				"FD00::1/64", "10.0.0.1", "10.0.0.2/24"}},
 			want: resourceapi.NetworkDeviceData{IPs: []string{"10.0.0.2/24"}},
 		},
 	} {
@@ -173,7 +186,8 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
 	s.sandboxes = f.boxes
 	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), "networkData") {
+		if patch, ok := action.(clienttesting.PatchAction); ok &&
+			strings.Contains(string(patch.GetPatch()), "networkData") {
 			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceClaim"}, "claim-a", nil)
 		}
 		return false, nil, nil
@@ -182,7 +196,8 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
 	f.must(err)
-	if devices := got.Status.Devices; len(devices) != 1 || devices[0].NetworkData != nil || devices[0].Conditions[0].Reason != "Attached" {
+	if devices := got.Status.Devices; len(devices) != 1 || devices[0].NetworkData != nil ||
+		devices[0].Conditions[0].Reason != "Attached" {
 		t.Errorf("status is %+v", devices)
 	}
 	actions := len(client.Actions())

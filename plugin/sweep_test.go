@@ -65,7 +65,8 @@ func TestCollectingEndsWithTheDriver(t *testing.T) {
 	for range 2 {
 		f.step(gcPeriod)
 	}
-	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); f.clock.Step(gcPeriod); return !known })
+	f.eventually("the sandbox is forgotten",
+		func() bool { known, _, _ := f.boxes.state("a-0"); f.clock.Step(gcPeriod); return !known })
 	f.stopWork()
 	f.must(<-ended)
 }

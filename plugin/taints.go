@@ -61,10 +61,12 @@ func presentIn(facts discovery.Facts) map[string]bool {
 	return present
 }
 
-// goneOf returns the identities of the held devices that do not exist any more: no reading of the host shows them, and no
-// pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any other
-// device may be in the pod that mayBeInPod says, or on its way.
-func (c *claims) goneOf(present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool) map[string]bool {
+// goneOf returns the identities of the held devices that do not exist any more: no reading of the host shows them, and
+// no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any
+// other device may be in the pod that mayBeInPod says, or on its way.
+func (c *claims) goneOf(
+	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
+) map[string]bool {
 	gone := map[string]bool{}
 	for _, record := range c.all() {
 		for i := range record.Devices {

@@ -8,8 +8,8 @@ import (
 // maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
 const maxErrorBytes = 16 << 10
 
-// wireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and ttrpc ends the
-// connection by it, which is that of all pods of the node; plugins print what they like.
+// wireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and
+// ttrpc ends the connection by it, which is that of all pods of the node; plugins print what they like.
 func wireError(err error) error {
 	if err == nil {
 		return nil

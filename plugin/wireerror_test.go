@@ -39,7 +39,8 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	for _, failure = range []string{"link is down", "raw \xff bytes", strings.Repeat("é", 3<<20)} {
 		want := strings.ToValidUTF8(failure, "\uFFFD")[:10]
-		if err := client.Call(t.Context(), "nri", "Fail", &api.Empty{}, &api.Empty{}); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, ttrpc.ErrClosed) {
+		if err := client.Call(t.Context(), "nri", "Fail", &api.Empty{}, &api.Empty{}); err == nil ||
+			!strings.Contains(err.Error(), want) || errors.Is(err, ttrpc.ErrClosed) {
 			t.Errorf("the runtime is told %.50v, want %q", err, want)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 const (
 	// LegacyPCIeRoot is published beside the standard resource.kubernetes.io/pcieRoot, with the same value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a string for people, with a comma before
-	// and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list attributes it is a
-	// list, for classes too, and there are no booleans.
+	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a string for people, with a comma
+	// before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
+	// attributes it is a list, for classes too, and there are no booleans.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
 )
 
@@ -46,7 +46,8 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	case bool:
 		return resourceapi.DeviceAttribute{BoolValue: &value}
 	}
-	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.value)) // impossible: text, list, number and boolean make values
+	// impossible: text, list, number and boolean make values
+	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.value))
 }
 
 // publication says whether an attribute is published.
@@ -69,8 +70,8 @@ func facts(these bool) publication {
 	return never
 }
 
-// vocabulary returns all attributes of a device. OperState is not published, nor what else goes with it: it changes whenever
-// a cable does, or a device comes back from a pod, and every change would be a write.
+// vocabulary returns all attributes of a device. OperState is not published, nor what else goes with it: it changes
+// whenever a cable does, or a device comes back from a pod, and every change would be a write.
 func vocabulary(d *discovery.Device) []attribute {
 	vf := cmp.Or(d.Settings, &discovery.VFSettings{})
 	return []attribute{
@@ -129,9 +130,9 @@ func vocabulary(d *discovery.Device) []attribute {
 	}
 }
 
-// Attributes returns the whole vocabulary for a device, as selectors of policies see it; names without a domain are in that of the
-// driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex, numaNode and vlanID are -1
-// and other numbers 0.
+// Attributes returns the whole vocabulary for a device, as selectors of policies see it; names without a domain are in
+// that of the driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex,
+// numaNode and vlanID are -1 and other numbers 0.
 //
 // All devices:
 //
@@ -169,8 +170,8 @@ func vocabulary(d *discovery.Device) []attribute {
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
 //
-// Physical and virtual functions; vfMAC and those below it are what was set through the physical function, and as if absent where its
-// driver does not say:
+// Physical and virtual functions; vfMAC and those below it are what was set through the physical function, and as if
+// absent where its driver does not say:
 //
 //	sriovCapable   whether it can have virtual functions
 //	totalVFs       how many it can have

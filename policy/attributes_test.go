@@ -26,7 +26,8 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 	for _, declaration := range file.Decls {
 		if f, ok := declaration.(*ast.FuncDecl); ok && f.Name.Name == "Attributes" {
 			for line := range strings.Lines(f.Doc.Text()) {
-				if row, ok := strings.CutPrefix(line, "\t"); ok && !strings.Contains(strings.Fields(row)[0], "/") { // else of another domain
+				// else of another domain
+				if row, ok := strings.CutPrefix(line, "\t"); ok && !strings.Contains(strings.Fields(row)[0], "/") {
 					described = append(described, strings.Fields(row)[0])
 				}
 			}
@@ -40,9 +41,12 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 
 // What is known of hardware and of functions is for policies, with a value on every device, and is not published.
 func TestAttributesOfHardware(t *testing.T) {
-	function := discovery.Device{Type: "vf", Interface: "eth7", AltNames: []string{"data0", strings.Repeat("long", 30)}, RDMADevices: []string{"mlx5_0", "mlx5_1"},
-		RDMANetns: "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev", PFAddress: "0000:03:00.0",
-		Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", VLAN: 100, QoS: 3, Trust: true, SpoofCheck: true, LinkState: "auto", MinTxRate: 1, MaxTxRate: 2}}
+	function := discovery.Device{Type: "vf", Interface: "eth7", AltNames: []string{"data0", strings.Repeat("long", 30)},
+		RDMADevices: []string{"mlx5_0", "mlx5_1"},
+		RDMANetns:   "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev",
+		PFAddress: "0000:03:00.0",
+		Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", VLAN: 100, QoS: 3, Trust: true, SpoofCheck: true,
+			LinkState: "auto", MinTxRate: 1, MaxTxRate: 2}}
 	absent := values(policy.Attributes(discovery.Device{}))
 	present := values(policy.Attributes(function))
 	for name, want := range map[string][2]any{

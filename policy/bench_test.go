@@ -13,15 +13,19 @@ import (
 func BenchmarkResolve(b *testing.B) {
 	facts := discovery.Facts{}
 	for i := range 200 {
-		facts.Devices = append(facts.Devices, discovery.Device{Name: discovery.IfName(fmt.Sprintf("link%03d", i)), Type: discovery.TypeNIC, VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None})
+		facts.Devices = append(facts.Devices, discovery.Device{Name: discovery.IfName(fmt.Sprintf("link%03d", i)),
+			Type: discovery.TypeNIC, VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None})
 	}
 	policies := make([]v1alpha1.DeviceExposurePolicy, 10)
 	for i := range policies {
 		policies[i].Name = fmt.Sprintf("policy%d", i)
 		policies[i].Spec = v1alpha1.DeviceExposurePolicySpec{
 			Priority: 100, Action: v1alpha1.ActionExpose,
-			Selector: v1alpha1.DeviceSelector{CEL: fmt.Sprintf(`device.attributes["dra.networking"].ifName.endsWith("%d")`, i)},
-			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device", Exclusive: true}}},
+			Selector: v1alpha1.DeviceSelector{CEL: fmt.Sprintf(
+				`device.attributes["dra.networking"].ifName.endsWith("%d")`, i,
+			)},
+			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device",
+				Exclusive: true}}},
 		}
 	}
 	b.ReportAllocs()

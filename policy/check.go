@@ -10,8 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns everything that is wrong with a policy, with its expression, too; and of a policy that is right what its
-// author should know all the same. It is for those who accept policies. Nodes are milder: they do of a policy what they can.
+// Check returns everything that is wrong with a policy, with its expression, too; and of a policy that is right what
+// its author should know all the same. It is for those who accept policies. Nodes are milder: they do of a policy what
+// they can.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
 	problems = v1alpha1.Validate(p)
 	match, problem := checkSelectorOf(p)
@@ -36,21 +37,23 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 		return noVeths, nil // Validate says that it is missing
 	}
 	if err := CheckSelector(expression); err != nil {
-		return noVeths, field.Invalid(location, expression, fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
+		return noVeths, field.Invalid(location, expression,
+			fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
 	}
 	if p.Spec.Action == v1alpha1.ActionExclude {
 		return noVeths, nil
 	}
 	match := matchOfVeths(expression)
 	if match == byType {
-		return match, field.Invalid(location, expression, "selects veths by their type, and so those that lead into pods: "+
-			`name those that you mean, as in device.attributes["dra.networking"].ifName == "uplink0"`)
+		return match, field.Invalid(location, expression,
+			"selects veths by their type, and so those that lead into pods: "+
+				`name those that you mean, as in device.attributes["dra.networking"].ifName == "uplink0"`)
 	}
 	return match, nil
 }
 
-// untilCorrected says what nodes do with a policy whose expression can't be evaluated. Neither may offer a device that its
-// author wanted hidden.
+// untilCorrected says what nodes do with a policy whose expression can't be evaluated. Neither may offer a device that
+// its author wanted hidden.
 func untilCorrected(action v1alpha1.Action) string {
 	if action == v1alpha1.ActionExclude {
 		return "until it is corrected, every device for which it cannot be evaluated is hidden"
@@ -69,12 +72,13 @@ const (
 	likeAny
 )
 
-// matchOfVeths asks an expression that compiles about veths as they come and go with pods, and about links that differ in
-// their type only.
+// matchOfVeths asks an expression that compiles about veths as they come and go with pods, and about links that differ
+// in their type only.
 func matchOfVeths(expression string) vethMatch {
 	match := noVeths
 	for _, master := range []discovery.IfName{"", "cni0"} {
-		veth := discovery.Device{Name: "veth0a1b2c3d", Type: "veth", Kind: "veth", Master: master, MTU: 1500, OperState: "up", AdminUp: true,
+		veth := discovery.Device{Name: "veth0a1b2c3d", Type: "veth", Kind: "veth", Master: master, MTU: 1500,
+			OperState: "up", AdminUp: true,
 			Carrier: true, VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None}
 		if master != "" {
 			veth.MasterKind = "bridge"
@@ -95,6 +99,7 @@ func matchOfVeths(expression string) vethMatch {
 func selects(expression string, device discovery.Device) bool {
 	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
 		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}
-	decision := Resolve(discovery.Facts{Devices: []discovery.Device{device}}, []v1alpha1.DeviceExposurePolicy{p}, Node{})
+	decision := Resolve(discovery.Facts{Devices: []discovery.Device{device}}, []v1alpha1.DeviceExposurePolicy{p},
+		Node{})
 	return decision.Devices[0].Reasons[0].Outcome == Excludes
 }

@@ -54,8 +54,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestNodesOfInvalidPolicies: a policy that is invalid and stored all the same offers nothing that its author may have wanted
-// hidden, and doesn't stop the others.
+// TestNodesOfInvalidPolicies: a policy that is invalid and stored all the same offers nothing that its author may have
+// wanted hidden, and doesn't stop the others.
 func TestNodesOfInvalidPolicies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -74,7 +74,8 @@ func TestNodesOfInvalidPolicies(t *testing.T) {
 			if got := whatBecameOf(decision); got != c.Stored {
 				t.Errorf("on nodes it %s, want that it %s\n%s", words(got), words(c.Stored), text(decision))
 			}
-			if c.Stored != corpus.ExposesMatches && (len(decision.Problems) == 0 || decision.Problems[0].Policy != corpus.Name) {
+			if c.Stored != corpus.ExposesMatches &&
+				(len(decision.Problems) == 0 || decision.Problems[0].Policy != corpus.Name) {
 				t.Errorf("the node has nothing to say of the policy:\n%s", text(decision))
 			}
 		})

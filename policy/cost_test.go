@@ -12,7 +12,8 @@ import (
 )
 
 // expensive is accepted by Kubernetes' limit for one evaluation, and takes a processor tens of milliseconds.
-const expensive = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, a+b+c+d >= 0))))"
+const expensive = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, " +
+	"[0,1,2,3,4,5,6,7,8,9].all(d, a+b+c+d >= 0))))"
 
 // costly takes less than a policy may for one device, and more than it may for a thousand.
 const costly = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6].all(c, a+b+c >= 0)))"
@@ -20,7 +21,8 @@ const costly = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2
 func links(n int) discovery.Facts {
 	var facts discovery.Facts
 	for i := range n {
-		facts.Devices = append(facts.Devices, discovery.Device{Name: discovery.IfName(fmt.Sprintf("link%04d", i)), Type: discovery.TypeNIC})
+		facts.Devices = append(facts.Devices, discovery.Device{Name: discovery.IfName(fmt.Sprintf("link%04d", i)),
+			Type: discovery.TypeNIC})
 	}
 	return facts
 }
@@ -45,7 +47,8 @@ func TestExpensivePolicies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			list := policies(t, map[string]string{
 				"costly": "selector: {cel: '" + test.expression + "'}" + exposed,
-				"plain":  "selector: {cel: 'true'}\nexposure: {deviceNameSuffix: -plain, supportedCNIPlugins: [{name: host-device, exclusive: true}]}",
+				"plain": "selector: {cel: 'true'}\nexposure: {deviceNameSuffix: -plain, supportedCNIPlugins: " +
+					"[{name: host-device, exclusive: true}]}",
 			})
 			decision := policy.Resolve(links(test.devices), list, policy.Node{Name: "n"})
 			selectors, variables := 0, 0
@@ -61,7 +64,8 @@ func TestExpensivePolicies(t *testing.T) {
 			if selectors < test.least || selectors > test.most || variables != test.devices {
 				t.Errorf("it exposes %d of %d devices, the other policy %d", selectors, test.devices, variables)
 			}
-			if text := fmt.Sprint(decision.Problems); strings.Contains(text, "cost") != (test.says != "") || !strings.Contains(text, test.says) {
+			if text := fmt.Sprint(decision.Problems); strings.Contains(text, "cost") != (test.says != "") ||
+				!strings.Contains(text, test.says) {
 				t.Errorf("problems are %s, want %q", text, test.says)
 			}
 		})
@@ -71,7 +75,8 @@ func TestExpensivePolicies(t *testing.T) {
 func TestResolveEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	decision, err := policy.ResolveContext(ctx, links(3), policies(t, map[string]string{"p": "selector: {cel: 'true'}" + exposed}), policy.Node{Name: "n"})
+	decision, err := policy.ResolveContext(ctx, links(3),
+		policies(t, map[string]string{"p": "selector: {cel: 'true'}" + exposed}), policy.Node{Name: "n"})
 	if !errors.Is(err, context.Canceled) || len(decision.Devices) != 0 {
 		t.Errorf("decision %+v, %v", decision, err)
 	}

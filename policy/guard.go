@@ -20,9 +20,10 @@ type access struct {
 	computed bool
 }
 
-// walk returns what an expression reads without having made sure that it is there, in the order of first reading, each once,
-// and what it compares with what it can't be. Reading a name that a device does not have is an error in CEL. It is no error
-// where the operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
+// walk returns what an expression reads without having made sure that it is there, in the order of first reading, each
+// once, and what it compares with what it can't be. Reading a name that a device does not have is an error in CEL. It
+// is no error where the operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
+// and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {

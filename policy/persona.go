@@ -55,7 +55,8 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		if exclusive && e.AllowMultipleAllocations {
 			request = nil // it is for those that share; the exclusive plugins take all
 		}
-		entry.Capacity = append(entry.Capacity, Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
+		entry.Capacity = append(entry.Capacity,
+			Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
 	}
 	return entry
 }
@@ -72,7 +73,9 @@ func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 }
 
 // requestPolicy translates a request policy. Where it has no default, what an allocation consumes is the default.
-func requestPolicy(p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string) *resourceapi.CapacityRequestPolicy {
+func requestPolicy(
+	p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string,
+) *resourceapi.CapacityRequestPolicy {
 	amount, consumed := consume[counter]
 	if p == nil && !consumed {
 		return nil
@@ -84,7 +87,8 @@ func requestPolicy(p *v1alpha1.RequestPolicy, consume map[string]resource.Quanti
 			translated.ValidValues = append(translated.ValidValues, *quantity(&p.ValidValues[i]))
 		}
 		if r := p.ValidRange; r != nil {
-			translated.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: quantity(r.Min), Max: quantity(r.Max), Step: quantity(r.Step)}
+			translated.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: quantity(r.Min), Max: quantity(r.Max),
+				Step: quantity(r.Step)}
 		}
 	}
 	if translated.Default == nil && consumed {
@@ -102,7 +106,9 @@ func quantity(a *v1alpha1.Amount) *resource.Quantity {
 }
 
 // additionalAttributes translates the attributes that a policy adds.
-func additionalAttributes(values map[string]v1alpha1.AttributeValue) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func additionalAttributes(
+	values map[string]v1alpha1.AttributeValue,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	for n, v := range values {
 		attributes[resourceapi.QualifiedName(v1alpha1.QualifiedName(n))] = resourceapi.DeviceAttribute{

@@ -22,8 +22,8 @@ type Node struct {
 
 // Resolve decides on every device of the node: any exclude policy that matches hides it; without a matching policy it
 // is hidden; else the policies that match are grouped by name suffix and the one of the highest priority in each group,
-// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails, does not
-// match; an exclude policy whose expression fails hides what it was asked about. Neither argument is changed.
+// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails, does
+// not match; an exclude policy whose expression fails hides what it was asked about. Neither argument is changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := ResolveContext(context.Background(), facts, policies, node)
 	if err != nil {
@@ -42,7 +42,8 @@ func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alp
 		rules = append(rules, newRule(&policies[i], node))
 	}
 	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
-	devices := slices.SortedFunc(slices.Values(facts.Devices), func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
+	devices := slices.SortedFunc(slices.Values(facts.Devices),
+		func(a, b discovery.Device) int { return cmp.Compare(a.Name, b.Name) })
 	asked, err := evaluate(ctx, devices, rules)
 	if err != nil {
 		return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
@@ -119,7 +120,8 @@ func (r *rule) excludes() bool {
 
 // problem records a problem of the policy.
 func (r *rule) problem(device, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems,
+		Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
 }
 
 // reason returns a reason of the policy.
@@ -163,8 +165,10 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			switch {
 			case !r.asks():
 			case spent[j] >= budget:
-				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of the node, "+
-					"and all %d policies share %d; make it simpler: compare whole values with == or in", spent[j], asking, readingCost)
+				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of "+
+					"the node, "+
+					"and all %d policies share %d; make it simpler: compare whole values with == or in", spent[j],
+					asking, readingCost)
 			default:
 				var cost uint64
 				answers[i][j].matches, cost, answers[i][j].err = r.selector.matches(device)
@@ -224,10 +228,12 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 // outrankedBy says why of two policies with one suffix another wins, and what to do if this one should.
 func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 	if winner.Spec.Priority > p.Spec.Priority {
-		return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q, and priority %d against %d; give this one a higher priority or another suffix",
+		return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q, and priority %d against %d; give this one a "+
+			"higher priority or another suffix",
 			winner.Name, p.Spec.Exposure.DeviceNameSuffix, winner.Spec.Priority, p.Spec.Priority)
 	}
-	return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q and priority %d, and its name sorts first; give this one a higher priority or another suffix",
+	return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q and priority %d, and its name sorts first; give "+
+		"this one a higher priority or another suffix",
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 

@@ -21,7 +21,8 @@ import (
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
-		{Name: "eth1", Type: "nic", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", VFIndex: -1, VLANID: -1, DefaultRoute: true},
+		{Name: "eth1", Type: "nic", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", VFIndex: -1, VLANID: -1,
+			DefaultRoute: true},
 	}}
 }
 
@@ -41,7 +42,8 @@ func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePo
 
 // expose is a policy for one plugin.
 func expose(expression, suffix string, priority int) string {
-	return fmt.Sprintf("priority: %d\nselector: {cel: %q}\nexposure: {deviceNameSuffix: %q, supportedCNIPlugins: [{name: host-device, exclusive: true}]}",
+	return fmt.Sprintf("priority: %d\nselector: {cel: %q}\nexposure: {deviceNameSuffix: %q, supportedCNIPlugins: "+
+		"[{name: host-device, exclusive: true}]}",
 		priority, expand(expression), suffix)
 }
 
@@ -142,7 +144,8 @@ eth1
   policy x: failed: cannot compile the expression
 problem: policy x: hides every device of its nodes until its expression is right: cannot compile the expression`},
 		"an invalid policy exposes nothing, an invalid exclude policy still hides": {map[string]string{
-			"all": expose(`@type == "bridge"`, "", 1), "x": expose("true", "X", 1), "y": exclude("@type == 'bridge'") + "\npriority: -1"}, `
+			"all": expose(`@type == "bridge"`, "", 1), "x": expose("true", "X", 1), "y": exclude("@type == 'bridge'") +
+				"\npriority: -1"}, `
 br0
   policy all: lost: policy y excludes the device
   policy x: invalid: spec.exposure.deviceNameSuffix: Invalid value: "X": must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"
@@ -252,7 +255,8 @@ func TestPublished(t *testing.T) {
 	if diff := cmp.Diff(always, keys(policy.Published(nothing))); diff != "" {
 		t.Errorf("without facts (-want +got):\n%s", diff)
 	}
-	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Name: "br0"}
+	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
+		Name: "br0"}
 	if n := len(policy.Published(full)); n != len(always)+8 {
 		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+8)
 	}

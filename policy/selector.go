@@ -32,7 +32,8 @@ func compile(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env, CostLimit: new(uint64(evaluationCost))}
 	result := dracel.GetCompiler(features).CompileCELExpression(expression, options)
 	if result.Error != nil {
-		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields "+
+		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one "+
+			"device that yields "+
 			`true or false, for example device.attributes["dra.networking"].type == "bridge"`, result.Error.Detail)
 	}
 	return selector{result}, nil
@@ -87,15 +88,18 @@ func CheckClassSelector(expression string) error {
 // check compiles an expression, checks its cost, and returns what it reads without a guard.
 func check(expression string) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
-		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d: shorten it", len(expression), resourceapi.CELSelectorExpressionMaxLength)
+		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d: shorten it", len(expression),
+			resourceapi.CELSelectorExpressionMaxLength)
 	}
 	s, err := compile(expression, environment.NewExpressions)
 	if err != nil {
 		return nil, err
 	}
 	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-		return nil, fmt.Errorf("the expression may cost %d, the limit is %d: compare whole values with == or in, and guard with has() "+
-			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost, resourceapi.CELSelectorExpressionMaxCost)
+		return nil, fmt.Errorf("the expression may cost %d, the limit is %d: compare whole values with == or in, and "+
+			"guard with has() "+
+			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
+			resourceapi.CELSelectorExpressionMaxCost)
 	}
 	w, err := walk(s.result)
 	if err != nil {
@@ -122,10 +126,12 @@ func (a access) field(op string) string {
 func (a access) unknown() error {
 	switch {
 	case a.computed:
-		return fmt.Errorf("the expression computes the name of an attribute: write the domain and the name as they are, "+
+		return fmt.Errorf("the expression computes the name of an attribute: write the domain and the name as "+
+			"they are, "+
 			"as in %s", access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 	case a.capacity:
-		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has no capacity: use device.attributes", a.field("."))
+		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has "+
+			"no capacity: use device.attributes", a.field("."))
 	}
 	message := fmt.Sprintf("no device has an attribute %s", a.qualifiedName())
 	if near := nearest(a.id); near != "" {
@@ -137,14 +143,17 @@ func (a access) unknown() error {
 // unguarded is the error of a class's expression that reads what a device may not have.
 func (a access) unguarded() error {
 	if a.computed {
-		return fmt.Errorf("the expression computes the name of an attribute, so it cannot be known to exist: write the domain and the name as they are, " +
+		return fmt.Errorf("the expression computes the name of an attribute, so it cannot be known to exist: write " +
+			"the domain and the name as they are, " +
 			`as in device.attributes["dra.networking"].type`)
 	}
 	guard := fmt.Sprintf("write has(%s) && before it", a.field("."))
 	if absent, ok := absentLiteral(a); ok {
-		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent, a.field("."))
+		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
+			a.field("."))
 	}
-	return fmt.Errorf("the expression reads %s, which not every device has, and reading it there is an error that stops the scheduling of the pod: %s",
+	return fmt.Errorf("the expression reads %s, which not every device has, and reading it there is an error that "+
+		"stops the scheduling of the pod: %s",
 		a.field("."), guard)
 }
 
@@ -177,7 +186,8 @@ func nearest(id string) string {
 	for n := range Attributes(discovery.Device{}) {
 		names = append(names, string(n))
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(-cmp.Compare(domainRank(a), domainRank(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(names,
+		func(a, b string) int { return cmp.Or(-cmp.Compare(domainRank(a), domainRank(b)), cmp.Compare(a, b)) })
 	for _, n := range names {
 		domain, known, _ := strings.Cut(n, "/")
 		if d := distance(strings.ToLower(id), strings.ToLower(known)); d <= 2 && (best == "" || d < bestDistance) {

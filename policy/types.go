@@ -14,9 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// CheckTypes says where an expression compares an attribute with a literal of another type, as in mtu > "9000". The compiler
-// takes that, since it doesn't know the attributes. On a device < and > are errors then, and == is never true. Of an expression
-// that does not compile it says nothing.
+// CheckTypes says where an expression compares an attribute with a literal of another type, as in mtu > "9000". The
+// compiler takes that, since it doesn't know the attributes. On a device < and > are errors then, and == is never true.
+// Of an expression that does not compile it says nothing.
 func CheckTypes(expression string) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err == nil {
@@ -41,15 +41,23 @@ const (
 // compare notes where a call compares an attribute with a literal of another type.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch call.FunctionName() {
-	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
+		operators.GreaterEquals:
 		left, right := call.Args()[0], call.Args()[1]
 		operator, _ := operators.FindReverse(call.FunctionName())
-		w.compareWith(left, right, vars, func(name, literal string) string { return name + " " + operator + " " + literal })
-		w.compareWith(right, left, vars, func(name, literal string) string { return literal + " " + operator + " " + name })
+		w.compareWith(left, right, vars, func(name, literal string) string {
+			return name + " " + operator +
+				" " + literal
+		})
+		w.compareWith(right, left, vars, func(name, literal string) string {
+			return literal + " " + operator +
+				" " + name
+		})
 	case operators.In:
 		if list := resolve(call.Args()[1], vars); list.Kind() == ast.ListKind {
 			for _, element := range list.AsList().Elements() {
-				w.compareWith(call.Args()[0], element, vars, func(name, literal string) string { return name + " in [" + literal + "]" })
+				w.compareWith(call.Args()[0], element, vars,
+					func(name, literal string) string { return name + " in [" + literal + "]" })
 			}
 		}
 	}
@@ -63,8 +71,10 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected 
 		return
 	}
 	text := fmt.Sprint(resolve(literal, vars).AsLiteral().Value())
-	shown := map[kind]string{aString: fmt.Sprintf("the string %q", text), aNumber: "the number " + text, aBoolean: text}[with]
-	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, left, shown, fix(left, text, a.id, corrected)))
+	shown := map[kind]string{aString: fmt.Sprintf("the string %q", text), aNumber: "the number " + text,
+		aBoolean: text}[with]
+	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, left, shown,
+		fix(left, text, a.id, corrected)))
 }
 
 // fix says what to write in place of a literal of the wrong type.
@@ -81,8 +91,9 @@ func fix(actual kind, text, name string, corrected func(name, literal string) st
 	return "true or false there, without quotes"
 }
 
-// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if the other is a literal of the
-// attribute's type. One of another type may stand for "absent", and what is compared with it is not the attribute alone.
+// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if the other is a
+// literal of the attribute's type. One of another type may stand for "absent", and what is compared with it is not the
+// attribute alone.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {

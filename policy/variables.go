@@ -14,8 +14,8 @@ import (
 // variables are what an expression sees of a device.
 type variables map[string]any
 
-// variablesOf returns the variables of a device: for any expression, they give what the scheduler's DeviceMatches would give.
-// That makes them anew for each expression, which is most of what an evaluation costs.
+// variablesOf returns the variables of a device: for any expression, they give what the scheduler's DeviceMatches would
+// give. That makes them anew for each expression, which is most of what an evaluation costs.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}

@@ -14,29 +14,40 @@ import (
 // An expression of a policy gives what it would give in a device class.
 func TestExpressionsAsInTheScheduler(t *testing.T) {
 	devices := []discovery.Device{
-		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true, PCIeRoot: "pci0000:00", VLANID: discovery.None},
-		{Name: "br0", Type: discovery.TypeBridge, MTU: 1500, VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
+		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true,
+			PCIeRoot: "pci0000:00", VLANID: discovery.None},
+		{Name: "br0", Type: discovery.TypeBridge, MTU: 1500, VFIndex: discovery.None, NUMANode: discovery.None,
+			VLANID: discovery.None},
 	}
 	const self, standard = `device.attributes["dra.networking"]`, `device.attributes["resource.kubernetes.io"]`
 	for _, expression := range []string{
-		`SELF.type == "vf"`, `SELF["type"] == "vf"`, `SELF.rdma`, `SELF.mtu > 1500 && SELF.vfIndex >= 0`, `SELF.ifName.startsWith("en")`,
-		`SELF.type in ["vf", "pf"]`, `STANDARD.pcieRoot != ""`, `has(SELF.type) && !has(SELF.other)`, `SELF.other == 1`, `SELF.?other.orValue(1) == 1`,
-		`SELF.type == 1`, `device.driver == "dra.networking"`, `device.allowMultipleAllocations == false`, `SELF.exists(name, name == "type")`, `SELF.all(name, name == "type")`,
-		`device.attributes.exists(domain, domain == "dra.networking")`, `device.attributes.exists(domain, domain == "example.com")`,
-		`size(device.attributes) == 3`, `size(SELF) > 20`, `size(device.capacity) == 0`, `"example.com" in device.attributes`, `"dra.networking" in device.attributes`,
-		`has(device.attributes["example.com"].x)`, `device.attributes["example.com"].x == 1`, `device.attributes["example.com"].?x.orValue(2) == 2`,
+		`SELF.type == "vf"`, `SELF["type"] == "vf"`, `SELF.rdma`, `SELF.mtu > 1500 && SELF.vfIndex >= 0`,
+		`SELF.ifName.startsWith("en")`,
+		`SELF.type in ["vf", "pf"]`, `STANDARD.pcieRoot != ""`, `has(SELF.type) && !has(SELF.other)`, `SELF.other == 1`,
+		`SELF.?other.orValue(1) == 1`,
+		`SELF.type == 1`, `device.driver == "dra.networking"`, `device.allowMultipleAllocations == false`,
+		`SELF.exists(name, name == "type")`, `SELF.all(name, name == "type")`,
+		`device.attributes.exists(domain, domain == "dra.networking")`,
+		`device.attributes.exists(domain, domain == "example.com")`,
+		`size(device.attributes) == 3`, `size(SELF) > 20`, `size(device.capacity) == 0`,
+		`"example.com" in device.attributes`, `"dra.networking" in device.attributes`,
+		`has(device.attributes["example.com"].x)`, `device.attributes["example.com"].x == 1`,
+		`device.attributes["example.com"].?x.orValue(2) == 2`,
 		`size(device.attributes["example.com"]) == 0`, `"x" in device.attributes["example.com"]`, `"type" in SELF`,
 		`has(device.capacity["example.com"].x)`, `device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`,
-		`cel.bind(a, SELF, a.type == "vf" && a.?masterBridge.orValue("") == "")`, `device.attributes[device.driver].type == "vf"`,
+		`cel.bind(a, SELF, a.type == "vf" && a.?masterBridge.orValue("") == "")`,
+		`device.attributes[device.driver].type == "vf"`,
 		`SELF[SELF.type] == "x"`, `SELF.mtu / SELF.linkSpeed > 1`, `semver("1.2.3").isGreaterThan(semver("1.0.0"))`,
 	} {
-		s, err := compile(strings.NewReplacer("SELF", self, "STANDARD", standard).Replace(expression), environment.StoredExpressions)
+		s, err := compile(strings.NewReplacer("SELF", self, "STANDARD", standard).Replace(expression),
+			environment.StoredExpressions)
 		if err != nil {
 			t.Errorf("%s: %v", expression, err)
 			continue
 		}
 		for _, d := range devices {
-			want, _, wantErr := s.result.DeviceMatches(t.Context(), dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)})
+			want, _, wantErr := s.result.DeviceMatches(t.Context(),
+				dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)})
 			got, _, err := s.matches(variablesOf(&d))
 			switch {
 			case got != want || (err == nil) != (wantErr == nil):

@@ -123,7 +123,8 @@ func TestTiersInOneCycle(t *testing.T) {
 // Without tiers, every virtual function has its share: a claim for no more gets it, one for more is refused.
 func TestSharesOfBandwidth(t *testing.T) {
 	result := build(t, fast(8), vf(vfExclusive))
-	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false, 25_000: false} {
+	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false,
+		25_000: false} {
 		s := newScheduler(t, result)
 		w := wish{plugin: "sriov"}
 		if amount > 0 {

@@ -67,8 +67,8 @@ func declared(p policy.Persona) *policy.Capacity {
 	return &p.Capacity[i]
 }
 
-// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a request
-// policy, or one amount. Like any capacity without a request policy, one without a default is taken as a whole.
+// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a
+// request policy, or one amount. Like any capacity without a request policy, one without a default is taken as a whole.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -85,8 +85,8 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 	return []resource.Quantity{c.Value}, false
 }
 
-// functionEntries returns the entries of a virtual function, each with what it takes of the link. An exclusive entry has
-// that as a capacity, too, which filters requests; a persona with tiers has an entry for each tier, ascending.
+// functionEntries returns the entries of a virtual function, each with what it takes of the link. An exclusive entry
+// has that as a capacity, too, which filters requests; a persona with tiers has an entry for each tier, ascending.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
 	for _, p := range inOrder(vf.Personas) {
@@ -114,7 +114,8 @@ func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision)
 
 // withBandwidth returns the capacities, sorted by name, with an amount of bandwidth; without one if it is zero.
 func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []policy.Capacity {
-	changed := stdslices.DeleteFunc(stdslices.Clone(capacities), func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
+	changed := stdslices.DeleteFunc(stdslices.Clone(capacities),
+		func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
 	if !amount.IsZero() {
 		changed = append(changed, policy.Capacity{Name: v1alpha1.Bandwidth, Value: amount.DeepCopy()})
 	}
@@ -122,15 +123,15 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 	return changed
 }
 
-// heldBandwidth returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be its share
-// now. The scheduler counts it by what is published.
+// heldBandwidth returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be
+// its share now. The scheduler counts it by what is published.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
 
-// setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once and
-// have no bandwidth of their own divide the function's share, so that together they take no more than it.
+// setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once
+// and have no bandwidth of their own divide the function's share, so that together they take no more than it.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -159,17 +160,19 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 			return false
 		case l.speed == 0:
 			b.problem(e.Persona.Policy, l.name, "entries of its virtual functions with a bandwidth are not published, "+
-				"because the speed of the link is not known: bring the link up, or remove capacity[%s]", v1alpha1.Bandwidth)
+				"because the speed of the link is not known: bring the link up, or remove capacity[%s]",
+				v1alpha1.Bandwidth)
 		default:
-			b.problem(e.Persona.Policy, l.name, "entries of its virtual functions with a bandwidth of %d are not published, because the link has %d: "+
+			b.problem(e.Persona.Policy, l.name, "entries of its virtual functions with a bandwidth of %d are not "+
+				"published, because the link has %d: "+
 				"correct capacity[%s], which is in Mbit/s", e.Bandwidth, l.speed, v1alpha1.Bandwidth)
 		}
 		return true
 	})
 }
 
-// budget returns the bandwidth counter; nothing if no entry takes any. Its value is the speed of the link, but never less
-// than what claims hold, since that would block the whole pool.
+// budget returns the bandwidth counter; nothing if no entry takes any. Its value is the speed of the link, but never
+// less than what claims hold, since that would block the whole pool.
 func (b *builder) budget(pool string, l link, vfs []function) amounts {
 	used, held := false, int64(0)
 	for _, vf := range vfs {

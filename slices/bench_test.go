@@ -43,7 +43,8 @@ func BenchmarkResolve(b *testing.B) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	sizes(b, func(b *testing.B, devices []discovery.Device, list []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
+	sizes(b, func(b *testing.B, devices []discovery.Device, list []v1alpha1.DeviceExposurePolicy,
+		result draslices.Result) {
 		decision := policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"})
 		bytes := 0
 		for name, pool := range result.Resources.Pools {
@@ -65,16 +66,20 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function, which is published once or in
-// two tiers of bandwidth: on a free node, where it is in the first pool, and if all are in use but the last of the last pool.
+// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function, which is published once
+// or in two tiers of bandwidth: on a free node, where it is in the first pool, and if all are in use but the last of
+// the last pool.
 func BenchmarkAllocate(b *testing.B) {
 	for _, kind := range []string{"whole", "tiers"} {
 		for _, where := range []string{"first", "last"} {
 			b.Run(kind+"/"+where, func(b *testing.B) {
-				sizes(b, func(b *testing.B, devices []discovery.Device, _ []v1alpha1.DeviceExposurePolicy, result draslices.Result) {
+				sizes(b, func(b *testing.B, devices []discovery.Device, _ []v1alpha1.DeviceExposurePolicy,
+					result draslices.Result) {
 					wanted := wish{plugin: "sriov"}
 					if kind == "tiers" {
-						tiers := vf(`{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", requestPolicy: {default: "100", validValues: ["100", "190"]}}}}`)
+						tiers := vf(
+							`{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", requestPolicy: {default: "100", validValues: ["100", "190"]}}}}`,
+						)
 						result = build(b, devices, macvlanPolicy, ipvlanPolicy, passthroughPolicy, tiers)
 						wanted.stock, wanted.amount = "bandwidth", 190
 					}
@@ -100,7 +105,8 @@ func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) 
 	if last {
 		for _, e := range taken {
 			s.claims[e.Name] = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: v1alpha1.AttributeDomain, Pool: e.Pool, Device: e.Name}}}}
+				Results: []resourceapi.DeviceRequestAllocationResult{{Driver: v1alpha1.AttributeDomain, Pool: e.Pool,
+					Device: e.Name}}}}
 		}
 	}
 	for b.Loop() {

@@ -17,20 +17,21 @@ import (
 
 // Features is what the node can do, and what it has promised.
 type Features struct {
-	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a pod
-	// that needed one would land here and never start.
+	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a
+	// pod that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
 	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge.
 	MovingCNIs sets.Set[string]
-	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for each:
-	// for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse the slices.
+	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for
+	// each: for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse
+	// the slices.
 	ListAttributes bool
 	// CompatibilityGroups keeps the entries of a device apart by compatibility groups, not by counters that mirror each
-	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an API
-	// server has not, it drops the groups, and then nothing keeps the entries apart.
+	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an
+	// API server has not, it drops the groups, and then nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take as much
-	// and to exclude the same, so that nothing changes under a running claim.
+	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take
+	// as much and to exclude the same, so that nothing changes under a running claim.
 	Held map[EntryID]Holding
 }
 
@@ -85,7 +86,8 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	for _, d := range domains(decision) {
 		name := node + "/" + label(string(d.name))
 		if len(name) > resourceapi.PoolNameMaxLength {
-			b.problem("", d.name, "is not published: the name of its pool %s has more than %d characters", name, resourceapi.PoolNameMaxLength)
+			b.problem("", d.name, "is not published: the name of its pool %s has more than %d characters", name,
+				resourceapi.PoolNameMaxLength)
 			continue
 		}
 		entries, counterSets := b.domain(name, d)
@@ -164,7 +166,8 @@ func (b *builder) sortedProblems() []policy.Problem {
 		sorted = append(sorted, p)
 	}
 	stdslices.SortFunc(sorted, func(p, q policy.Problem) int {
-		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device), cmp.Compare(p.Message, q.Message))
+		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device),
+			cmp.Compare(p.Message, q.Message))
 	})
 	return sorted
 }
@@ -242,8 +245,8 @@ func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resource
 	}
 }
 
-// plan keeps the entries of a domain apart: by compatibility groups where the cluster has them and they can say it, else by
-// counters.
+// plan keeps the entries of a domain apart: by compatibility groups where the cluster has them and they can say it,
+// else by counters.
 func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if b.features.CompatibilityGroups {
 		plan, err := planGroups(d, main, vfs, budget)
@@ -261,7 +264,8 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	return stdslices.DeleteFunc(entries, func(e Entry) bool {
 		other, duplicate := taken[e.Name]
 		if duplicate {
-			b.problem(e.Persona.Policy, e.Device.Name, "its entry is not published: policy %s already gives an entry the name %q: change deviceNameSuffix", other, e.Name)
+			b.problem(e.Persona.Policy, e.Device.Name, "its entry is not published: policy %s already gives an entry "+
+				"the name %q: change deviceNameSuffix", other, e.Name)
 			return true
 		}
 		taken[e.Name] = e.Persona.Policy
@@ -269,8 +273,8 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	})
 }
 
-// pool distributes counters and devices over slices. A pool of several devices has counters, so that its slices are of the
-// smaller size, which is also that for list attributes.
+// pool distributes counters and devices over slices. A pool of several devices has counters, so that its slices are of
+// the smaller size, which is also that for list attributes.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

@@ -32,7 +32,8 @@ pool worker-1/br-data
 `)
 	str := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	num := func(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
-	yes, no := resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}, resourceapi.DeviceAttribute{BoolValue: ptr.To(false)}
+	yes, no := resourceapi.DeviceAttribute{BoolValue: ptr.To(true)},
+		resourceapi.DeviceAttribute{BoolValue: ptr.To(false)}
 	want := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"dra.networking/type":          str("bridge"),
 		"dra.networking/ifName":        str("br-data"),
@@ -176,7 +177,8 @@ problem policy policy-1: capacity[ports] says not what one claim takes, so each 
 }
 
 func TestNames(t *testing.T) {
-	check(t, build(t, []discovery.Device{nic("eth0.100"), nic("eth0_100"), nic("Eth0"), nic("eth0-100")}, passthroughPolicy), `
+	check(t, build(t, []discovery.Device{nic("eth0.100"), nic("eth0_100"), nic("Eth0"), nic("eth0-100")},
+		passthroughPolicy), `
 pool worker-1/eth0-100
   slice of 1
   device eth0-100-passthrough
@@ -233,7 +235,8 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	attributes := result.Entries[0].Spec.Attributes
-	if _, ok := attributes["cni.dra.networking/sriov"]; ok || attributes["cni.dra.networking/host_device"].BoolValue == nil {
+	if _, ok := attributes["cni.dra.networking/sriov"]; ok ||
+		attributes["cni.dra.networking/host_device"].BoolValue == nil {
 		t.Errorf("attributes: %v", attributes)
 	}
 	if got := *attributes["dra.networking/supportedCNIs"].StringValue; got != ",host-device," {
@@ -278,7 +281,8 @@ func TestAttributeBudget(t *testing.T) {
 		10: "dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
 		11: "device.k8s.io/pcieRoot 32",
 		12: "32",
-		13: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 14 of them from the policy, and the limit is 32: remove additional attributes, plugins or counters",
+		13: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 14 " +
+			"of them from the policy, and the limit is 32: remove additional attributes, plugins or counters",
 	} {
 		if diff := cmp.Diff(want, has(n)); diff != "" {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)

@@ -47,7 +47,8 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 		for seed := range uint64(rounds(40)) {
 			d := dice{rand.New(rand.NewPCG(seed, 7))}
 			m := d.machine()
-			s := newScheduler(t, build(t, append(m.devices(), bridge("br-data")), append(m.policies(), bridgePolicy)...))
+			s := newScheduler(t,
+				build(t, append(m.devices(), bridge("br-data")), append(m.policies(), bridgePolicy)...))
 			s.addUnrelated()
 			s.selector = expression
 			for _, plugin := range []string{"sriov", "bridge", "macvlan"} {
@@ -67,7 +68,8 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 	s := newScheduler(t, build(t, nics(), passthroughPolicy))
 	s.selector = expression
-	if _, err := s.allocate(s.claim("host-device")); err == nil || !strings.Contains(err.Error(), "no such key: bridgeType") {
+	if _, err := s.allocate(s.claim("host-device")); err == nil ||
+		!strings.Contains(err.Error(), "no such key: bridgeType") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -82,7 +84,9 @@ func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 		if err := policy.CheckSelector(expression); err != nil {
 			t.Errorf("%s: %v", expression, err)
 		}
-		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, "selector: {cel: '"+expression+"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}"),
+		decision := policy.Resolve(discovery.Facts{Devices: devices},
+			policies(t, "selector: {cel: '"+expression+"'}\nexposure: {supportedCNIPlugins: [{name: host-device, "+
+				"exclusive: true}]}"),
 			policy.Node{Name: "worker-1"})
 		for _, d := range decision.Devices {
 			if len(d.Personas) != 1 || d.Reasons[0].Outcome != policy.Exposes {
@@ -92,10 +96,13 @@ func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	}
 	for expression, outcome := range map[string]policy.Outcome{
 		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack == 1`: policy.NoMatch,
-		`device.attributes["example.com"].rack == 1`:                                               policy.Failed, // and is refused at admission
+		// and is refused at admission
+		`device.attributes["example.com"].rack == 1`: policy.Failed,
 	} {
-		list := []v1alpha1.DeviceExposurePolicy{policies(t, "selector: {cel: '"+expression+"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}")[0]}
-		if got := policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{}).Devices[0].Reasons[0].Outcome; got != outcome {
+		list := []v1alpha1.DeviceExposurePolicy{policies(t, "selector: {cel: '"+expression+
+			"'}\nexposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}")[0]}
+		if got := policy.Resolve(discovery.Facts{Devices: devices}, list,
+			policy.Node{}).Devices[0].Reasons[0].Outcome; got != outcome {
 			t.Errorf("%s: %s, want %s", expression, got, outcome)
 		}
 	}

@@ -23,8 +23,9 @@ const (
 // amounts are quantities of counters, by name.
 type amounts map[string]resource.Quantity
 
-// separateCounters returns the counters that keep the entries of one device apart, and what each entry consumes of them. These are
-// the counters in extra and a mirror of every capacity of every shared entry; their names begin with prefix.
+// separateCounters returns the counters that keep the entries of one device apart, and what each entry consumes of
+// them. These are the counters in extra and a mirror of every capacity of every shared entry; their names begin with
+// prefix.
 //
 // A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
 // the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
@@ -114,9 +115,9 @@ type plan struct {
 	function resourceapi.DeviceCounterConsumption
 }
 
-// planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone. It
-// returns nil if nothing in the domain conflicts. The budget is the counter of which virtual functions take their bandwidth,
-// if any.
+// planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone.
+// It returns nil if nothing in the domain conflicts. The budget is the counter of which virtual functions take their
+// bandwidth, if any.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -129,8 +130,9 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 	maps.Copy(extra, budget)
 	all, each := separateCounters(main, "", extra)
 	if len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
-		return nil, fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
-			len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
+		return nil,
+			fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
+				len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 	}
 	set := d.set(all)
 	for i := range main {
@@ -149,10 +151,10 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 }
 
 // slots returns the nominal number of exclusion slots, and how many of them are taken on the host by virtual functions
-// that are enslaved to a link. There is one slot for the main device, and for every virtual function one for each of its
-// entries that may be held at once and one for its master, at least one. Every entry of a virtual function consumes one
-// slot, so an exclusive entry of the physical function, which needs all of them, fits only when nobody has one. Without
-// virtual functions a slot is needed by several exclusive entries only.
+// that are enslaved to a link. There is one slot for the main device, and for every virtual function one for each of
+// its entries that may be held at once and one for its master, at least one. Every entry of a virtual function consumes
+// one slot, so an exclusive entry of the physical function, which needs all of them, fits only when nobody has one.
+// Without virtual functions a slot is needed by several exclusive entries only.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	if len(vfs) == 0 {
 		if exclusives(main) > 1 {
@@ -181,7 +183,8 @@ func (e *Entry) consume(set string, consumed amounts, groups ...string) {
 
 // consumption returns what an entry consumes of a counter set, and its compatibility groups there.
 func consumption(set string, consumed amounts, groups ...string) resourceapi.DeviceCounterConsumption {
-	return resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed), CompatibilityGroups: groups}
+	return resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed),
+		CompatibilityGroups: groups}
 }
 
 // counters wraps quantities as counters.

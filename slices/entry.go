@@ -45,7 +45,8 @@ func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []po
 		var plugins []string
 		for _, plugin := range p.Plugins {
 			if b.features.MovingCNIs.Has(plugin) {
-				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, which the kernel refuses for a bridge, so the device is not offered for it: "+
+				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, which the kernel refuses for a "+
+					"bridge, so the device is not offered for it: "+
 					"remove the plugin from supportedCNIPlugins, or let the selector leave bridges out", plugin)
 				continue
 			}
@@ -99,15 +100,18 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	}
 	p.Capacity = stdslices.Clone(p.Capacity)
 	if len(p.Capacity) == 0 {
-		b.problem(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a counter to limit the number of pods", shares, unlimitedShares)
-		p.Capacity = []policy.Capacity{{Name: shares, Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
+		b.problem(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
+			"counter to limit the number of pods", shares, unlimitedShares)
+		p.Capacity = []policy.Capacity{{Name: shares,
+			Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
 	}
 	for i, c := range p.Capacity {
 		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
 			continue
 		}
 		if c.Name != shares {
-			b.problem(p.Policy, "", "capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default", c.Name)
+			b.problem(p.Policy, "", "capacity[%s] says not what one claim takes, so each takes 1: set "+
+				"requestPolicy.default", c.Name)
 		}
 		defaultAmount := resource.MustParse("1")
 		if c.Value.Cmp(defaultAmount) < 0 {
@@ -137,7 +141,9 @@ func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.Device
 }
 
 // attributes returns the attributes of an entry: those of the device, those of the policy, and the CNI plugins.
-func (b *builder) attributes(d discovery.Device, p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func (b *builder) attributes(
+	d discovery.Device, p policy.Persona,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	attributes := policy.Published(d)
 	for n, value := range p.AdditionalAttributes {
 		attributes[n] = *value.DeepCopy()
@@ -151,7 +157,8 @@ func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
-			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on the node: install the plugin or remove it from supportedCNIPlugins", plugin)
+			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on "+
+				"the node: install the plugin or remove it from supportedCNIPlugins", plugin)
 			continue
 		}
 		installed = append(installed, plugin)
@@ -159,8 +166,8 @@ func (b *builder) installed(p policy.Persona) []string {
 	return installed
 }
 
-// addPlugins adds the attributes by which classes know the plugins: a list where the cluster can read one, else a boolean
-// for each plugin, and for people a string if it is not too long.
+// addPlugins adds the attributes by which classes know the plugins: a list where the cluster can read one, else a
+// boolean for each plugin, and for people a string if it is not too long.
 func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
 	if len(plugins) == 0 { // the API refuses empty lists
 		return
@@ -170,7 +177,8 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 		return
 	}
 	for _, plugin := range plugins {
-		attributes[resourceapi.QualifiedName(v1alpha1.CNIDomain+"/"+v1alpha1.CNIAttribute(plugin))] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+		attributes[resourceapi.QualifiedName(v1alpha1.CNIDomain+"/"+
+			v1alpha1.CNIAttribute(plugin))] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
 	}
 	if text := "," + strings.Join(plugins, ",") + ","; len(text) <= policy.MaxString {
 		attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{StringValue: &text}
@@ -195,7 +203,8 @@ func (b *builder) withinBudget(e *Entry) bool {
 	if count() <= limit {
 		return true
 	}
-	b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: it has %d attributes and capacities, %d of them from the policy, and the limit is %d: "+
+	b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: it has %d attributes and capacities, "+
+		"%d of them from the policy, and the limit is %d: "+
 		"remove additional attributes, plugins or counters", e.Name, count(), fromPolicy(e), limit)
 	return false
 }

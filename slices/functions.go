@@ -17,8 +17,8 @@ type function struct {
 // prefix begins the names of the counters that are local to the function.
 func (f function) prefix() string { return fmt.Sprintf("v%d-", f.device.VFIndex) }
 
-// local returns the counters that keep the function's own entries apart, and what each entry consumes of them. A function
-// with a single entry has none.
+// local returns the counters that keep the function's own entries apart, and what each entry consumes of them. A
+// function with a single entry has none.
 func (f function) local() (all amounts, each []amounts) {
 	if len(f.entries) < 2 {
 		return nil, make([]amounts, len(f.entries))
@@ -30,12 +30,14 @@ func (f function) local() (all amounts, each []amounts) {
 	return separateCounters(f.entries, f.prefix(), extra)
 }
 
-// withinSet takes the entries from functions that need more local counters than a set can have, but for those that are held.
+// withinSet takes the entries from functions that need more local counters than a set can have, but for those that are
+// held.
 func (b *builder) withinSet(pool string, vfs []function) {
 	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
 	for i := range vfs {
 		if all, _ := vfs[i].local(); len(all) > limit {
-			b.problem("", vfs[i].device.Name, "is not published: its policies need %d shared counters and the limit is %d: remove capacities or policies", len(all), limit)
+			b.problem("", vfs[i].device.Name, "is not published: its policies need %d shared counters and the limit "+
+				"is %d: remove capacities or policies", len(all), limit)
 			vfs[i].entries = b.onlyHeld(pool, vfs[i].entries)
 			if all, _ := vfs[i].local(); len(all) > limit {
 				vfs[i].entries = nil
@@ -45,14 +47,15 @@ func (b *builder) withinSet(pool string, vfs []function) {
 }
 
 // planFunctions gives the entries of virtual functions what they consume: what the plan of the domain says and their
-// bandwidth, and of one further set what is local to their function. It returns these sets: whole functions in the order of
-// their indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
+// bandwidth, and of one further set what is local to their function. It returns these sets: whole functions in the
+// order of their indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {
 		all, each := vf.local()
 		n := len(blocks) - 1
-		if len(all) > 0 && (n < 0 || len(blocks[n].Counters)+len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet) {
+		if len(all) > 0 &&
+			(n < 0 || len(blocks[n].Counters)+len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet) {
 			blocks = append(blocks, resourceapi.CounterSet{
 				Name:     label(fmt.Sprintf("%s-vfs-%d", d.name, len(blocks))),
 				Counters: map[string]resourceapi.Counter{},

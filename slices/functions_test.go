@@ -57,7 +57,8 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1 <- v1-ipvlans-capacity=4
   device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1 <- v1-macvlans-capacity=4
 `},
-		"those of a group are not": {[]string{vf(strings.Replace(vfMacvlan, "{", "{exclusionGroup: x, ", 1)), vf(strings.Replace(vfIpvlan, "{", "{exclusionGroup: x, ", 1)), vf(vfExclusive)}, `
+		"those of a group are not": {[]string{vf(strings.Replace(vfMacvlan, "{", "{exclusionGroup: x, ", 1)),
+			vf(strings.Replace(vfIpvlan, "{", "{exclusionGroup: x, ", 1)), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=3
   set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4 v1-ipvlans-capacity=4 v1-macvlans-capacity=4
@@ -94,7 +95,8 @@ func TestBlocksOfVirtualFunctions(t *testing.T) {
 		}
 	}
 	// Each function has 3 counters, so 10 of them fit into a set.
-	want := "enp3s0f0-counters:1 enp3s0f0-vfs-0:30 enp3s0f0-vfs-1:30 enp3s0f0-vfs-2:30 enp3s0f0-vfs-3:30 enp3s0f0-vfs-4:30 enp3s0f0-vfs-5:30 enp3s0f0-vfs-6:30 | " +
+	want := "enp3s0f0-counters:1 enp3s0f0-vfs-0:30 enp3s0f0-vfs-1:30 enp3s0f0-vfs-2:30 enp3s0f0-vfs-3:30 " +
+		"enp3s0f0-vfs-4:30 enp3s0f0-vfs-5:30 enp3s0f0-vfs-6:30 | " +
 		"enp3s0f0-vfs-7:30 enp3s0f0-vfs-8:30 enp3s0f0-vfs-9:30 enp3s0f0-vfs-10:30 |"
 	if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
 		t.Errorf("counter sets (-want +got):\n%s", diff)
@@ -108,7 +110,12 @@ func TestVirtualFunctionWithTooManyCounters(t *testing.T) {
 		for j := range 11 {
 			capacity = append(capacity, fmt.Sprintf(`c%d: {value: "4", requestPolicy: {default: "1"}}`, j))
 		}
-		specs = append(specs, vf(fmt.Sprintf(`{deviceNameSuffix: "-%d", allowMultipleAllocations: true, capacity: {%s}, supportedCNIPlugins: [{name: macvlan}]}`, i, strings.Join(capacity, ", "))))
+		specs = append(specs,
+			vf(
+				fmt.Sprintf(
+					`{deviceNameSuffix: "-%d", allowMultipleAllocations: true, capacity: {%s}, supportedCNIPlugins: [{name: macvlan}]}`, i, strings.Join(capacity, ", "),
+				),
+			))
 	}
 	check(t, build(t, slow(1), append(specs, passthroughPolicy)...), `
 pool worker-1/enp3s0f0
@@ -153,7 +160,8 @@ pool worker-1/enp3s0f0
   slice of 1
   device enp3s0f0-passthrough <- exclusion-slots=2
 `},
-		"entries that are held at once divide the share": {fast(1, 10000), []string{vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
+		"entries that are held at once divide the share": {fast(1, 10000),
+			[]string{vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=10k exclusion-slots=3
   set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4
@@ -173,7 +181,8 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-bw5000 dra.networking/bandwidth=5k <- bandwidth=5k exclusion-slots=1 <- v1-lock=1
   device enp3s0f0v1-bw10000 dra.networking/bandwidth=10k <- bandwidth=10k exclusion-slots=1 <- v1-lock=1
 `},
-		"tiers of the physical function's policy": {fast(1, 25000), []string{vf(vfExclusive), requests(`{default: "5000", validValues: ["5000", "10000"]}`)}, `
+		"tiers of the physical function's policy": {fast(1, 25000),
+			[]string{vf(vfExclusive), requests(`{default: "5000", validValues: ["5000", "10000"]}`)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=25k exclusion-slots=2
   set enp3s0f0-vfs-0: v0-lock=1
@@ -207,10 +216,13 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers them.
+// Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers
+// them.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
-	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding, specs ...string) draslices.Result {
-		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...), policy.Node{Name: "worker-1"})
+	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
+		specs ...string) draslices.Result {
+		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...),
+			policy.Node{Name: "worker-1"})
 		all := features()
 		all.Held = held
 		result, err := draslices.Build("worker-1", decision, all)
@@ -226,19 +238,23 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 		before, after []discovery.Device // the functions that are held are in both
 		budget        string
 	}{
-		"more functions":                           {vfExclusive, "enp3s0f0v0", pf("enp3s0f0", 2), pf("enp3s0f0", 4), "25k"},
-		"fewer functions":                          {vfExclusive, "enp3s0f0v3", pf("enp3s0f0", 4), append(pf("enp3s0f0", 2), pf("enp3s0f0", 4)[4]), "25k"},
+		"more functions": {vfExclusive, "enp3s0f0v0", pf("enp3s0f0", 2),
+			pf("enp3s0f0", 4), "25k"},
+		"fewer functions": {vfExclusive, "enp3s0f0v3", pf("enp3s0f0", 4),
+			append(pf("enp3s0f0", 2), pf("enp3s0f0", 4)[4]), "25k"},
 		"an unknown speed":                         {vfExclusive, "enp3s0f0v0", pf("enp3s0f0", 2), slow(2), "12500"},
 		"a tier and an unknown speed":              {vfTiers, "enp3s0f0v0-bw10000", pf("enp3s0f0", 2), slow(2), "10k"},
 		"an entry from before its speed was known": {vfExclusive, "enp3s0f0v0", slow(2), pf("enp3s0f0", 2), "25k"},
-		"a shared entry":                           {vfMacvlan, "enp3s0f0v0-m", pf("enp3s0f0", 2), pf("enp3s0f0", 4), "25k"},
+		"a shared entry": {vfMacvlan, "enp3s0f0v0-m", pf("enp3s0f0", 2),
+			pf("enp3s0f0", 4), "25k"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			then, ok := published(test.before, nil, vf(test.spec)).Find(pool, test.entry)
 			if !ok {
 				t.Fatalf("%s is not published", test.entry)
 			}
-			result := published(test.after, map[draslices.EntryID]draslices.Holding{{Pool: pool, Name: test.entry}: heldAs(then)}, vf(test.spec))
+			result := published(test.after,
+				map[draslices.EntryID]draslices.Holding{{Pool: pool, Name: test.entry}: heldAs(then)}, vf(test.spec))
 			now, _ := result.Find(pool, test.entry)
 			if diff := cmp.Diff(then, now); diff != "" {
 				t.Errorf("the entry changed (-then +now):\n%s", diff)

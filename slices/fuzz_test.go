@@ -30,7 +30,8 @@ func (c *choices) pick(n int) int {
 }
 
 func (c *choices) name() string {
-	all := []string{"eth0", "enp3s0f0np0", "Eth_1.100", "br.x", "a", "-", "0", strings.Repeat("l", 15), "veth-" + strings.Repeat("é", 5)}
+	all := []string{"eth0", "enp3s0f0np0", "Eth_1.100", "br.x", "a", "-", "0", strings.Repeat("l", 15), "veth-" +
+		strings.Repeat("é", 5)}
 	return all[c.pick(len(all))]
 }
 
@@ -42,7 +43,8 @@ func (c *choices) persona(number int) policy.Persona {
 		AdditionalAttributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{},
 	}
 	for i := range c.pick(17) {
-		p.AdditionalAttributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/a%d", i))] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(i))}
+		p.AdditionalAttributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/a%d",
+			i))] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(i))}
 	}
 	for i := range 1 + c.pick(6) {
 		p.Plugins = append(p.Plugins, []string{"macvlan", "ipvlan", "host-device", "sriov", "bridge", "missing"}[i])
@@ -50,12 +52,15 @@ func (c *choices) persona(number int) policy.Persona {
 	if !p.Exclusive {
 		p.ExclusionGroup = []string{"", "x", "y"}[c.pick(3)]
 		for i := range c.pick(17) {
-			p.Capacity = append(p.Capacity, policy.Capacity{Name: fmt.Sprintf("c%02d_Name", i), Value: *resource.NewQuantity(int64(1+c.pick(9)), resource.DecimalSI)})
+			p.Capacity = append(p.Capacity,
+				policy.Capacity{Name: fmt.Sprintf("c%02d_Name", i),
+					Value: *resource.NewQuantity(int64(1+c.pick(9)), resource.DecimalSI)})
 		}
 	} else if n := c.pick(12); n > 0 {
 		request := &resourceapi.CapacityRequestPolicy{}
 		for i := range n - 1 {
-			request.ValidValues = append(request.ValidValues, *resource.NewQuantity(int64(1+i)*2500, resource.DecimalSI))
+			request.ValidValues = append(request.ValidValues,
+				*resource.NewQuantity(int64(1+i)*2500, resource.DecimalSI))
 		}
 		p.Capacity = []policy.Capacity{{Name: "bandwidth", Value: resource.MustParse("25k"), RequestPolicy: request}}
 	}
@@ -132,9 +137,11 @@ func FuzzBuild(f *testing.F) {
 		checkValid(t, result)
 		random := rand.New(rand.NewPCG(uint64(len(data)), 4))
 		for range 2 {
-			random.Shuffle(len(decision.Devices), func(i, j int) { decision.Devices[i], decision.Devices[j] = decision.Devices[j], decision.Devices[i] })
+			random.Shuffle(len(decision.Devices),
+				func(i, j int) { decision.Devices[i], decision.Devices[j] = decision.Devices[j], decision.Devices[i] })
 			for _, d := range decision.Devices {
-				random.Shuffle(len(d.Personas), func(i, j int) { d.Personas[i], d.Personas[j] = d.Personas[j], d.Personas[i] })
+				random.Shuffle(len(d.Personas),
+					func(i, j int) { d.Personas[i], d.Personas[j] = d.Personas[j], d.Personas[i] })
 			}
 			again, err := draslices.Build("worker-1", decision, all)
 			if err != nil || !equality.Semantic.DeepEqual(result, again) {
@@ -153,7 +160,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		want := build(t, devices, m.policies()...)
 		d.Shuffle(len(devices), func(i, j int) { devices[i], devices[j] = devices[j], devices[i] })
 		d.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		got, err := draslices.Build("worker-1", policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"}), features())
+		got, err := draslices.Build("worker-1",
+			policy.Resolve(discovery.Facts{Devices: devices}, list, policy.Node{Name: "worker-1"}), features())
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("seed %d: another order gives another result (%v):\n%s\nthe machine is\n%s", seed, err, diff, m)
 		}

@@ -28,8 +28,8 @@ var update = flag.Bool("update", false, "write the slices in testdata anew; what
 // firstSlice is where the slices of a golden file begin.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
-// TestGolden publishes the examples of the published design. Each file in testdata has what differs from the document, the
-// policies of the example, and what is published for them.
+// TestGolden publishes the examples of the published design. Each file in testdata has what differs from the document,
+// the policies of the example, and what is published for them.
 func TestGolden(t *testing.T) {
 	for name, devices := range examples() {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,8 @@ func readPolicies(t *testing.T, text string) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// TestReferenceNode counts what the document promises of its node: 8 policies, 3 pools, 16 entries, and three links absent.
+// TestReferenceNode counts what the document promises of its node: 8 policies, 3 pools, 16 entries, and three links
+// absent.
 func TestReferenceNode(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "reference-node.yaml"))
 	if err != nil {
@@ -81,7 +82,8 @@ func TestReferenceNode(t *testing.T) {
 	}
 	input, _, _ := strings.Cut(string(data), firstSlice)
 	list := readPolicies(t, input)
-	decision := policy.Resolve(discovery.Facts{Devices: examples()["reference-node"]}, list, policy.Node{Name: "worker-1"})
+	decision := policy.Resolve(discovery.Facts{Devices: examples()["reference-node"]}, list,
+		policy.Node{Name: "worker-1"})
 	result, err := draslices.Build("worker-1", decision, features())
 	if err != nil {
 		t.Fatal(err)
@@ -104,14 +106,16 @@ func examples() map[string][]discovery.Device {
 	management.LinkSpeed = 1000
 	spare := management
 	spare.Name, spare.Interface = "eno2", "eno2"
-	cluster := []discovery.Device{management, virtual("br-int", discovery.TypeBridge), virtual("ovn-k8s-mp0", "openvswitch")}
+	cluster := []discovery.Device{management, virtual("br-int", discovery.TypeBridge),
+		virtual("ovn-k8s-mp0", "openvswitch")}
 	uplink := bridge("br-sriov-data")
 	enslaved := pf0(2)
 	enslaved[2].Master, enslaved[2].MasterKind = "br-sriov-data", "bridge"
 	localnet := function("enp6s0f0", "0000:06:00.0", 25000, 0)
 	localnet[0].NUMANode = 1
 	return map[string][]discovery.Device{
-		"example1": pf0(2), "example2": pf0(2), "example3": pf1(0), "example4": pf1(0), "example5": pf0(0), "example6": pf0(8),
+		"example1": pf0(2), "example2": pf0(2), "example3": pf1(0), "example4": pf1(0), "example5": pf0(0),
+		"example6":       pf0(8),
 		"example7":       append(enslaved, uplink),
 		"example8":       append(cluster, virtual("breth0", discovery.TypeBridge), spare),
 		"example9":       append(function("enp4s0f0", "0000:04:00.0", 100000, 2), localnet...),
@@ -119,8 +123,8 @@ func examples() map[string][]discovery.Device {
 	}
 }
 
-// function is a ConnectX-7 function as the document has it, with its virtual functions. Those of the second function of a
-// card stand behind the eight of the first.
+// function is a ConnectX-7 function as the document has it, with its virtual functions. Those of the second function of
+// a card stand behind the eight of the first.
 func function(name, address string, speed, vfs int) []discovery.Device {
 	devices := pf(name, vfs)
 	mac := map[string]string{"enp3s0f0": "04:3f:72:b0:d4:60", "enp3s0f1": "04:3f:72:b0:d4:61"}[name]
@@ -144,7 +148,8 @@ func function(name, address string, speed, vfs int) []discovery.Device {
 
 // virtual is a link without hardware.
 func virtual(name, kind string) discovery.Device {
-	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "openvswitch", Type: kind, MTU: 1500,
+	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "openvswitch",
+		Type: kind, MTU: 1500,
 		NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 }
 
@@ -197,7 +202,8 @@ func compact(value any, indent string) string {
 		}
 	case []any:
 		for _, item := range value {
-			out.WriteString(indent + "-" + strings.TrimPrefix(strings.Replace(compact(item, indent+"  "), "\n"+indent+"  ", " ", 1), "\n"))
+			out.WriteString(indent + "-" +
+				strings.TrimPrefix(strings.Replace(compact(item, indent+"  "), "\n"+indent+"  ", " ", 1), "\n"))
 		}
 	}
 	return out.String()

@@ -11,28 +11,33 @@ import (
 // shared is the compatibility group of everything that may be in use beside others of its kind.
 const shared = "shared"
 
-// planGroups keeps the entries of a domain apart by compatibility groups: of the entries that consume from one counter set,
-// those may be in use at once that have a group in common. It returns nil if nothing in the domain can conflict, and an
-// error if groups cannot say it.
+// planGroups keeps the entries of a domain apart by compatibility groups: of the entries that consume from one counter
+// set, those may be in use at once that have a group in common. It returns nil if nothing in the domain can conflict,
+// and an error if groups cannot say it.
 //
-// In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and every
-// exclusive entry has a group of its own. Each exclusion group has a further set, in which each of its members, and again
-// every exclusive entry, has a group of its own. So the groups of an entry depend on its own name and policy alone and stay
-// as they are while it is in use, whatever comes and goes beside it: the scheduler reads them anew in each cycle.
+// In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
+// every exclusive entry has a group of its own. Each exclusion group has a further set, in which each of its members,
+// and again every exclusive entry, has a group of its own. So the groups of an entry depend on its own name and policy
+// alone and stay as they are while it is in use, whatever comes and goes beside it: the scheduler reads them anew in
+// each cycle.
 func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(main) < 2 && !d.mayHaveFunctions() {
 		return nil, nil
 	}
 	groups := exclusionGroups(main)
-	if needed := 1 + len(groups); exclusives(main) > 0 && needed > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
-		return nil, fmt.Errorf("an exclusive entry would have to consume from %d counter sets, one and one for each exclusion group (%q), and the limit is %d: "+
-			"use one exclusion group, or no exclusive plugins", needed, groups, resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
+	if needed := 1 + len(groups); exclusives(main) > 0 &&
+		needed > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
+		return nil, fmt.Errorf("an exclusive entry would have to consume from %d counter sets, one and one for each "+
+			"exclusion group (%q), and the limit is %d: "+
+			"use one exclusion group, or no exclusive plugins", needed, groups,
+			resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
 	}
 	amount := amounts{exclusionSlots: quantity(freeSlots(vfs))}
 	maps.Copy(amount, budget)
 	sets := []resourceapi.CounterSet{d.set(amount)}
 	for _, group := range groups {
-		sets = append(sets, resourceapi.CounterSet{Name: d.groupSet(group), Counters: counters(amounts{exclusionSlots: quantity(1)})})
+		sets = append(sets,
+			resourceapi.CounterSet{Name: d.groupSet(group), Counters: counters(amounts{exclusionSlots: quantity(1)})})
 	}
 	for i := range main {
 		e := &main[i]

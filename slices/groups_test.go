@@ -39,7 +39,8 @@ pool worker-1/eth1
   device eth1-passthrough <- exclusion-slots=1 [only-eth1-passthrough]
   device eth1-whole <- exclusion-slots=1 [only-eth1-whole]
 `},
-		"virtual functions, of which one is enslaved": {enslaved, []string{macvlanPolicy, passthroughPolicy, vf(vfExclusive), vf(vfSpare)}, `
+		"virtual functions, of which one is enslaved": {enslaved,
+			[]string{macvlanPolicy, passthroughPolicy, vf(vfExclusive), vf(vfSpare)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=25k exclusion-slots=0
   set enp3s0f0-group-rx-handler: exclusion-slots=1
@@ -71,7 +72,8 @@ pool worker-1/eth1
 problem device eth1: its entries are kept apart by counters, not by compatibility groups: an exclusive entry would have to consume from 3 counter sets, ` +
 			`one and one for each exclusion group (["rx-handler" "tc"]), and the limit is 2: use one exclusion group, or no exclusive plugins
 `},
-		"a physical function that could have virtual functions, next to which its groups stay": {pf("enp3s0f0", 0), []string{macvlanPolicy}, `
+		"a physical function that could have virtual functions, next to which its groups stay": {pf("enp3s0f0", 0),
+			[]string{macvlanPolicy}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=1
   set enp3s0f0-group-rx-handler: exclusion-slots=1

@@ -14,13 +14,14 @@ type Holding struct {
 	Device discovery.IfName
 	// Bandwidth is that of the Entry.
 	Bandwidth int64
-	// Persona is that of the Entry; nil if it is not known, and then an entry that policies don't give any more is lost.
+	// Persona is that of the Entry; nil if it is not known, and then an entry that policies don't give any more is
+	// lost.
 	Persona *policy.Persona
 }
 
-// keep returns a device's entries with those that claims hold. An exclusive one stays as it was. A shared one follows its
-// policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become exclusive, the
-// entry stays as it was and is withdrawn, which means that nobody else gets it.
+// keep returns a device's entries with those that claims hold. An exclusive one stays as it was. A shared one follows
+// its policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become
+// exclusive, the entry stays as it was and is withdrawn, which means that nobody else gets it.
 func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
 	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]

@@ -14,9 +14,9 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some of
-// them: what is held goes on to take the same, no counter ever falls below what is held, which would block the pool, and no
-// more bandwidth is given than the link has, or had when it was given.
+// TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some
+// of them: what is held goes on to take the same, no counter ever falls below what is held, which would block the pool,
+// and no more bandwidth is given than the link has, or had when it was given.
 func TestMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
@@ -73,8 +73,8 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 	}
 }
 
-// checkApart checks that no exclusive entry of a device is held beside another entry of it, nor a physical function as a whole
-// beside its virtual functions.
+// checkApart checks that no exclusive entry of a device is held beside another entry of it, nor a physical function as
+// a whole beside its virtual functions.
 func checkApart(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) {
 	t.Helper()
 	var held []draslices.Entry
@@ -98,7 +98,8 @@ func checkApart(t *testing.T, result draslices.Result, claims map[string]*resour
 // publish builds for a machine.
 func publish(t *testing.T, features draslices.Features, m machine) draslices.Result {
 	t.Helper()
-	decision := policy.Resolve(discovery.Facts{Devices: m.devices()}, policies(t, m.policies()...), policy.Node{Name: "worker-1"})
+	decision := policy.Resolve(discovery.Facts{Devices: m.devices()}, policies(t, m.policies()...),
+		policy.Node{Name: "worker-1"})
 	result, err := draslices.Build("worker-1", decision, features)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,9 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 }
 
 // holding is what the driver remembers of claims: the entries with the bandwidth with which they were published.
-func holding(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) map[draslices.EntryID]draslices.Holding {
+func holding(
+	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
+) map[draslices.EntryID]draslices.Holding {
 	t.Helper()
 	held := map[draslices.EntryID]draslices.Holding{}
 	for _, allocation := range claims {
@@ -139,7 +142,8 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	for id, holding := range held {
 		e, ok := result.Find(id.Pool, id.Name)
 		if !ok || e.Bandwidth != holding.Bandwidth || e.Persona.Exclusive != holding.Persona.Exclusive {
-			t.Fatalf("%s is published %t, with a bandwidth of %d; it is held with %d", id.Name, ok, e.Bandwidth, holding.Bandwidth)
+			t.Fatalf("%s is published %t, with a bandwidth of %d; it is held with %d", id.Name, ok, e.Bandwidth,
+				holding.Bandwidth)
 		}
 		for _, c := range e.Spec.ConsumesCounters {
 			for counter, value := range c.Counters {
@@ -152,7 +156,8 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	}
 }
 
-// checkSameGroups checks that entries that are held have the groups that they had, in each counter set in which they had any.
+// checkSameGroups checks that entries that are held have the groups that they had, in each counter set in which they
+// had any.
 func checkSameGroups(t *testing.T, before, after draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	for id := range held {
@@ -164,7 +169,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 		}
 		for _, c := range then.Spec.ConsumesCounters {
 			if len(c.CompatibilityGroups) > 0 && !stdslices.Equal(c.CompatibilityGroups, groups[c.CounterSet]) {
-				t.Fatalf("%s had the groups %q in %s and now has %q", id.Name, c.CompatibilityGroups, c.CounterSet, groups[c.CounterSet])
+				t.Fatalf("%s had the groups %q in %s and now has %q", id.Name, c.CompatibilityGroups, c.CounterSet,
+					groups[c.CounterSet])
 			}
 		}
 	}

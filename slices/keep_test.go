@@ -33,8 +33,8 @@ func heldAs(e draslices.Entry) draslices.Holding {
 	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
 }
 
-// A policy that is deleted or edited under a claim must not make the scheduler give the device twice, and what is done to
-// shared devices that stay shared must have an effect although somebody always uses them.
+// A policy that is deleted or edited under a claim must not make the scheduler give the device twice, and what is done
+// to shared devices that stay shared must have an effect although somebody always uses them.
 func TestPoliciesChangeUnderClaims(t *testing.T) {
 	tiered := strings.Replace(vfPolicy, "exposure:", `exposure:
   capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}`, 1)
@@ -77,14 +77,16 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			want: "eth1-macvlan", released: "eth1-macvlan",
 		},
 		{
-			name: "tiers are taken away", devices: pf("enp3s0f0", 1), before: []string{tiered}, after: []string{vfPolicy},
+			name: "tiers are taken away", devices: pf("enp3s0f0", 1), before: []string{tiered},
+			after: []string{vfPolicy},
 			claim: "sriov", held: "enp3s0f0v0-bw5000", refused: "sriov", withdrawn: true,
 			want: "enp3s0f0v0 enp3s0f0v0-bw5000", released: "enp3s0f0v0",
 		},
 		{
 			name: "a shared entry has another capacity", devices: nics(),
-			before: []string{macvlanPolicy}, after: []string{strings.ReplaceAll(macvlanPolicy, `value: "4"`, `value: "8"`)},
-			claim: "macvlan", held: "eth1-macvlan", withdrawn: false,
+			before: []string{macvlanPolicy},
+			after:  []string{strings.ReplaceAll(macvlanPolicy, `value: "4"`, `value: "8"`)},
+			claim:  "macvlan", held: "eth1-macvlan", withdrawn: false,
 			want: "eth1-macvlan", released: "eth1-macvlan",
 		},
 	} {
@@ -148,7 +150,8 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 		if e.Name != "enp3s0f0v0" {
 			return nil
 		}
-		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "gone", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "gone",
+			Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	})
 	checkValid(t, tainted)
 	s := newScheduler(t, tainted)
@@ -197,8 +200,8 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	}
 }
 
-// A policy edit that puts two shared entries, both held, into one exclusion group must not make a counter negative, which would
-// block the whole pool.
+// A policy edit that puts two shared entries, both held, into one exclusion group must not make a counter negative,
+// which would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
 	var apart []string
@@ -230,7 +233,8 @@ exposure:
 	} {
 		before := build(t, pf("enp3s0f0", 1), test.policy)
 		held := withHeld(t, features(), before, test.held)
-		after := buildWith(t, held, pf("enp3s0f0", 1), test.policy, many(kind, "w"), many(kind, "x"), many(kind, "y"), many(kind, "z"))
+		after := buildWith(t, held, pf("enp3s0f0", 1), test.policy, many(kind, "w"), many(kind, "x"), many(kind, "y"),
+			many(kind, "z"))
 		if got := published(after); got != test.held || len(after.Problems) == 0 {
 			t.Errorf("%s: published are %s, problems %v", kind, got, after.Problems)
 		}

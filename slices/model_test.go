@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A machine as the property test sees it: what its policies offer, in terms of who wants what. The oracle reads this and
-// nothing that the driver computes.
+// A machine as the property test sees it: what its policies offer, in terms of who wants what. The oracle reads this
+// and nothing that the driver computes.
 type (
 	machine struct {
 		cards []card
@@ -107,9 +107,11 @@ func (o offer) spec(device string, bandwidth []int64) string {
 	if n := len(bandwidth); n > 0 {
 		request := fmt.Sprintf(`default: "%d"`, bandwidth[0])
 		if n > 1 {
-			request += fmt.Sprintf(`, validValues: ["%s"]`, strings.Trim(strings.ReplaceAll(fmt.Sprint(bandwidth), " ", `", "`), "[]"))
+			request += fmt.Sprintf(`, validValues: ["%s"]`,
+				strings.Trim(strings.ReplaceAll(fmt.Sprint(bandwidth), " ", `", "`), "[]"))
 		}
-		capacity = append(capacity, fmt.Sprintf(`bandwidth: {value: "%d", requestPolicy: {%s}}`, bandwidth[n-1], request))
+		capacity = append(capacity,
+			fmt.Sprintf(`bandwidth: {value: "%d", requestPolicy: {%s}}`, bandwidth[n-1], request))
 	}
 	for _, p := range o.plugins {
 		plugins = append(plugins, fmt.Sprintf("{name: %s, exclusive: %t}", p, o.exclusive))
@@ -189,7 +191,8 @@ func (d dice) plugins() []string {
 func (d dice) machine() machine {
 	var m machine
 	for i := range 1 + d.pick(2) {
-		c := card{name: fmt.Sprintf("eth%d", i), speed: []int64{0, 90, 1000, 2550, 10000}[d.pick(5)], offers: d.offers(d.pick(4), false)}
+		c := card{name: fmt.Sprintf("eth%d", i), speed: []int64{0, 90, 1000, 2550, 10000}[d.pick(5)],
+			offers: d.offers(d.pick(4), false)}
 		if d.chance(20) {
 			c.requests = d.bandwidth()
 		}

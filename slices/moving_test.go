@@ -24,7 +24,9 @@ func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
 		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]", "br0 eth1"},
 		"none such":         {"[{name: bridge, exclusive: true}]", "br0 eth1"},
 	} {
-		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"), policy.Node{Name: "worker-1"})
+		decision := policy.Resolve(discovery.Facts{Devices: devices},
+			policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"),
+			policy.Node{Name: "worker-1"})
 		result, err := draslices.Build("worker-1", decision, all)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +45,8 @@ func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
 		}
 		told := false
 		for _, problem := range result.Problems {
-			told = told || problem.Device == "br0" && strings.Contains(problem.Message, "CNI plugin host-device moves devices into pods")
+			told = told || problem.Device == "br0" &&
+				strings.Contains(problem.Message, "CNI plugin host-device moves devices into pods")
 		}
 		if told != strings.Contains(test.plugins, "host-device") {
 			t.Errorf("%s: problems are %v", name, result.Problems)

@@ -20,16 +20,21 @@ import (
 
 // nic is a network card without virtual functions.
 func nic(name string) discovery.Device {
-	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "device", Type: discovery.TypeNIC,
-		MAC: "02:00:00:00:00:01", MTU: 1500, LinkSpeed: 25000, OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
-		NUMANode: 0, Vendor: "15b3", Product: "101d", Driver: "mlx5_core", VFIndex: discovery.None, VLANID: discovery.None}
+	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "device",
+		Type: discovery.TypeNIC,
+		MAC:  "02:00:00:00:00:01", MTU: 1500, LinkSpeed: 25000, OperState: "up", PCIAddress: "0000:03:00.0",
+		PCIeRoot: "pci0000:00",
+		NUMANode: 0, Vendor: "15b3", Product: "101d", Driver: "mlx5_core", VFIndex: discovery.None,
+		VLANID: discovery.None}
 }
 
 // bridge is a Linux bridge.
 func bridge(name string) discovery.Device {
-	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "bridge", Type: discovery.TypeBridge,
-		MAC: "02:00:00:00:00:02", MTU: 9000, OperState: "up", BridgeName: discovery.IfName(name), BridgeType: "linux", VLANFiltering: true,
-		NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
+	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "bridge",
+		Type: discovery.TypeBridge,
+		MAC:  "02:00:00:00:00:02", MTU: 9000, OperState: "up", BridgeName: discovery.IfName(name), BridgeType: "linux",
+		VLANFiltering: true,
+		NUMANode:      discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 }
 
 // pf is a physical function with n virtual functions, which follow it.
@@ -101,7 +106,9 @@ func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.
 }
 
 // buildWith does it with other features.
-func buildWith(t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string) draslices.Result {
+func buildWith(
+	t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string,
+) draslices.Result {
 	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...), policy.Node{Name: "worker-1"})
 	for _, p := range decision.Problems {
@@ -120,7 +127,8 @@ func clusters() map[string]draslices.Features {
 	groups, all := features(), features()
 	groups.CompatibilityGroups = true
 	all.ListAttributes, all.CompatibilityGroups = true, true
-	return map[string]draslices.Features{"released features": features(), "compatibility groups": groups, "compatibility groups and lists": all}
+	return map[string]draslices.Features{"released features": features(), "compatibility groups": groups,
+		"compatibility groups and lists": all}
 }
 
 // hasLists says whether what is published needs list attributes.
@@ -133,7 +141,8 @@ func hasLists(result draslices.Result) bool {
 // hasGroups says whether what is published needs compatibility groups.
 func hasGroups(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
-		return stdslices.ContainsFunc(e.Spec.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool { return c.CompatibilityGroups != nil })
+		return stdslices.ContainsFunc(e.Spec.ConsumesCounters,
+			func(c resourceapi.DeviceCounterConsumption) bool { return c.CompatibilityGroups != nil })
 	})
 }
 

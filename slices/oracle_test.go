@@ -36,7 +36,8 @@ func (m machine) things() map[string]thing {
 	for _, c := range m.cards {
 		first := true
 		for _, o := range c.offers {
-			t := thing{name: c.name + o.suffix, device: c.name, card: c.name, exclusive: o.exclusive, plugins: o.plugins, group: o.group, stock: o.stock}
+			t := thing{name: c.name + o.suffix, device: c.name, card: c.name, exclusive: o.exclusive,
+				plugins: o.plugins, group: o.group, stock: o.stock}
 			if o.exclusive && first && len(c.requests) > 0 {
 				t.stock = []stock{{name: "bandwidth", value: c.requests[len(c.requests)-1]}}
 			}
@@ -90,7 +91,8 @@ func (c card) thingsOf(vf vfunc) []thing {
 		if len(o.mixed) > 0 {
 			taker := t
 			taker.name, taker.exclusive, taker.plugins, taker.takes = t.name+"-exclusive", true, o.mixed, 0
-			taker.stock = stdslices.DeleteFunc(stdslices.Clone(o.stock), func(s stock) bool { return s.name == "bandwidth" })
+			taker.stock = stdslices.DeleteFunc(stdslices.Clone(o.stock),
+				func(s stock) bool { return s.name == "bandwidth" })
 			all = append(all, taker.withBandwidth(whole, fair)...)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// TestSchedulerAgreesWithPolicies gives random sequences of claims and releases on random machines to the real allocator,
-// and asks after each whether an oracle, which knows the policies but nothing of counters, agrees: what was given may be had
-// at once, and what was refused could not have been given in any way.
+// TestSchedulerAgreesWithPolicies gives random sequences of claims and releases on random machines to the real
+// allocator, and asks after each whether an oracle, which knows the policies but nothing of counters, agrees: what was
+// given may be had at once, and what was refused could not have been given in any way.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -42,13 +42,14 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 			if features.CompatibilityGroups != (grouped > machines/3) {
 				t.Errorf("%d of %d machines have compatibility groups", grouped, machines)
 			}
-			t.Logf("%d sequences on %d machines, %d with compatibility groups: %d decisions, %d of them refusals", sequences, machines, grouped, decisions, refused)
+			t.Logf("%d sequences on %d machines, %d with compatibility groups: %d decisions, %d of them refusals",
+				sequences, machines, grouped, decisions, refused)
 		})
 	}
 }
 
-// rounds is how often a random test runs that should run n times: less with -short, and with the race detector, which has
-// nothing to find in pure functions.
+// rounds is how often a random test runs that should run n times: less with -short, and with the race detector, which
+// has nothing to find in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
 		return n / 8
@@ -63,7 +64,8 @@ func checkThings(t *testing.T, m machine, result draslices.Result) {
 	for _, e := range result.Entries {
 		thing, ok := things[e.Name]
 		if !ok || thing.takes != e.Bandwidth || thing.exclusive != e.Persona.Exclusive {
-			t.Fatalf("published %s (exclusive %t, bandwidth %d), want %+v; the machine is\n%s", e.Name, e.Persona.Exclusive, e.Bandwidth, thing, m)
+			t.Fatalf("published %s (exclusive %t, bandwidth %d), want %+v; the machine is\n%s", e.Name,
+				e.Persona.Exclusive, e.Bandwidth, thing, m)
 		}
 		delete(things, e.Name)
 	}
@@ -182,14 +184,16 @@ func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	for i, w := range c.wishes {
 		if w.stock != "" {
 			claim.Spec.Devices.Requests[i].Exactly.Capacity = &resourceapi.CapacityRequirements{
-				Requests: map[resourceapi.QualifiedName]resource.Quantity{resourceapi.QualifiedName("dra.networking/" + w.stock): *resource.NewQuantity(w.amount, resource.DecimalSI)},
+				Requests: map[resourceapi.QualifiedName]resource.Quantity{resourceapi.QualifiedName("dra.networking/" +
+					w.stock): *resource.NewQuantity(w.amount, resource.DecimalSI)},
 			}
 		}
 	}
 	return claim
 }
 
-// minimised takes away from the sequence and the machine what is not needed for a disagreement, and prints what is left.
+// minimised takes away from the sequence and the machine what is not needed for a disagreement, and prints what is
+// left.
 func (r run) minimised() string {
 	for again := true; again; {
 		again = false
@@ -228,7 +232,9 @@ func (r run) smaller() []run {
 					steps(with(r.steps, i, step{claims: with(s.claims, j, testClaim{c.number, without(c.wishes, k)})}))
 				}
 				if w.stock != "" {
-					steps(with(r.steps, i, step{claims: with(s.claims, j, testClaim{c.number, with(c.wishes, k, wish{plugin: w.plugin})})}))
+					steps(with(r.steps, i,
+						step{claims: with(s.claims, j,
+							testClaim{c.number, with(c.wishes, k, wish{plugin: w.plugin})})}))
 				}
 			}
 		}
@@ -274,7 +280,8 @@ func with[T any](list []T, i int, value T) []T {
 // TestOracleFindsWrongEncodings shows that the test above can see mistakes.
 func TestOracleFindsWrongEncodings(t *testing.T) {
 	shared := func(plugin, group string, value int64) offer {
-		return offer{suffix: "-" + plugin, plugins: []string{plugin}, group: group, stock: []stock{{plugin + "s", value, 1}}}
+		return offer{suffix: "-" + plugin, plugins: []string{plugin}, group: group,
+			stock: []stock{{plugin + "s", value, 1}}}
 	}
 	whole := offer{suffix: "-passthrough", plugins: []string{"host-device"}, exclusive: true}
 	vfs := func(n int, offers ...offer) []vfunc {
@@ -297,17 +304,20 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		features draslices.Features
 	}{
 		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
-		"Example 4": {single(card{offers: []offer{shared("macvlan", "rx-handler", 64), shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
+		"Example 4": {single(card{offers: []offer{shared("macvlan", "rx-handler", 64),
+			shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
 		"Example 5": {single(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
-		"Example 6": {single(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly, features()},
+		"Example 6": {single(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly,
+			features()},
 		"one slot for each virtual function though two entries may be held": {
 			single(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions, features()},
 		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions, features()},
 		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth"), features()},
 		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock"), features()},
 		"mirrors that are not taken":                         {anyMachine, withoutCounter("-capacity"), features()},
-		"groups that an API server has dropped":              {anyMachine, withGroups(func([]string) []string { return nil }), groups},
-		"one group for all":                                  {anyMachine, withGroups(func([]string) []string { return []string{"all"} }), groups},
+		"groups that an API server has dropped": {anyMachine,
+			withGroups(func([]string) []string { return nil }), groups},
+		"one group for all": {anyMachine, withGroups(func([]string) []string { return []string{"all"} }), groups},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(2000) {
@@ -369,12 +379,13 @@ func peersOnly(result draslices.Result, _ machine) {
 		if !ptr.Deref(d.AllowMultipleAllocations, false) {
 			return
 		}
-		d.ConsumesCounters = stdslices.DeleteFunc(d.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool {
-			for name := range d.Capacity {
-				delete(c.Counters, strings.TrimPrefix(string(name), "dra.networking/")+"-capacity")
-			}
-			return len(c.Counters) == 0
-		})
+		d.ConsumesCounters = stdslices.DeleteFunc(d.ConsumesCounters,
+			func(c resourceapi.DeviceCounterConsumption) bool {
+				for name := range d.Capacity {
+					delete(c.Counters, strings.TrimPrefix(string(name), "dra.networking/")+"-capacity")
+				}
+				return len(c.Counters) == 0
+			})
 	})
 }
 
@@ -383,7 +394,8 @@ func slotsByFunctions(result draslices.Result, m machine) {
 	slots := map[string]resourceapi.Counter{}
 	for _, c := range m.cards {
 		if len(c.vfs) > 0 {
-			slots[c.name+"-counters"] = resourceapi.Counter{Value: *resource.NewQuantity(int64(len(c.vfs))+1, resource.DecimalSI)}
+			slots[c.name+"-counters"] = resourceapi.Counter{Value: *resource.NewQuantity(int64(len(c.vfs))+1,
+				resource.DecimalSI)}
 		}
 	}
 	for _, pool := range result.Resources.Pools {
@@ -397,7 +409,8 @@ func slotsByFunctions(result draslices.Result, m machine) {
 	}
 	eachDevice(result, func(d *resourceapi.Device) {
 		for _, c := range d.ConsumesCounters {
-			if n, ok := slots[c.CounterSet]; ok && *d.Attributes["dra.networking/pfName"].StringValue == "" && !ptr.Deref(d.AllowMultipleAllocations, false) {
+			if n, ok := slots[c.CounterSet]; ok && *d.Attributes["dra.networking/pfName"].StringValue == "" &&
+				!ptr.Deref(d.AllowMultipleAllocations, false) {
 				c.Counters["exclusion-slots"] = n
 			}
 		}

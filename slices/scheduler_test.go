@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive result
-// becomes an allocated device, a share becomes a shared device with the capacity that it consumed.
+// scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive
+// result becomes an allocated device, a share becomes a shared device with the capacity that it consumed.
 type scheduler struct {
 	t       testing.TB
 	slices  []*resourceapi.ResourceSlice
@@ -35,15 +35,17 @@ type scheduler struct {
 }
 
 func newScheduler(t testing.TB, result draslices.Result) *scheduler {
-	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}, lists: hasLists(result), groups: hasGroups(result)}
+	s := &scheduler{t: t, claims: map[string]*resourceapi.AllocationResult{}, lists: hasLists(result),
+		groups: hasGroups(result)}
 	for pool, resources := range result.Resources.Pools {
 		for i, slice := range resources.Slices {
 			name := "worker-1"
 			s.slices = append(s.slices, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, strings.ReplaceAll(pool, "/", "-"))},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver:         v1alpha1.AttributeDomain,
-					Pool:           resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(resources.Slices))},
+					Driver: v1alpha1.AttributeDomain,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
+						ResourceSliceCount: int64(len(resources.Slices))},
 					NodeName:       &name,
 					Devices:        slice.Devices,
 					SharedCounters: slice.SharedCounters,
@@ -62,7 +64,9 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 	const isOurs = `device.driver == "dra.networking"`
 	supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin))
 	if s.lists {
-		supports = fmt.Sprintf(`has(device.attributes["dra.networking"].supportedCNIs) && device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin)
+		supports = fmt.Sprintf(
+			`has(device.attributes["dra.networking"].supportedCNIs) && device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin,
+		)
 	}
 	expression := isOurs + " && " + supports
 	if s.selector != "" {
@@ -76,12 +80,14 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 // claim returns a claim with one request for each plugin.
 func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	s.counter++
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", s.counter)}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+		Name: fmt.Sprintf("claim-%d", s.counter)}}
 	c.UID = types.UID(c.Name)
 	for i, plugin := range plugins {
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
-			Name:    fmt.Sprintf("r%d", i),
-			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: plugin, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
+			Name: fmt.Sprintf("r%d", i),
+			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: plugin,
+				AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
 		})
 	}
 	return c
@@ -108,7 +114,8 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions are the compiled expressions of all classes, as in the scheduler; withLists with the feature of that name.
+// expressions are the compiled expressions of all classes, as in the scheduler; withLists with the feature of that
+// name.
 var (
 	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
@@ -116,7 +123,8 @@ var (
 
 // allocate runs one scheduling cycle. There are no results if the claims do not fit.
 func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
-	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true,
+	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,
+		ConsumableCapacity: true, DeviceTaints: true,
 		ListTypeAttributes: s.lists, CompatibilityGroups: s.groups}
 	compiled := expressions
 	if s.lists {
@@ -178,16 +186,20 @@ func TestExclusion(t *testing.T) {
 		together [][2]use
 	}{
 		"macvlan and ipvlan of one card exclude each other": {
-			nics(), []string{macvlanPolicy, ipvlanPolicy}, []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}}},
+			nics(), []string{macvlanPolicy, ipvlanPolicy}, []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan},
+				{ipvlan, ipvlan}}},
 		"macvlan and passthrough of one card exclude each other": {
-			nics(), []string{macvlanPolicy, passthroughPolicy}, []use{macvlan, passthrough}, [][2]use{{macvlan, macvlan}}},
+			nics(), []string{macvlanPolicy, passthroughPolicy}, []use{macvlan, passthrough},
+			[][2]use{{macvlan, macvlan}}},
 		"without a group macvlan and ipvlan coexist": {
-			nics(), []string{ungrouped(macvlanPolicy), ungrouped(ipvlanPolicy), passthroughPolicy}, []use{macvlan, ipvlan, passthrough},
+			nics(), []string{ungrouped(macvlanPolicy), ungrouped(ipvlanPolicy), passthroughPolicy},
+			[]use{macvlan, ipvlan, passthrough},
 			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {macvlan, ipvlan}}},
 		"a physical function and its virtual functions": {
 			pf("enp3s0f0", 4), []string{passthroughPolicy, vfOnly}, []use{passthrough, vf}, [][2]use{{vf, vf}}},
 		"everything on one physical function": {
-			pf("enp3s0f0", 4), []string{macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfOnly}, []use{macvlan, ipvlan, passthrough, vf},
+			pf("enp3s0f0", 4), []string{macvlanPolicy, ipvlanPolicy, passthroughPolicy, vfOnly}, []use{macvlan, ipvlan,
+				passthrough, vf},
 			[][2]use{{macvlan, macvlan}, {ipvlan, ipvlan}, {vf, vf}, {vf, macvlan}, {vf, ipvlan}}},
 	}
 	for name, test := range cases {
@@ -196,7 +208,8 @@ func TestExclusion(t *testing.T) {
 				result := buildWith(t, features, test.devices, test.policies...)
 				for _, first := range test.uses {
 					for _, second := range test.uses {
-						allowed := stdslices.Contains(test.together, [2]use{first, second}) || stdslices.Contains(test.together, [2]use{second, first})
+						allowed := stdslices.Contains(test.together, [2]use{first, second}) ||
+							stdslices.Contains(test.together, [2]use{second, first})
 						checkPair(t, result, first, second, allowed)
 					}
 				}
@@ -211,7 +224,8 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	report := func(how string, devices []string) {
 		t.Helper()
 		if got := len(devices) > 0; got != allowed {
-			t.Errorf("%s with %s %s: allocated %t (%v), want %t", first.plugin, second.plugin, how, got, devices, allowed)
+			t.Errorf("%s with %s %s: allocated %t (%v), want %t", first.plugin, second.plugin, how, got,
+				devices, allowed)
 		}
 	}
 	s := newScheduler(t, result)
@@ -279,7 +293,8 @@ func TestAllVirtualFunctionsFit(t *testing.T) {
 			got[d] = true
 		}
 	}
-	if names := strings.Join(stdslices.Sorted(maps.Keys(got)), " "); names != "enp3s0f0v0 enp3s0f0v1 enp3s0f0v2 enp3s0f0v3" {
+	if names := strings.Join(stdslices.Sorted(maps.Keys(got)), " "); names != "enp3s0f0v0 enp3s0f0v1 enp3s0f0v2 "+
+		"enp3s0f0v3" {
 		t.Errorf("got %s", names)
 	}
 	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
@@ -319,7 +334,8 @@ func TestTiers(t *testing.T) {
 		bandwidth int64
 		want      string
 	}{
-		{10001, ""}, {7000, "enp3s0f0v0-bw10000"}, {10000, "enp3s0f0v1-bw10000"}, {6000, ""}, {0, "enp3s0f0v2-bw5000"}, {1, ""},
+		{10001, ""}, {7000, "enp3s0f0v0-bw10000"}, {10000, "enp3s0f0v1-bw10000"}, {6000, ""},
+		{0, "enp3s0f0v2-bw5000"}, {1, ""},
 	} {
 		w := wish{plugin: "sriov"}
 		if test.bandwidth > 0 {

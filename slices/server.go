@@ -15,15 +15,15 @@ type MissingFeatures struct {
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: the scheduler forgets from pod to pod what shared devices consume of counters, as those before Kubernetes
-	// 1.36.2 do.
+	// Charging: the scheduler forgets from pod to pod what shared devices consume of counters, as those before
+	// Kubernetes 1.36.2 do.
 	Charging bool
 	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
 	Taints bool
 }
 
-// Without returns the result without what the cluster cannot enforce: a device is rather not published than given to pods
-// that exclude each other. The receiver is not changed.
+// Without returns the result without what the cluster cannot enforce: a device is rather not published than given to
+// pods that exclude each other. The receiver is not changed.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -57,11 +57,13 @@ func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {
 	case l.Counters && counted:
-		return "the API server drops the counters that keep it from being given away twice: enable the feature DRAPartitionableDevices"
+		return "the API server drops the counters that keep it from being given away twice: enable the feature " +
+			"DRAPartitionableDevices"
 	case l.Sharing && !e.Persona.Exclusive:
 		return "the API server drops what makes it shareable: enable the feature DRAConsumableCapacity"
 	case l.Charging && counted && !e.Persona.Exclusive:
-		return "this version's scheduler gives it to pods although it excludes what others hold: upgrade Kubernetes to 1.36.2 or newer"
+		return "this version's scheduler gives it to pods although it excludes what others hold: upgrade Kubernetes " +
+			"to 1.36.2 or newer"
 	}
 	return ""
 }
@@ -80,7 +82,8 @@ func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r
 	}
-	tainted := Result{Entries: stdslices.Clone(r.Entries), Problems: r.Problems, Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
+	tainted := Result{Entries: stdslices.Clone(r.Entries), Problems: r.Problems,
+		Resources: resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{}}}
 	byPool := map[string][]Entry{}
 	for i := range tainted.Entries {
 		e := &tainted.Entries[i]

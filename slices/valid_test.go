@@ -17,12 +17,14 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// checkValid checks the rules of the ResourceSlice API and the references inside each pool. The part of the API server's
-// validation that is generated from the types is run as it is. The other part is not in a library: its rules are written
-// down here from the API's documentation, and the tests on a real Kubernetes show that the API server agrees.
+// checkValid checks the rules of the ResourceSlice API and the references inside each pool. The part of the API
+// server's validation that is generated from the types is run as it is. The other part is not in a library: its rules
+// are written down here from the API's documentation, and the tests on a real Kubernetes show that the API server
+// agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
-	create := operation.Operation{Type: operation.Create, Options: map[string]bool{"DRAPartitionableDevicesType": false}}
+	create := operation.Operation{Type: operation.Create,
+		Options: map[string]bool{"DRAPartitionableDevicesType": false}}
 	published := map[draslices.EntryID]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {
 		if len(name) > resourceapi.PoolNameMaxLength || len(pool.Slices) == 0 {
@@ -124,7 +126,8 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 	}
 	// The rules of the API are those of our own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
-		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity}, SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
+		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity},
+		SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
 	for _, err := range v1alpha1.Validate(custom) {
 		t.Errorf("%s: %v", where, err)
 	}
@@ -152,7 +155,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 	for name, value := range d.Attributes {
 		domain, id, qualified := strings.Cut(string(name), "/")
-		if !qualified || len(domain) > resourceapi.DeviceMaxDomainLength || len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0 {
+		if !qualified || len(domain) > resourceapi.DeviceMaxDomainLength || len(id) > resourceapi.DeviceMaxIDLength ||
+			len(validation.IsCIdentifier(id)) > 0 {
 			t.Errorf("device %s: bad attribute name %q", d.Name, name)
 		}
 		if value.StringValue != nil && len(*value.StringValue) > resourceapi.DeviceAttributeMaxValueLength {
@@ -161,7 +165,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 	for name, c := range d.Capacity {
 		domain, id, _ := strings.Cut(string(name), "/")
-		if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0 {
+		if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(id) > resourceapi.DeviceMaxIDLength ||
+			len(validation.IsCIdentifier(id)) > 0 {
 			t.Errorf("device %s: bad capacity name %q", d.Name, name)
 		}
 		checkCapacity(t, "device "+d.Name, c, d.AllowMultipleAllocations != nil)
@@ -182,14 +187,15 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 }
 
-// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups: else the
-// scheduler would find them incompatible.
+// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups: else
+// the scheduler would find them incompatible.
 func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 	t.Helper()
 	for _, c := range d.ConsumesCounters {
 		has := len(c.CompatibilityGroups) > 0
 		if before, known := groups[c.CounterSet]; known && before != has {
-			t.Errorf("some devices have compatibility groups in counter set %s, and others, such as %s, have none", c.CounterSet, d.Name)
+			t.Errorf("some devices have compatibility groups in counter set %s, and others, such as %s, have none",
+				c.CounterSet, d.Name)
 		}
 		groups[c.CounterSet] = has
 	}

@@ -37,7 +37,8 @@ func main() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	fmt.Fprintf(os.Stderr, "dra-network-cni: no program is called %q; call it as, or with the first argument, one of: %s\n",
+	fmt.Fprintf(os.Stderr, "dra-network-cni: no program is called %q; call it as, or with the first argument, one "+
+		"of: %s\n",
 		name, strings.Join(names, ", "))
 	os.Exit(2)
 }

@@ -69,15 +69,19 @@ for the whole cluster; all of them serve the webhook.`,
 		RunE:          func(c *cobra.Command, _ []string) error { return run(c, o) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service account)")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service "+
+		"account)")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while holding the lease dra-network-controller")
-	flags.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "namespace of the lease (default: the pod's own)")
+	flags.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "",
+		"namespace of the lease (default: the pod's own)")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:9682",
 		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 is off")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "address of /metrics, for example 127.0.0.1:9683; 0 is off")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
+		"address of /metrics, for example 127.0.0.1:9683; 0 is off")
 	o.webhook.addFlags(flags)
 	flags.BoolVar(&o.listAttributes, "list-attributes", false,
-		"make classes that read the list of CNI plugins; needs the feature DRAListTypeAttributes on all components and the same option on all nodes")
+		"make classes that read the list of CNI plugins; needs the feature DRAListTypeAttributes on all components "+
+			"and the same option on all nodes")
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -123,15 +127,16 @@ func kubeconfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The controllers have a handful of requests under way at most, and API servers share out their time themselves. The client's own
-	// limit, 20 a second, would have hundreds of topologies wait for minutes.
+	// The controllers have a handful of requests under way at most, and API servers share out their time themselves.
+	// The client's own limit, 20 a second, would have hundreds of topologies wait for minutes.
 	config.QPS = -1
 	return config, nil
 }
 
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme), policyapi.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
+		policyapi.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("cannot register the API types: %w", err)
 	}
 	manager, err := ctrl.NewManager(config, ctrl.Options{
@@ -146,7 +151,8 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the controller manager: %w", err)
 	}
-	if err := errors.Join(manager.AddHealthzCheck("ping", healthz.Ping), manager.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(manager.AddHealthzCheck("ping", healthz.Ping),
+		manager.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return nil, fmt.Errorf("cannot set up health checks: %w", err)
 	}
 	return manager, nil

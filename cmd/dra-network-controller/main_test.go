@@ -37,13 +37,17 @@ func TestErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"argument":         {[]string{"start"}, `unknown command "start"`},
-		"no such file":     {[]string{"--kubeconfig", "/does/not/exist"}, "cannot find the cluster, give --kubeconfig outside of a pod: "},
-		"two certificates": {[]string{"--webhook-cert-dir=/x", "--webhook-certificate-secret=a/b"}, "give --webhook-cert-dir or --webhook-certificate-secret"},
-		"no namespace":     {[]string{"--webhook-certificate-secret=b"}, `must be namespace/name, not "b"`},
-		"no configuration": {[]string{"--webhook-certificate-secret=a/b", "--webhook-configuration="}, "--webhook-configuration must name"},
-		"short validity":   {[]string{"--webhook-certificate-secret=a/b", "--webhook-certificate-validity=1s"}, "must be at least 30s, not 1s"},
-		"broken number":    {[]string{"-v", "much"}, `invalid argument "much" for "-v, --v" flag`},
+		"argument": {[]string{"start"}, `unknown command "start"`},
+		"no such file": {[]string{"--kubeconfig", "/does/not/exist"},
+			"cannot find the cluster, give --kubeconfig outside of a pod: "},
+		"two certificates": {[]string{"--webhook-cert-dir=/x", "--webhook-certificate-secret=a/b"},
+			"give --webhook-cert-dir or --webhook-certificate-secret"},
+		"no namespace": {[]string{"--webhook-certificate-secret=b"}, `must be namespace/name, not "b"`},
+		"no configuration": {[]string{"--webhook-certificate-secret=a/b", "--webhook-configuration="},
+			"--webhook-configuration must name"},
+		"short validity": {[]string{"--webhook-certificate-secret=a/b", "--webhook-certificate-validity=1s"},
+			"must be at least 30s, not 1s"},
+		"broken number": {[]string{"-v", "much"}, `invalid argument "much" for "-v, --v" flag`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

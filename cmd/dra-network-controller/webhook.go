@@ -30,13 +30,16 @@ func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
 		"address of the webhook; a pod with a network of its own needs :9684 for the API server to reach it")
 	flags.StringVar(&o.certDir, "webhook-cert-dir", "",
-		"folder with tls.crt and tls.key, with which to serve "+webhook.Path+" for a ValidatingWebhookConfiguration that somebody else keeps; empty is off")
+		"folder with tls.crt and tls.key, with which to serve "+webhook.Path+
+			" for a ValidatingWebhookConfiguration that somebody else keeps; empty is off")
 	flags.StringVar(&o.secret, "webhook-certificate-secret", "",
-		"namespace/name of the Secret for the certificate with which to serve "+webhook.Path+", which the controller makes and replaces in time; empty is off")
+		"namespace/name of the Secret for the certificate with which to serve "+webhook.Path+
+			", which the controller makes and replaces in time; empty is off")
 	flags.StringVar(&o.configuration, "webhook-configuration", "dra-network-controller",
 		"ValidatingWebhookConfiguration that is told to trust the certificate of --webhook-certificate-secret")
 	flags.DurationVar(&o.validity, "webhook-certificate-validity", certificate.DefaultValidity,
-		"how long a certificate of --webhook-certificate-secret is valid; the next one is made when a third of it is left")
+		"how long a certificate of --webhook-certificate-secret is valid; the next one is made when a third of it "+
+			"is left")
 }
 
 func (o *webhookOptions) validate() error {
@@ -49,9 +52,11 @@ func (o *webhookOptions) validate() error {
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
 		return fmt.Errorf("--webhook-certificate-secret must be namespace/name, not %q", o.secret)
 	case o.configuration == "":
-		return errors.New("--webhook-configuration must name the ValidatingWebhookConfiguration that is to trust the certificate")
+		return errors.New("--webhook-configuration must name the ValidatingWebhookConfiguration that is to trust the " +
+			"certificate")
 	case o.validity < certificate.MinValidity:
-		return fmt.Errorf("--webhook-certificate-validity must be at least %s, not %s", certificate.MinValidity, o.validity)
+		return fmt.Errorf("--webhook-certificate-validity must be at least %s, not %s",
+			certificate.MinValidity, o.validity)
 	}
 	return nil
 }
@@ -91,6 +96,7 @@ func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *c
 	rotation := certificate.Rotation{Validity: o.validity}
 	return &certificate.Source{Reader: m.GetAPIReader(), Secret: secret, Period: rotation.Period()},
 		&certificate.Keeper{
-			Reader: m.GetAPIReader(), Client: m.GetClient(), Secret: secret, Configuration: o.configuration, Rotation: rotation, Now: time.Now,
+			Reader: m.GetAPIReader(), Client: m.GetClient(), Secret: secret, Configuration: o.configuration,
+			Rotation: rotation, Now: time.Now,
 		}
 }

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// applyFile sets the flags that a file names, unless the command line has set them. The file is a YAML map with the names of
-// flags as keys and strings, numbers, booleans or lists of strings as values. A key that is no flag is an error: a setting that
-// is silently ignored would be worse.
+// applyFile sets the flags that a file names, unless the command line has set them. The file is a YAML map with the
+// names of flags as keys and strings, numbers, booleans or lists of strings as values. A key that is no flag is an
+// error: a setting that is silently ignored would be worse.
 func applyFile(flags *pflag.FlagSet, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -25,7 +25,8 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	for _, name := range sortedNames(settings) {
 		flag := flags.Lookup(name)
 		if flag == nil || name == configFlag || name == "help" {
-			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path, name)
+			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path,
+				name)
 		}
 		if flag.Changed {
 			continue

@@ -15,9 +15,13 @@ func TestSettings(t *testing.T) {
 		want      map[string]string // flags
 		err       string
 	}{
-		"defaults":            {"", nil, map[string]string{"v": "2", "cni-bin-dir": "[/opt/cni/bin]", "cdi-dir": "/var/run/cdi"}, ""},
-		"file":                {"v: 4\ncni-bin-dir: [/a, /b]\nlist-attributes: true\ncni-log-retention: 2h", nil, map[string]string{"v": "4", "cni-bin-dir": "[/a,/b]", "list-attributes": "true", "cni-log-retention": "2h0m0s"}, ""},
-		"command line":        {"v: 4\ncdi-dir: /file", []string{"-v=6"}, map[string]string{"v": "6", "cdi-dir": "/file"}, ""},
+		"defaults": {"", nil,
+			map[string]string{"v": "2", "cni-bin-dir": "[/opt/cni/bin]", "cdi-dir": "/var/run/cdi"}, ""},
+		"file": {"v: 4\ncni-bin-dir: [/a, /b]\nlist-attributes: true\ncni-log-retention: 2h", nil,
+			map[string]string{"v": "4", "cni-bin-dir": "[/a,/b]", "list-attributes": "true",
+				"cni-log-retention": "2h0m0s"}, ""},
+		"command line": {"v: 4\ncdi-dir: /file", []string{"-v=6"},
+			map[string]string{"v": "6", "cdi-dir": "/file"}, ""},
 		"unknown":             {"verbosity: 4", nil, nil, `there is no setting "verbosity"`},
 		"not itself":          {"config: /x", nil, nil, `there is no setting "config"`},
 		"twice":               {"v: 4\nv: 5", nil, nil, "already set"},

@@ -1,4 +1,5 @@
-// Command dra-network-driver is the node driver: a kubelet DRA plugin and a container runtime NRI plugin in one process.
+// Command dra-network-driver is the node driver: a kubelet DRA plugin and a container runtime NRI plugin in one
+// process.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -20,8 +22,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
-// gcPercent is how much garbage the driver collects at a time, in percent of what it needs. It makes much at once, when it reads
-// the node, and little else: memory is worth more than the time that collecting takes. The environment variable GOGC overrides.
+// gcPercent is how much garbage the driver collects at a time, in percent of what it needs. It makes much at once, when
+// it reads the node, and little else: memory is worth more than the time that collecting takes. The environment
+// variable GOGC overrides.
 const gcPercent = 25
 
 func main() {
@@ -68,37 +71,52 @@ at the same paths as on the host.`,
 				}
 			}
 			ctx := logging(cmd.Context(), verbosity)
-			klog.FromContext(ctx).Info("Starting the driver", "version", version.Get().String(), "flags", settings(cmd.Flags()))
+			klog.FromContext(ctx).Info("Starting the driver", "version", version.Get().String(), "flags",
+				settings(cmd.Flags()))
 			return run(ctx, config, kubeconfig)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, configFlag, "", "YAML file with settings: a map with the names of these flags as keys")
-	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
-	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking", "directory of sockets and journal")
-	flags.StringVar(&config.RegistrarDir, "registrar-dir", "/var/lib/kubelet/plugins_registry", "kubelet's directory for plugin registration")
-	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "directories of CNI plugins, first match wins")
-	flags.StringVar(&config.HostProcDir, "host-proc-dir", "/proc", "the host's /proc, where sandboxes are looked up of which the runtime has lost the namespaces")
-	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
-	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
-	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network", "directory of the CNI logs, one folder for each claim")
-	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour, "how long the CNI log of a released claim stays")
-	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
-	flags.StringVar(&config.HTTPAddress, "http-address", "127.0.0.1:9680", "address of /healthz, /readyz and /metrics; empty: none")
-	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
-	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
+	addFlags(flags, &config)
 	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
 	cmd.AddCommand(replayCommand())
 	return cmd
+}
+
+// addFlags adds those that are fields of the driver's configuration.
+func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
+	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
+	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking",
+		"directory of sockets and journal")
+	flags.StringVar(&config.RegistrarDir, "registrar-dir", "/var/lib/kubelet/plugins_registry",
+		"kubelet's directory for plugin registration")
+	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"},
+		"directories of CNI plugins, first match wins")
+	flags.StringVar(&config.HostProcDir, "host-proc-dir", "/proc",
+		"host /proc, used to find a sandbox's network namespace when the runtime no longer reports it")
+	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
+	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
+	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network",
+		"directory of the CNI logs, one folder for each claim")
+	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour,
+		"how long the CNI log of a released claim stays")
+	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
+	flags.StringVar(&config.HTTPAddress, "http-address", "127.0.0.1:9680",
+		"address of /healthz, /readyz and /metrics; empty: none")
+	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
+	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
 }
 
 // configFlag names a file with settings.
 const configFlag = "config"
 
 const (
-	listsHelp     = "publish CNI plugins as a list attribute: all nodes and the controller must agree, and the feature DRAListTypeAttributes be on"
-	groupsHelp    = "keep devices apart by compatibility groups where those can say it; the feature DRADeviceCompatibilityGroups must be on in all components"
+	listsHelp = "publish CNI plugins as a list attribute: all nodes and the controller must agree, and the " +
+		"feature DRAListTypeAttributes be on"
+	groupsHelp = "keep devices apart by compatibility groups where those can say it; the feature " +
+		"DRADeviceCompatibilityGroups must be on in all components"
 	verbosityHelp = "log level: 0 problems only, 2 what happened, 4 why, 6 every call"
 )
 
@@ -137,7 +155,8 @@ The recording is what "netdra facts --record DIR" writes. It is read again every
 	flags.StringVar(&config.Recording, "recording", "", "directory of the recording")
 	flags.StringVar(&config.NodeName, "node-name", "", "name of the Node object that gets the devices")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
-	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "directories of CNI plugins; devices are offered for those only")
+	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"},
+		"directories of CNI plugins; devices are offered for those only")
 	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
 	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
 	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)

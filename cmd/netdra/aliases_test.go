@@ -25,17 +25,20 @@ func TestFormerNamesOfCommands(t *testing.T) {
 		code, stdout, stderr := runNetdra(t, "", strings.Fields(former)...)
 		wantCode, wantOut, wantErr := runNetdra(t, "", strings.Fields(present)...)
 		if code != wantCode || stdout != wantOut || stderr != wantErr {
-			t.Errorf("netdra %s: exit status %d\n%s%s\nwant what netdra %s does: %d\n%s%s", former, code, stdout, stderr, present, wantCode, wantOut, wantErr)
+			t.Errorf("netdra %s: exit status %d\n%s%s\nwant what netdra %s does: %d\n%s%s", former, code, stdout,
+				stderr, present, wantCode, wantOut, wantErr)
 		}
 	}
 	if *posts != 2 {
 		t.Errorf("orphans were removed %d times", *posts)
 	}
-	if code, _, stderr := runNetdra(t, "", "release", "--orphans", "key", "--socket", socket); code != exit.Refused || !strings.Contains(stderr, "takes no KEY") {
+	if code, _, stderr := runNetdra(t, "", "release", "--orphans", "key", "--socket", socket); code != exit.Refused ||
+		!strings.Contains(stderr, "takes no KEY") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 	_, help, _ := runNetdra(t, "", "--help")
-	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain", "This node and its driver:\n  claims"} {
+	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain",
+		"This node and its driver:\n  claims"} {
 		if !strings.Contains(help, text) {
 			t.Errorf("%q is not in\n%s", text, help)
 		}

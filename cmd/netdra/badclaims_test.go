@@ -72,7 +72,8 @@ metadata: {name: vfs}
 spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}]}`
 	claim := func(name, request, config string) string {
 		return "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: " + name + "}\n" +
-			"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vfs-vf, " + request + "}}], config: [" + config + "]}}"
+			"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vfs-vf, " + request + "}}], config: [" +
+			config + "]}}"
 	}
 	const ours = "{opaque: {driver: dra.networking, parameters: "
 	tried := simulateDocuments(t, topology,
@@ -84,7 +85,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	)
 	for i, want := range []string{
 		"ask for a count", "a claim may set [mac ips interfaceName] and nothing else",
-		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "ask for each device in a request of its own", "",
+		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "ask for each device in a " +
+			"request of its own", "",
 	} {
 		got := strings.Join(tried[i].Refused, "\n")
 		if tried[i].Fits != (want == "") || !strings.Contains(got, want) {
@@ -118,7 +120,8 @@ spec:
 	if len(tried) != 1 || len(tried[0].Refused) != 1 || tried[0].Refused[0] != want {
 		t.Errorf("tried %+v, want %q", tried, want)
 	}
-	const remark = "cannot check the parameters of claim default/c: NetworkTopology pair is in none of the files; give it with -f"
+	const remark = "cannot check the parameters of claim default/c: NetworkTopology pair is in none of the files; " +
+		"give it with -f"
 	if len(tried[0].Remarks) != 1 || tried[0].Remarks[0] != remark {
 		t.Errorf("remarks are %q, want %q", tried[0].Remarks, remark)
 	}

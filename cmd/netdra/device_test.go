@@ -14,39 +14,51 @@ func TestRefusals(t *testing.T) {
 		change    func(*fake)
 		want      string
 	}{
-		"no device":        {want: "in place of a claim, give --device link=LINK"},
-		"no such link":     {arguments: []string{"-d", "up7"}, want: "this machine has no such link; it has br0, up0, up1"},
-		"no such function": {arguments: []string{"-d", "0000:00:00.0"}, want: "no network function with that PCI address"},
-		"no such step":     {arguments: []string{"-d", "tune=up0"}, want: `topology moved has no root step "tune": those that take a device are link`},
-		"shared step":      {arguments: []string{"-d", "up0", "--shared", "tune"}, want: "--shared tune: topology moved has no root step of that name"},
-		"twice":            {arguments: []string{"-d", "up0", "-d", "enp1s0"}, want: `the link is given to step "link" already`},
-		"namespace":        {arguments: []string{"-d", "up0", "--netns", "blue"}, want: "there is no network namespace at /run/netns/blue"},
-		"pod":              {arguments: []string{"-d", "up0", "--pod", "p"}, want: "say NAMESPACE/NAME"},
-		"form":             {arguments: []string{"-d", "up0", "-o", "xml"}, want: "use text, json or yaml"},
-		"timeout":          {arguments: []string{"-d", "up0", "--timeout", "0s"}, want: "say how long"},
-		"keep and hold":    {arguments: []string{"-d", "up0", "--keep", "--hold"}, want: "none of the others can be"},
-		"flag":             {arguments: []string{"--devices", "up0"}, want: "unknown flag: --devices"},
+		"no device": {want: "in place of a claim, give --device link=LINK"},
+		"no such link": {arguments: []string{"-d", "up7"},
+			want: "this machine has no such link; it has br0, up0, up1"},
+		"no such function": {arguments: []string{"-d", "0000:00:00.0"},
+			want: "no network function with that PCI address"},
+		"no such step": {arguments: []string{"-d", "tune=up0"},
+			want: `topology moved has no root step "tune": those that take a device are link`},
+		"shared step": {arguments: []string{"-d", "up0", "--shared", "tune"},
+			want: "--shared tune: topology moved has no root step of that name"},
+		"twice": {arguments: []string{"-d", "up0", "-d", "enp1s0"},
+			want: `the link is given to step "link" already`},
+		"namespace": {arguments: []string{"-d", "up0", "--netns", "blue"},
+			want: "there is no network namespace at /run/netns/blue"},
+		"pod":           {arguments: []string{"-d", "up0", "--pod", "p"}, want: "say NAMESPACE/NAME"},
+		"form":          {arguments: []string{"-d", "up0", "-o", "xml"}, want: "use text, json or yaml"},
+		"timeout":       {arguments: []string{"-d", "up0", "--timeout", "0s"}, want: "say how long"},
+		"keep and hold": {arguments: []string{"-d", "up0", "--keep", "--hold"}, want: "none of the others can be"},
+		"flag":          {arguments: []string{"--devices", "up0"}, want: "unknown flag: --devices"},
 		"default route": {
 			arguments: []string{"-d", "up0"}, change: func(f *fake) { f.facts.Devices[1].DefaultRoute = true },
 			want: "it carries this machine's default route",
 		},
 		"port": {
-			arguments: []string{"-d", "up0"}, change: func(f *fake) { f.facts.Devices[1].Master, f.facts.Devices[1].MasterKind = "br0", "bridge" },
+			arguments: []string{"-d", "up0"}, change: func(f *fake) {
+				f.facts.Devices[1].Master,
+					f.facts.Devices[1].MasterKind = "br0", "bridge"
+			},
 			want: "it is a port of the bridge br0",
 		},
 		"addresses": {
 			arguments: []string{"-d", "up0"}, change: func(f *fake) {
 				f.spoil = func(v *view.View) { v.Interfaces[0].Addresses = []string{"10.0.0.1/24"} }
 			},
-			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the plugin leaves it on the machine: --shared link); give another link, or say --force",
+			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the " +
+				"plugin leaves it on the machine: --shared link); give another link, or say --force",
 		},
 		"bridge": {arguments: []string{"-d", "br0"}, want: "cannot give a bridge to plugin host-device"},
 		"bridge by force": {
-			arguments: []string{"-d", "br0", "--force", "--shared", "link"}, want: "cannot give a bridge to plugin host-device",
+			arguments: []string{"-d", "br0", "--force", "--shared", "link"}, want: "cannot give a bridge to plugin " +
+				"host-device",
 		},
 		"own namespace": {
-			arguments: []string{"-d", "up0", "--netns", "/run/netns/own"}, change: func(f *fake) { _ = f.node.Pin("", "/run/netns/own") },
-			want: "this machine's own network namespace",
+			arguments: []string{"-d", "up0", "--netns", "/run/netns/own"},
+			change:    func(f *fake) { _ = f.node.Pin("", "/run/netns/own") },
+			want:      "this machine's own network namespace",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +66,8 @@ func TestRefusals(t *testing.T) {
 			if test.change != nil {
 				test.change(f)
 			}
-			code, out, errs := f.run(t.Context(), append([]string{"run", f.write("t.yaml", linkThenTune)}, test.arguments...)...)
+			code, out, errs := f.run(t.Context(),
+				append([]string{"run", f.write("t.yaml", linkThenTune)}, test.arguments...)...)
 			if code != exit.Refused || out != "" || !strings.Contains(errs, test.want) {
 				t.Errorf("exit status %d, want %d\n%s%s\nwant %q", code, exit.Refused, out, errs, test.want)
 			}

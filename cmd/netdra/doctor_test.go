@@ -49,7 +49,8 @@ func answering(t *testing.T, answers map[string]any) string {
 func fakeRoot(t *testing.T, nriOff string) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, dir := range []string{"etc/containerd", "proc/1", "run/cdi", "run/netns", "var/log/dra-network", "var/lib/kubelet/plugins/dra.networking"} {
+	for _, dir := range []string{"etc/containerd", "proc/1", "run/cdi", "run/netns", "var/log/dra-network",
+		"var/lib/kubelet/plugins/dra.networking"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -64,10 +65,14 @@ func fakeRoot(t *testing.T, nriOff string) string {
 func TestDoctor(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	socket := answering(t, map[string]any{
-		"/state": map[string]any{"node": "worker-1", "heard": true, "nodeFound": true, "versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"}, "settings": map[string]any{
-			"pluginDir": "/var/lib/kubelet/plugins/dra.networking", "cdiDir": "/var/run/cdi", "netnsDir": "/var/run/netns", "logDir": "/var/log/dra-network", "nriSocket": "/var/run/nri/nri.sock",
-		}},
-		"/policies": map[string]any{}, "/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{},
+		"/state": map[string]any{"node": "worker-1", "heard": true, "nodeFound": true,
+			"versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.2.3"},
+			"settings": map[string]any{
+				"pluginDir": "/var/lib/kubelet/plugins/dra.networking", "cdiDir": "/var/run/cdi",
+				"netnsDir": "/var/run/netns", "logDir": "/var/log/dra-network", "nriSocket": "/var/run/nri/nri.sock",
+			}},
+		"/policies": map[string]any{}, "/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
+		"/leftovers": []any{},
 	})
 	off := fakeRoot(t, "true")
 	for name, arguments := range map[string][]string{
@@ -80,12 +85,15 @@ func TestDoctor(t *testing.T) {
 			if want := map[string]int{"faults": exit.Failed, "nodriver": exit.Failed}[name]; code != want {
 				t.Errorf("exit status %d, want %d", code, want)
 			}
-			golden(t, filepath.Join("testdata", "doctor", name+".txt"), strings.NewReplacer(off, "ROOT", socket, "SOCKET", nodeclient.VersionsOf(nil).String(), "netdra VERSION").Replace(stdout+stderr))
+			golden(t, filepath.Join("testdata", "doctor", name+".txt"),
+				strings.NewReplacer(off, "ROOT", socket, "SOCKET", nodeclient.VersionsOf(nil).String(),
+					"netdra VERSION").Replace(stdout+stderr))
 		})
 	}
 	code, stdout, _ := runNetdra(t, "", "doctor", "--root", off, "--socket", socket, "-o", "json")
 	var findings []doctor.Finding
-	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exit.Failed || doctor.Count(findings, doctor.Fail) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exit.Failed ||
+		doctor.Count(findings, doctor.Fail) != 1 {
 		t.Errorf("exit status %d, %v: %s", code, err, stdout)
 	}
 	for _, arguments := range [][]string{{"--root", "/nowhere"}, {"-o", "xml"}, {"more"}} {
@@ -116,14 +124,16 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 			"/version": `{"gitVersion": "v1.37.1"}`,
 			"/api":     `{"versions": ["v1"]}`,
 			"/apis":    `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}`,
-			"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} 0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
+			"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} " +
+				"0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(answers[r.URL.Path]))
 	}))
 	defer server.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "config")
-	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
+	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` +
+		server.URL + `"}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +142,8 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 		t.Errorf("the clock is ahead by %s", got.Ahead)
 	}
 	got.Ahead = 0
-	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}, Off: []string{"DRADeviceTaints"}, KnowsFeatures: true}
+	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"},
+		Off: []string{"DRADeviceTaints"}, KnowsFeatures: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}

@@ -25,7 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// TestExplainGolden compares what is said of the published examples, of the first device of each type, with files in testdata.
+// TestExplainGolden compares what is said of the published examples, of the first device of each type, with files in
+// testdata.
 func TestExplainGolden(t *testing.T) {
 	for name, machine := range discoverytest.Examples() {
 		dir := filepath.Join(t.TempDir(), "worker-1")
@@ -43,8 +44,10 @@ func TestExplainGolden(t *testing.T) {
 				continue
 			}
 			seen[device.Type] = true
-			code, stdout, stderr := runNetdra(t, "", "explain", string(device.Name), "-f", filepath.Join("..", "..", "slices", "testdata", name+".yaml"), "--from", dir)
-			fmt.Fprintf(&all, "$ netdra explain %s -f %s.yaml --from worker-1\n%s%s(exit status %d)\n\n", device.Name, name, stdout, stderr, code)
+			code, stdout, stderr := runNetdra(t, "", "explain", string(device.Name), "-f",
+				filepath.Join("..", "..", "slices", "testdata", name+".yaml"), "--from", dir)
+			fmt.Fprintf(&all, "$ netdra explain %s -f %s.yaml --from worker-1\n%s%s(exit status %d)\n\n", device.Name,
+				name, stdout, stderr, code)
 		}
 		golden(t, filepath.Join("testdata", "explain", name+".txt"), all.String())
 	}
@@ -79,17 +82,23 @@ func runNetdra(t *testing.T, stdin string, arguments ...string) (code int, stdou
 func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	recording, file := recordedFunctions(t), policyFile(t, somePolicies)
 	for _, name := range []string{"eth0", "0000:03:00.0", "eth0-macvlan", "eth0-whole"} {
-		code, stdout, stderr := runNetdra(t, "", "explain", name, "-f", file, "--from", recording, "--node-labels", "zone=a", "-o", "json")
+		code, stdout, stderr := runNetdra(t, "", "explain", name, "-f", file, "--from", recording, "--node-labels",
+			"zone=a", "-o", "json")
 		var explained offers.Explanation
 		if err := json.Unmarshal([]byte(stdout), &explained); err != nil || code != exit.OK {
 			t.Fatalf("%s: exit status %d, %v:\n%s", name, code, err, stderr)
 		}
-		want := offers.Explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0", Versions: nodeclient.VersionsOf(nil), Entries: []offers.ExplainedEntry{
-			{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"}, Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
-			{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"}, Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
-		}, Policies: []offers.ExplainedOutcome{
-			{Policy: "macvlans", Outcome: "exposes", Why: "the expression is true"}, {Policy: "vfs", Outcome: "no match", Why: "the expression is false"}, {Policy: "whole", Outcome: "exposes", Why: "the expression is true"},
-		}}
+		want := offers.Explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0",
+			Versions: nodeclient.VersionsOf(nil), Entries: []offers.ExplainedEntry{
+				{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"},
+					Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
+				{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"},
+					Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
+			}, Policies: []offers.ExplainedOutcome{
+				{Policy: "macvlans", Outcome: "exposes", Why: "the expression is true"}, {Policy: "vfs",
+					Outcome: "no match", Why: "the expression is false"},
+				{Policy: "whole", Outcome: "exposes", Why: "the expression is true"},
+			}}
 		if diff := cmp.Diff(want, explained); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -98,12 +107,14 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	if code != exit.Refused || !strings.Contains(stderr, "there is no device eth7: there are br0, eth0, eth0v0") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", recording); code != exit.Refused || !strings.Contains(stderr, "give a file of them with -f") {
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", recording); code != exit.Refused ||
+		!strings.Contains(stderr, "give a file of them with -f") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
 
-// Without files the driver of the node is asked: for its policies, for who holds what, and for devices that are in pods now.
+// Without files the driver of the node is asked: for its policies, for who holds what, and for devices that are in pods
+// now.
 func TestExplainAsksTheDriver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -118,7 +129,10 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		"/state":     `{"cniPlugins": ["host-device"], "addresses": ["10.88.0.1"]}`,
 		"/sandboxes": `[]`,
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_,
+			_ = w.Write([]byte(answers[r.URL.Path]))
+	})} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	var addresses []netip.Addr // by which links of the node's infrastructure are known, as the driver knows them
@@ -143,21 +157,26 @@ func TestExplainAsksTheDriver(t *testing.T) {
 		"interfaces": [{"claimUID": "u", "pool": "worker-1/eth1", "device": "eth1", "missing": "net1"}]}]`
 	for published, want := range map[string]string{
 		answers["/published"]: "✗ nic eth1 is published, and its interface has vanished from the pod that has it",
-		strings.Replace(answers["/published"], `"Name"`, `"Spec": {"taints": [{"value": "gone"}]}, "Name"`, 1): "✗ nic eth1 does not exist on the node any more",
+		strings.Replace(answers["/published"], `"Name"`, `"Spec": {"taints": [{"value": "gone"}]}, "Name"`,
+			1): "✗ nic eth1 does not exist on the node any more",
 	} {
 		answers["/published"] = published
 		var out bytes.Buffer
 		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth1", "--socket", socket)
-		if code != exit.Failed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
+		if code != exit.Failed || !strings.Contains(out.String(), want) ||
+			!strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
 			t.Errorf("exit status %d, want %q:\n%s", code, want, out.String())
 		}
 	}
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket", socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") || !strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket",
+		socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") ||
+		!strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
-	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exit.Refused || !strings.Contains(stderr, "does not answer") {
+	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exit.Refused ||
+		!strings.Contains(stderr, "does not answer") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }

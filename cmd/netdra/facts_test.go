@@ -25,7 +25,8 @@ import (
 func runFacts(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), osdeps.Deps{}, printer.Streams{Out: &out, Err: &errs}, append([]string{"facts"}, arguments...)...)
+	code = run(t.Context(), osdeps.Deps{}, printer.Streams{Out: &out, Err: &errs},
+		append([]string{"facts"}, arguments...)...)
 	return code, out.String(), errs.String()
 }
 
@@ -51,7 +52,8 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	veth := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "enx0242ac110002", MasterIndex: bridge.Index, HardwareAddr: mac, MTU: 1400}, PeerName: "far0"}
+		LinkAttrs: netlink.LinkAttrs{Name: "enx0242ac110002", MasterIndex: bridge.Index, HardwareAddr: mac, MTU: 1400},
+		PeerName:  "far0"}
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,8 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 		}
 	}
 	_, all, _ := net.ParseCIDR("0.0.0.0/0")
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Scope: netlink.SCOPE_LINK, Dst: all}); err != nil {
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Index, Scope: netlink.SCOPE_LINK,
+		Dst: all}); err != nil {
 		t.Fatal(err)
 	}
 	here := settledFacts(t, "br0", "enx0242ac110002", "far0")
@@ -88,7 +91,8 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	checkNoAddresses(t, without, here)
 }
 
-// settledFacts reads the machine once the links are up: the kernel finds out some time after they were set up (linkwatch).
+// settledFacts reads the machine once the links are up: the kernel finds out some time after they were set up
+// (linkwatch).
 func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -149,7 +153,8 @@ func checkNoAddresses(t *testing.T, dir string, here discovery.Facts) {
 			t.Fatal(err)
 		}
 		for _, d := range here.Devices {
-			if bytes.Contains(content, []byte(d.MAC)) || bytes.Contains(content, []byte(strings.ReplaceAll(d.MAC, ":", ""))) {
+			if bytes.Contains(content, []byte(d.MAC)) ||
+				bytes.Contains(content, []byte(strings.ReplaceAll(d.MAC, ":", ""))) {
 				t.Errorf("%s has the address of %s", name, d.Name)
 			}
 		}
@@ -166,11 +171,14 @@ func recorded(t *testing.T) string {
 			Links: map[string]string{
 				"bus/pci/devices/0000:03:00.0": "../../../" + pf, "bus/pci/devices/0000:03:00.2": "../../../" + vf,
 				"class/net/eth0": "../../" + pf + "/net/eth0", "class/net/br0": "../../devices/virtual/net/br0",
-				"class/net/eth0.5": "../../devices/virtual/net/eth0.5", pf + "/net/eth0/device": "../../../0000:03:00.0",
-				pf + "/virtfn0": "../0000:03:00.2", vf + "/physfn": "../0000:03:00.0", vf + "/driver": "../../bus/pci/drivers/vfio-pci",
+				"class/net/eth0.5": "../../devices/virtual/net/eth0.5", pf +
+					"/net/eth0/device": "../../../0000:03:00.0",
+				pf + "/virtfn0": "../0000:03:00.2", vf + "/physfn": "../0000:03:00.0", vf +
+					"/driver": "../../bus/pci/drivers/vfio-pci",
 			},
 			Files: map[string]string{
-				pf + "/class": "0x020000", pf + "/sriov_totalvfs": "8", pf + "/sriov_numvfs": "1", pf + "/numa_node": "many",
+				pf + "/class": "0x020000", pf + "/sriov_totalvfs": "8", pf + "/sriov_numvfs": "1", pf +
+					"/numa_node": "many",
 				pf + "/net/eth0/speed": "25000", vf + "/class": "0x020000", vf + "/numa_node": "1",
 			},
 			Dirs: []string{pf + "/infiniband/mlx5_0"},

@@ -44,11 +44,15 @@ func newFake(t *testing.T) *fake {
 	t.Setenv("CNI_PATH", "")
 	t.Setenv("NETDRA_STATE", "")
 	f := &fake{
-		t: t, node: cnitest.NewNode("up0", "up1", "br0"), dir: t.TempDir(), onCall: map[string]func(){}, last: map[string]view.View{},
+		t: t, node: cnitest.NewNode("up0", "up1", "br0"), dir: t.TempDir(), onCall: map[string]func(){},
+		last: map[string]view.View{},
 		facts: discovery.Facts{Devices: []discovery.Device{
-			{Name: "br0", Interface: "br0", Kind: "bridge", Type: discovery.TypeBridge, NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None},
-			{Name: "up0", Interface: "up0", AltNames: []string{"enp1s0"}, Kind: "veth", Type: "veth", MTU: 1500, NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None},
-			{Name: "up1", Interface: "up1", Kind: "device", Type: discovery.TypeNIC, PCIAddress: "0000:3b:02.1", MTU: 9000, NUMANode: 1, VFIndex: discovery.None, VLANID: discovery.None},
+			{Name: "br0", Interface: "br0", Kind: "bridge", Type: discovery.TypeBridge, NUMANode: discovery.None,
+				VFIndex: discovery.None, VLANID: discovery.None},
+			{Name: "up0", Interface: "up0", AltNames: []string{"enp1s0"}, Kind: "veth", Type: "veth", MTU: 1500,
+				NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None},
+			{Name: "up1", Interface: "up1", Kind: "device", Type: discovery.TypeNIC, PCIAddress: "0000:3b:02.1",
+				MTU: 9000, NUMANode: 1, VFIndex: discovery.None, VLANID: discovery.None},
 		}},
 	}
 	f.state = filepath.Join(f.dir, "state")
@@ -82,7 +86,8 @@ func (f *fake) look(path string) (view.View, error) {
 	if path == "" {
 		for _, name := range []string{"up0", "up1", "br0"} {
 			if device, err := f.node.Snapshot(cnichain.Device{IfName: name}); err == nil {
-				shown.Interfaces = append(shown.Interfaces, view.Interface{Name: name, Index: device.Index, Kind: "device"})
+				shown.Interfaces = append(shown.Interfaces,
+					view.Interface{Name: name, Index: device.Index, Kind: "device"})
 			}
 		}
 		if f.spoil != nil {
@@ -95,7 +100,8 @@ func (f *fake) look(path string) (view.View, error) {
 	}
 	links, err := f.node.Links(path)
 	for _, link := range links {
-		shown.Interfaces = append(shown.Interfaces, view.Interface{Name: link.Name, Index: link.Index, Kind: "veth", MTU: 1500, Up: true, Carrier: true})
+		shown.Interfaces = append(shown.Interfaces, view.Interface{Name: link.Name, Index: link.Index, Kind: "veth",
+			MTU: 1500, Up: true, Carrier: true})
 	}
 	return shown, err
 }
@@ -162,7 +168,9 @@ func (p *fakePlugins) FindInPath(plugin string, _ []string) (string, error) {
 	return path, os.WriteFile(path, nil, 0o755)
 }
 
-func (p *fakePlugins) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
+func (p *fakePlugins) Call(
+	ctx context.Context, path string, stdin []byte, environ []string,
+) (executor.CallOutput, error) {
 	for _, variable := range environ {
 		if command, matches := strings.CutPrefix(variable, "CNI_COMMAND="); matches {
 			if hook := p.fake.onCall[filepath.Base(path)+" "+command]; hook != nil {

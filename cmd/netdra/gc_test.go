@@ -43,7 +43,8 @@ func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts
 			t.Error(err)
 		}
 	})
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}}
+	server := &httptest.Server{Listener: listener,
+		Config: &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}}
 	server.Start()
 	t.Cleanup(server.Close)
 	return socket, posts
@@ -59,15 +60,18 @@ func TestGC(t *testing.T) {
 		posts     int
 		want      []string
 	}{
-		"nothing":     {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
-		"shown":       {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0, []string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra release --orphans --all" removes them`}},
-		"dry run":     {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes them"}},
-		"wide":        {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
-		"JSON":        {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
-		"removed":     {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
-		"not removed": {[]nodestate.Orphan{spec, stuck}, []string{"--all"}, exit.Failed, 1, []string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
-		"both":        {[]nodestate.Orphan{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0, []string{"none of the others can be"}},
-		"wrong form":  {nil, []string{"-o", "xml"}, exit.Refused, 0, []string{"use table, wide, json or yaml"}},
+		"nothing": {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
+		"shown": {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0,
+			[]string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra release --orphans --all" removes them`}},
+		"dry run": {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes them"}},
+		"wide":    {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
+		"JSON":    {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
+		"removed": {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
+		"not removed": {[]nodestate.Orphan{spec, stuck}, []string{"--all"}, exit.Failed, 1,
+			[]string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
+		"both": {[]nodestate.Orphan{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0,
+			[]string{"none of the others can be"}},
+		"wrong form": {nil, []string{"-o", "xml"}, exit.Refused, 0, []string{"use table, wide, json or yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket, posts := garbageDriver(t, test.left...)

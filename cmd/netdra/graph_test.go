@@ -38,7 +38,9 @@ func TestGraphRefuses(t *testing.T) {
 		"did you mean":                nil,
 	} {
 		wrong := strings.Replace(bondedTopology, "vlanId", "vlanID", 1)
-		if code, stdout, stderr := runNetdra(t, wrong, append([]string{"chain", "graph", "-"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
+		if code, stdout, stderr := runNetdra(t, wrong,
+			append([]string{"chain", "graph", "-"}, arguments...)...); code != exit.Refused ||
+			!strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)
 		}
 	}

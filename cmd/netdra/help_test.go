@@ -19,12 +19,14 @@ func TestKubectlPlugin(t *testing.T) {
 		if code := run(t.Context(), osdeps.Deps{}, streams, "devices", "--help"); code != exit.OK {
 			t.Errorf("exit status %d", code)
 		}
-		for _, line := range []string{"\n  " + want + " devices [DEVICE]... [flags]\n", "\n  sudo " + want + " devices -o wide\n"} {
+		for _, line := range []string{"\n  " + want + " devices [DEVICE]... [flags]\n", "\n  sudo " + want +
+			" devices -o wide\n"} {
 			if !strings.Contains(out.String(), line) {
 				t.Errorf("%s: %q is not in\n%s", called, line, out.String())
 			}
 		}
-		if run(t.Context(), osdeps.Deps{}, streams, "nothing"); !strings.HasPrefix(errs.String(), want+": unknown command") {
+		if run(t.Context(), osdeps.Deps{}, streams, "nothing"); !strings.HasPrefix(errs.String(), want+
+			": unknown command") {
 			t.Errorf("%s: %s", called, errs.String())
 		}
 	}

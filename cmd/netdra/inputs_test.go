@@ -32,7 +32,8 @@ func nodeObject(t *testing.T, name string) (kubeconfig string) {
 	}))
 	t.Cleanup(server.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "config")
-	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
+	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` +
+		server.URL + `"}}],
 		"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -62,12 +63,18 @@ spec:
 		pool      string
 		stderr    string
 	}{
-		"driver":      {[]string{"--socket", socket}, "b", "[10.2.0.1]", "worker-2/eth1", "node worker-2, addresses [10.2.0.1]: from the driver"},
-		"flag":        {[]string{"--socket", socket, "--node-address", "10.9.0.1", "--node-labels", "zone=x"}, "x", "[10.9.0.1]", "host-1/eth1", ""},
-		"labels":      {[]string{"--socket", socket, "--node-labels", "zone=x"}, "x", "[10.2.0.1]", "worker-2/eth1", "from the driver"},
-		"cluster":     {[]string{"--socket", "/nowhere", "--kubeconfig", kubeconfig}, "c", "[10.3.0.1]", "host-1/eth1", "from the cluster"},
-		"nobody":      {[]string{"--socket", "/nowhere", "--node-labels", "zone=x"}, "x", "[]", "host-1/eth1", "the node's addresses are not known"},
-		"driver wins": {[]string{"--socket", socket, "--kubeconfig", kubeconfig}, "b", "[10.2.0.1]", "worker-2/eth1", "from the driver"},
+		"driver": {[]string{"--socket", socket}, "b", "[10.2.0.1]", "worker-2/eth1",
+			"node worker-2, addresses [10.2.0.1]: from the driver"},
+		"flag": {[]string{"--socket", socket, "--node-address", "10.9.0.1", "--node-labels", "zone=x"}, "x",
+			"[10.9.0.1]", "host-1/eth1", ""},
+		"labels": {[]string{"--socket", socket, "--node-labels", "zone=x"}, "x", "[10.2.0.1]", "worker-2/eth1",
+			"from the driver"},
+		"cluster": {[]string{"--socket", "/nowhere", "--kubeconfig", kubeconfig}, "c", "[10.3.0.1]", "host-1/eth1",
+			"from the cluster"},
+		"nobody": {[]string{"--socket", "/nowhere", "--node-labels", "zone=x"}, "x", "[]", "host-1/eth1",
+			"the node's addresses are not known"},
+		"driver wins": {[]string{"--socket", socket, "--kubeconfig", kubeconfig}, "b", "[10.2.0.1]", "worker-2/eth1",
+			"from the driver"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var addresses []netip.Addr
@@ -75,7 +82,8 @@ spec:
 				Hostname: func() (string, error) { return "Host-1", nil },
 				Facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
 					addresses = given
-					return discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC,
+					return discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Interface: "eth1",
+						Type:     discovery.TypeNIC,
 						NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}}}, nil
 				},
 			}
@@ -84,8 +92,10 @@ spec:
 				file := policyFile(t, strings.ReplaceAll(policies, "ZONE", test.zone))
 				arguments := append(append(command, "-f", file), test.arguments...)
 				code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, arguments...)
-				if code != exit.OK || fmt.Sprint(addresses) != test.addresses || !strings.Contains(out.String(), test.pool) {
-					t.Errorf("%v: exit status %d, addresses %v\n%s%s", arguments, code, addresses, out.String(), errs.String())
+				if code != exit.OK || fmt.Sprint(addresses) != test.addresses ||
+					!strings.Contains(out.String(), test.pool) {
+					t.Errorf("%v: exit status %d, addresses %v\n%s%s", arguments, code, addresses, out.String(),
+						errs.String())
 				}
 				if !strings.Contains(errs.String(), test.stderr) || test.stderr == "" && errs.Len() > 0 {
 					t.Errorf("%v: stderr is %q, want %q", arguments, errs.String(), test.stderr)

@@ -25,7 +25,9 @@ func busyDriver(t *testing.T) (socket string) {
 		"/sandboxes": raw(`[
 			{"id": "5f1c5f1c5f1c5f1c", "pod": {"namespace": "ns", "name": "web"}, "claims": ["u1"], "state": "ready", "since": "2026-01-02T03:04:06Z", "interfaces": [{"claimUID": "u1", "interface": "net1", "ips": ["10.0.0.2/24", "fd00::2/64"]}]},
 			{"id": "6a6a6a6a6a6a6a6a", "pod": {"namespace": "default", "name": "job"}, "claims": ["u2"], "state": "attaching", "since": "2026-01-02T03:05:00Z", "failure": "step \"link\" failed at ADD: no address is free"}]`),
-		"/leftovers": raw(`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": {"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`),
+		"/leftovers": raw(
+			`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": {"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`,
+		),
 	})
 }
 
@@ -59,9 +61,11 @@ func TestInventoryGolden(t *testing.T) {
 }
 
 func TestEmptyInventory(t *testing.T) {
-	socket := answering(t, map[string]any{"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{}})
+	socket := answering(t, map[string]any{"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
+		"/leftovers": []any{}})
 	for command, want := range map[string]string{"devices": "no device is offered", "claims": "no claim is prepared"} {
-		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exit.OK || !strings.Contains(stdout, want) {
+		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exit.OK ||
+			!strings.Contains(stdout, want) {
 			t.Errorf("%s: exit status %d: %s", command, code, stdout)
 		}
 		code, stdout, _ := runNetdra(t, "", command, "--socket", socket, "-o", "json")
@@ -76,8 +80,10 @@ func TestEmptyInventory(t *testing.T) {
 func TestCompletionOfNames(t *testing.T) {
 	socket := busyDriver(t)
 	for command, want := range map[string]string{
-		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n", "claims": "default/later\ndefault/mv\nns/whole\n:4\n",
-		"logs": "default/later\ndefault/mv\nns/whole\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\n:4\n", "release": "k\n:4\n",
+		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n",
+		"claims": "default/later\ndefault/mv\nns/whole\n:4\n",
+		"logs":   "default/later\ndefault/mv\nns/whole\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\n:4\n",
+		"release": "k\n:4\n",
 	} {
 		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", socket, ""); stdout != want {
 			t.Errorf("%s: %q, want %q", command, stdout, want)
@@ -99,10 +105,13 @@ func TestLogs(t *testing.T) {
 		all.WriteString("$ netdra logs " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
 	}
 	golden(t, filepath.Join("testdata", "logs.txt"), all.String())
-	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exit.Refused || !strings.Contains(stderr, "is this the pod's node?") {
+	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
+		!strings.Contains(stderr, "is this the pod's node?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o", "json"); code != exit.Failed || strings.Count(stdout, `"error"`) != 1 || strings.Count(stdout, `"command"`) != 1 {
+	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o",
+		"json"); code != exit.Failed || strings.Count(stdout, `"error"`) != 1 ||
+		strings.Count(stdout, `"command"`) != 1 {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 }

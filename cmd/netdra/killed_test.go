@@ -31,7 +31,8 @@ ADD) echo begun > %s; read -r _ < %s ;;
 esac
 echo "$config" | %s/macvlan
 `, started, proceed, r.cni), 0o700)
-	schemas = r.write("schemas.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: slow}\n"+
+	schemas = r.write("schemas.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: "+
+		"{name: slow}\n"+
 		"spec: {cniType: slow, deviceParameters: [{parameter: master, attribute: ifName}]}\n", 0o600)
 	topology = r.topology(`
   - {name: first, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local, subnet: 10.77.0.0/24}}}
@@ -60,7 +61,8 @@ func (r *real) start(arguments ...string) (*exec.Cmd, *bufio.Scanner) {
 func (r *real) startSlow() (cmd *exec.Cmd, out *bufio.Scanner, proceed string) {
 	r.t.Helper()
 	topology, schemas, started, proceed := r.slow()
-	cmd, out = r.start("run", topology, "--schemas", schemas, "-d", "first=uplink0", "-d", "second=uplink0", "--shared", "first", "--shared", "second", "--cni-path", r.path())
+	cmd, out = r.start("run", topology, "--schemas", schemas, "-d", "first=uplink0", "-d", "second=uplink0", "--shared",
+		"first", "--shared", "second", "--cni-path", r.path())
 	if begun, err := os.ReadFile(started); err != nil || string(begun) != "begun\n" {
 		r.t.Fatalf("%q, %v", begun, err)
 	}
@@ -86,7 +88,8 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = killed.Wait() // it was killed
-	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exit.Refused || !strings.Contains(errs, "was ended in the middle of attaching") {
+	if code, _, errs := r.run(r.topology(macvlanThenTuning), "-d", "uplink0"); code != exit.Refused ||
+		!strings.Contains(errs, "was ended in the middle of attaching") {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
 	undo, out := r.start("undo")
@@ -96,7 +99,8 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := rest(out)
-	if err := undo.Wait(); err != nil || !strings.Contains(text, "✓ DEL second (slow)") || !strings.Contains(text, "✓ DEL first (macvlan)") {
+	if err := undo.Wait(); err != nil || !strings.Contains(text, "✓ DEL second (slow)") ||
+		!strings.Contains(text, "✓ DEL first (macvlan)") {
 		t.Errorf("undo: %v\n%s", err, text)
 	}
 	t.Log(text)
@@ -115,7 +119,8 @@ func TestRunThatIsAskedToEndUndoes(t *testing.T) {
 		}
 	}
 	text := rest(out)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failed || !strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exit.Failed ||
+		!strings.Contains(text, "netdra: interrupted: step \"second\" (slow)") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	t.Log(text)

@@ -21,7 +21,8 @@ func TestLook(t *testing.T) {
 	chainrun.PrintView(printer.New(&out), view.View{
 		Interfaces: []view.Interface{
 			{Name: "lo", Kind: "loopback", MTU: 65536},
-			{Name: "net1", Kind: "macvlan", MAC: "02:00:00:00:00:01", MTU: 1400, Up: true, Carrier: true, Addresses: []string{"10.0.0.2/24", "fd00::2/64"}},
+			{Name: "net1", Kind: "macvlan", MAC: "02:00:00:00:00:01", MTU: 1400, Up: true, Carrier: true,
+				Addresses: []string{"10.0.0.2/24", "fd00::2/64"}},
 			{Name: "net2", Kind: "veth", MAC: "02:00:00:00:00:02", MTU: 1500, Up: true},
 		},
 		Routes: []view.Route{
@@ -46,7 +47,8 @@ blackhole 10.9.0.0/16
 
 func TestMilliseconds(t *testing.T) {
 	for duration, want := range map[time.Duration]string{
-		400 * time.Microsecond: "0 ms", 12345 * time.Microsecond: "12 ms", 9999 * time.Millisecond: "9999 ms", 12340 * time.Millisecond: "12.3 s",
+		400 * time.Microsecond: "0 ms", 12345 * time.Microsecond: "12 ms", 9999 * time.Millisecond: "9999 ms",
+		12340 * time.Millisecond: "12.3 s",
 	} {
 		if got := printer.Milliseconds(duration); got != want {
 			t.Errorf("%v is %q, want %q", duration, got, want)
@@ -71,7 +73,8 @@ func TestCallLog(t *testing.T) {
 	(&chainrun.CallLog{W: &out}).Record(executor.Call{
 		Command: "ADD", Plugin: "/opt/cni/bin/bridge", Step: "port", Instance: 1, Duration: 12 * time.Millisecond,
 		Env: []string{"CNI_COMMAND=ADD", "PATH=/bin"}, Stdin: []byte(`{"bridge":"br0"}`),
-		Output: executor.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3}, Err: errors.New("bridge: failed"),
+		Output: executor.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3},
+		Err:    errors.New("bridge: failed"),
 	})
 	want := `
 --- ADD bridge, step port[1]: exit status 3 after 12 ms

@@ -65,7 +65,8 @@ func TestPlanOfSeveralRootsAndNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.node.AddPodLink("/run/netns/blue", "net1")
-	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", twoRoots), "-d", "a=br0", "-d", "b=up0", "-o", "json", "--netns", "blue")
+	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", twoRoots), "-d", "a=br0", "-d", "b=up0", "-o",
+		"json", "--netns", "blue")
 	if code != exit.OK || errs != "" {
 		t.Fatalf("exit status %d\n%s", code, errs)
 	}
@@ -107,12 +108,17 @@ func TestPlanRefuses(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"which step":   {arguments: []string{pair, "-d", "up0"}, want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
-		"a root less":  {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
-		"no plugin":    {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")), "-d", "up0"}, want: "or name its directory with --cni-path)"},
-		"no attribute": {arguments: []string{f.write("a.yaml", strings.ReplaceAll(linkThenTune, "device.mtu", "device.colour")), "-d", "up0"}, want: `device up0 has no attribute "colour"`},
+		"which step": {arguments: []string{pair, "-d", "up0"},
+			want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
+		"a root less": {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
+		"no plugin": {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")),
+			"-d", "up0"}, want: "or name its directory with --cni-path)"},
+		"no attribute": {arguments: []string{f.write("a.yaml",
+			strings.ReplaceAll(linkThenTune, "device.mtu", "device.colour")), "-d", "up0"},
+			want: `device up0 has no attribute "colour"`},
 		"twice one name": {
-			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"}, want: "a fixed interface name can't be given to several instances",
+			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"},
+			want:      "a fixed interface name can't be given to several instances",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +133,8 @@ func TestPlanRefuses(t *testing.T) {
 // What plan shows must be what the engine passes to the plugin.
 func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 	f := newFake(t)
-	topology := f.write("t.yaml", strings.ReplaceAll(linkThenTune, "{{ pod.name }}", "{{device.pciAddress}}/{{ device.rdma }}"))
+	topology := f.write("t.yaml",
+		strings.ReplaceAll(linkThenTune, "{{ pod.name }}", "{{device.pciAddress}}/{{ device.rdma }}"))
 	_, planned, _ := f.run(t.Context(), "plan", topology, "-d", "up1", "-o", "json")
 	var chain chainrun.PlannedChain
 	if err := json.Unmarshal([]byte(planned), &chain); err != nil {

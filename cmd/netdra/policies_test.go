@@ -74,7 +74,8 @@ func TestPoliciesTestGolden(t *testing.T) {
 		if code != test.code {
 			t.Errorf("%v: exit status %d, want %d", test.arguments, code, test.code)
 		}
-		all.WriteString("$ netdra policies test " + same.Replace(strings.Join(test.arguments, " ")+"\n"+stdout+stderr) + "\n")
+		all.WriteString("$ netdra policies test " + same.Replace(strings.Join(test.arguments, " ")+"\n"+stdout+stderr) +
+			"\n")
 	}
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
@@ -100,7 +101,8 @@ spec:
 	if n := strings.Count(stdout, "plugin sriov is not exclusive"); n != 1 {
 		t.Errorf("the remark is said %d times", n)
 	}
-	if strings.Contains(stdout, "matches no device") || !strings.Contains(stdout, "is not evaluated for devices until that is corrected") {
+	if strings.Contains(stdout, "matches no device") ||
+		!strings.Contains(stdout, "is not evaluated for devices until that is corrected") {
 		t.Errorf("wrong words for the invalid policy")
 	}
 	if t.Failed() {
@@ -113,10 +115,12 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
 	for file, want := range map[string]string{
-		pods:     "there is no DeviceExposurePolicy in " + pods + ", so nothing would be published: give a file that has one",
+		pods: "there is no DeviceExposurePolicy in " + pods +
+			", so nothing would be published: give a file that has one",
 		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
 	} {
-		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused || !strings.Contains(stderr, want) {
+		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s", code, want, stderr)
 		}
 	}
@@ -129,8 +133,12 @@ func TestPoliciesTestAsksTheDriver(t *testing.T) {
 		"/state": map[string]any{"cniPlugins": []string{"host-device"}},
 		"/policies": raw(`{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose", "selector": {"cel": "true"},
 			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
-		"/published": raw(`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`),
-		"/claims":    raw(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`),
+		"/published": raw(
+			`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
+		),
+		"/claims": raw(
+			`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
+		),
 		"/sandboxes": raw(`[]`),
 	})
 	file := policyFile(t, `
@@ -145,12 +153,14 @@ spec:
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
 	}}
 	var out, errs strings.Builder
-	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "policies", "test", file, "--socket", socket, "-o", "json")
+	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "policies", "test", file, "--socket", socket,
+		"-o", "json")
 	var got offers.PoliciesCheck
 	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || code != exit.OK {
 		t.Fatalf("exit status %d, %v: %s", code, err, errs.String())
 	}
-	if len(got.Policies) != 1 || len(got.Policies[0].Problems) != 1 || !strings.Contains(got.Policies[0].Problems[0], "missing is not installed") {
+	if len(got.Policies) != 1 || len(got.Policies[0].Problems) != 1 ||
+		!strings.Contains(got.Policies[0].Problems[0], "missing is not installed") {
 		t.Errorf("policies are %+v", got.Policies)
 	}
 	if len(got.Changes) != 1 || got.Changes[0].Kind != offers.Removed {

@@ -76,7 +76,8 @@ func (r *real) write(name, content string, mode os.FileMode) string {
 
 // topology writes a topology of steps.
 func (r *real) topology(steps string) string {
-	return r.write("topology.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\nspec:\n  steps:"+steps, 0o600)
+	return r.write("topology.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: "+
+		"t}\nspec:\n  steps:"+steps, 0o600)
 }
 
 // path are the directories of plugins: the test's own first.
@@ -101,7 +102,8 @@ func (r *real) run(arguments ...string) (code int, result chainrun.RunResult, er
 func (r *real) undo() (code int, text string) {
 	r.t.Helper()
 	var out bytes.Buffer
-	code = run(r.t.Context(), osdeps.Linux(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &out}, "chain", "undo")
+	code = run(r.t.Context(), osdeps.Linux(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &out},
+		"chain", "undo")
 	r.t.Logf("undo: exit status %d\n%s", code, out.String())
 	return code, out.String()
 }
@@ -160,8 +162,10 @@ func TestRunOnAMachine(t *testing.T) {
 	}
 	r := newReal(t)
 	code, result, _ := r.run(r.topology(macvlanThenTuning), "--device", "uplink0")
-	want := []string{"lo loopback 65536 true []", "net1 macvlan 1400 true [10.77.0.2/24]", "10.77.0.0/24 dev net1 src 10.77.0.2"}
-	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || result.Outcome != chainrun.OutcomeUndone || diff != "" {
+	want := []string{"lo loopback 65536 true []", "net1 macvlan 1400 true [10.77.0.2/24]",
+		"10.77.0.0/24 dev net1 src 10.77.0.2"}
+	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || result.Outcome != chainrun.OutcomeUndone ||
+		diff != "" {
 		t.Errorf("exit status %d, %s; attached (-want +got):\n%s", code, result.Outcome, diff)
 	}
 	r.expectAsBefore()
@@ -197,7 +201,8 @@ func TestRunMovesALinkAndBack(t *testing.T) {
 	code, result, _ := r.run(r.topology(`
   - {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: static, addresses: [{address: 192.0.2.1/24}]}}}
 `), "-d", "link=uplink0", "--netns", "blue")
-	want := []string{"eth0 veth 1500 false []", "lo loopback 65536 false []", "net1 veth 1500 true [192.0.2.1/24]", "192.0.2.0/24 dev net1 src 192.0.2.1"}
+	want := []string{"eth0 veth 1500 false []", "lo loopback 65536 false []", "net1 veth 1500 true [192.0.2.1/24]",
+		"192.0.2.0/24 dev net1 src 192.0.2.1"}
 	if diff := cmp.Diff(want, summary(result.Attached)); code != exit.OK || diff != "" {
 		t.Errorf("exit status %d; attached (-want +got):\n%s", code, diff)
 	}
@@ -212,7 +217,8 @@ func TestRunThatFailsOnAMachine(t *testing.T) {
 	code, result, errs := r.run(r.topology(macvlanThenTuning+`
   - {name: wrong, type: tuning, dependOn: [tune], config: {sysctl: {net.ipv4.conf.IFNAME.nonsense: "1"}}}
 `), "--device", "uplink0")
-	if code != exit.Failed || result.Outcome != chainrun.OutcomeFailed || !strings.Contains(errs, `netdra: step "wrong" (tuning) of topology t failed at ADD: tuning: `) {
+	if code != exit.Failed || result.Outcome != chainrun.OutcomeFailed ||
+		!strings.Contains(errs, `netdra: step "wrong" (tuning) of topology t failed at ADD: tuning: `) {
 		t.Errorf("exit status %d, %s\n%s", code, result.Outcome, errs)
 	}
 	r.expectAsBefore()
@@ -234,7 +240,8 @@ func TestRunKeptAndUndone(t *testing.T) {
 	if diff := cmp.Diff(summary(result.Attached), summary(&kept)); diff != "" {
 		t.Errorf("shown and kept:\n%s", diff)
 	}
-	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exit.Refused || !strings.Contains(errs, `say "netdra chain undo" first`) {
+	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exit.Refused ||
+		!strings.Contains(errs, `say "netdra chain undo" first`) {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
 	if code, _ := r.undo(); code != exit.OK {

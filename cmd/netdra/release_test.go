@@ -31,10 +31,12 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 		for _, key := range keys {
 			if left[key] {
 				leftovers = append(leftovers, executor.Leftover{
-					Key: key, Reason: "cannot move it home: device or resource busy", Attempts: 10, Since: time.Unix(1_700_000_000, 0),
+					Key: key, Reason: "cannot move it home: device or resource busy", Attempts: 10,
+					Since: time.Unix(1_700_000_000, 0),
 					Attachment: executor.Attachment{
-						Pod:   executor.Pod{Namespace: "ns", Name: "web"},
-						Steps: []executor.StepRecord{{Step: cnichain.PlanStep{Name: "uplink", Device: &cnichain.Device{Name: "ens1v3", PCIAddress: "0000:01:00.4", Exclusive: true}}}},
+						Pod: executor.Pod{Namespace: "ns", Name: "web"},
+						Steps: []executor.StepRecord{{Step: cnichain.PlanStep{Name: "uplink",
+							Device: &cnichain.Device{Name: "ens1v3", PCIAddress: "0000:01:00.4", Exclusive: true}}}},
 					},
 				})
 			}
@@ -64,7 +66,8 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 // A driver of another version may not know a question.
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
-	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused || !strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
+	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused ||
+		!strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
@@ -76,8 +79,9 @@ func TestRelease(t *testing.T) {
 		code            int
 		want            []string
 	}{
-		"nothing":      {nil, nil, exit.OK, []string{"nothing is left over"}},
-		"shown":        {[]string{good}, nil, exit.OK, []string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
+		"nothing": {nil, nil, exit.OK, []string{"nothing is left over"}},
+		"shown": {[]string{good}, nil, exit.OK,
+			[]string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
 		"as JSON":      {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},
 		"one":          {[]string{good, bad}, []string{good}, exit.OK, []string{"✓ " + good}},
 		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy"}},

@@ -48,10 +48,12 @@ func TestReportOfFiles(t *testing.T) {
 	}
 	code, stdout, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording)
 	hour := regexp.MustCompile(`[0-9:]{8} UTC`)
-	if diff := cmp.Diff(hour.ReplaceAllString(string(written), ""), hour.ReplaceAllString(stdout, "")); diff != "" || code != exit.OK {
+	if diff := cmp.Diff(hour.ReplaceAllString(string(written), ""), hour.ReplaceAllString(stdout, "")); diff != "" ||
+		code != exit.OK {
 		t.Errorf("exit status %d: %s (-file +standard output):\n%s", code, stderr, diff)
 	}
-	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "policy exclude-management: excludes", "nobody was asked"} {
+	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "policy exclude-management: excludes",
+		"nobody was asked"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -67,11 +69,14 @@ func TestReportRefuses(t *testing.T) {
 		"give a loopback address":             {"--serve", "0.0.0.0:9681"},
 		"--serve [2001:db8::1]:9681: anybody": {"--serve", "[2001:db8::1]:9681"},
 		"give an IP address and a port":       {"--serve", "localhost:9681"},
-		"--output: open":                      {"-f", file, "--from", recordedFunctions(t), "-o", "/nowhere/report.html"},
-		"/dev/null is no file":                {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
-		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
+		"--output: open": {"-f", file, "--from", recordedFunctions(t), "-o",
+			"/nowhere/report.html"},
+		"/dev/null is no file":      {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"none of the others can be": {"--serve", "127.0.0.1:0", "-o", "report.html"},
 	} {
-		if code, stdout, stderr := runNetdra(t, "", append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
+		if code, stdout, stderr := runNetdra(t, "",
+			append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) ||
+			stdout != "" {
 			t.Errorf("%v: exit status %d, want %q: %s", arguments, code, want, stderr)
 		}
 	}
@@ -96,7 +101,10 @@ func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, "claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
 		"/leftovers": `[]`, "/state": `{"node": "worker-1"}`,
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answers[r.URL.Path])) })} //nolint:gosec // a test
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_,
+			_ = w.Write([]byte(answers[r.URL.Path]))
+	})} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return osdeps.Deps{
@@ -110,11 +118,13 @@ func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 func TestReportAsksTheDriver(t *testing.T) {
 	deps, socket := nodeAtWork(t)
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "report", "--socket", socket, "--log-dir", loggedClaim(t)); code != exit.OK {
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "report", "--socket", socket, "--log-dir",
+		loggedClaim(t)); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
 	for _, want := range []string{
-		"<title>(2) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: no-carrier", "netdra trace default/p-net --calls",
+		"<title>(2) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: " +
+			"no-carrier", "netdra trace default/p-net --calls",
 		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -146,20 +156,25 @@ func TestPageHandler(t *testing.T) {
 		method, host, path string
 		want               int
 	}{
-		{"GET", "127.0.0.1:9681", "/word/", 200}, {"HEAD", "127.0.0.1:9681", "/word/", 200}, {"GET", "localhost:8000", "/word/", 200}, {"GET", "[::1]:9681", "/word/", 200}, {"GET", "127.0.0.1", "/word/", 200},
-		{"GET", "evil.example:9681", "/word/", 421}, {"GET", "localhost.evil.example", "/word/", 421}, {"GET", "10.0.0.1:9681", "/word/", 421}, {"GET", "", "/word/", 421},
-		{"POST", "127.0.0.1:9681", "/word/", 405}, {"GET", "127.0.0.1:9681", "/", 404}, {"GET", "127.0.0.1:9681", "/other/", 404}, {"GET", "127.0.0.1:9681", "/word/leftovers", 404},
+		{"GET", "127.0.0.1:9681", "/word/", 200}, {"HEAD", "127.0.0.1:9681", "/word/", 200}, {"GET", "localhost:8000",
+			"/word/", 200}, {"GET", "[::1]:9681", "/word/", 200}, {"GET", "127.0.0.1", "/word/", 200},
+		{"GET", "evil.example:9681", "/word/", 421}, {"GET", "localhost.evil.example", "/word/", 421},
+		{"GET", "10.0.0.1:9681", "/word/", 421}, {"GET", "", "/word/", 421},
+		{"POST", "127.0.0.1:9681", "/word/", 405}, {"GET", "127.0.0.1:9681", "/", 404}, {"GET", "127.0.0.1:9681",
+			"/other/", 404}, {"GET", "127.0.0.1:9681", "/word/leftovers", 404},
 	} {
 		got := ask(test.method, test.host, test.path)
 		if got.Code != test.want {
 			t.Errorf("%s %s of %q: status %d, want %d", test.method, test.path, test.host, got.Code, test.want)
 		}
-		if policy := got.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") {
+		if policy := got.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") ||
+			!strings.Contains(policy, "frame-ancestors 'none'") {
 			t.Errorf("%s %s of %q: policy %q", test.method, test.path, test.host, policy)
 		}
 	}
 	failing = true
-	if got := ask("GET", "127.0.0.1:9681", "/word/"); got.Code != http.StatusServiceUnavailable || got.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+	if got := ask("GET", "127.0.0.1:9681", "/word/"); got.Code != http.StatusServiceUnavailable ||
+		got.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("status %d, %s", got.Code, got.Header())
 	}
 }
@@ -178,7 +193,8 @@ func TestReportServes(t *testing.T) {
 	address, code := make(announced, 1), make(chan int, 1)
 	var errs bytes.Buffer
 	go func() {
-		code <- run(ctx, deps, printer.Streams{Out: address, Err: &errs}, "report", "--socket", socket, "--log-dir", t.TempDir(), "--serve", "127.0.0.1:0")
+		code <- run(ctx, deps, printer.Streams{Out: address, Err: &errs}, "report", "--socket", socket, "--log-dir",
+			t.TempDir(), "--serve", "127.0.0.1:0")
 	}()
 	var url string
 	select {
@@ -197,7 +213,8 @@ func TestReportServes(t *testing.T) {
 		}
 		var page bytes.Buffer
 		_, err = page.ReadFrom(response.Body)
-		if closing := response.Body.Close(); err != nil || closing != nil || response.StatusCode != http.StatusOK || !strings.Contains(page.String(), "<h1>worker-1</h1>") {
+		if closing := response.Body.Close(); err != nil || closing != nil || response.StatusCode != http.StatusOK ||
+			!strings.Contains(page.String(), "<h1>worker-1</h1>") {
 			t.Errorf("status %d, %v, %v:\n%s", response.StatusCode, err, closing, page.String())
 		}
 	}

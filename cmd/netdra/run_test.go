@@ -36,7 +36,8 @@ ROUTES  none
 
 func TestRunAsJSON(t *testing.T) {
 	f := newFake(t)
-	code, out, _ := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "link=0000:3B:02.1", "-o", "json", "--pod", "blue/p")
+	code, out, _ := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "link=0000:3B:02.1", "-o", "json",
+		"--pod", "blue/p")
 	f.expect(code, exit.OK, out, `
 {
   "run": "netdra-1",
@@ -187,7 +188,8 @@ func TestHold(t *testing.T) {
 					interrupt()
 				}
 			}}
-			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--hold"); code != exit.OK {
+			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0",
+				"--hold"); code != exit.OK {
 				t.Errorf("exit status %d:\n%s", code, out)
 			}
 			f.expectNode(clean)
@@ -223,7 +225,8 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	if got := strings.Count(out, "✗ DEL link (host-device)  net1     0 ms\n"); got != chainrun.UndoAttempts {
 		t.Errorf("DEL failed %d times, want %d:\n%s", got, chainrun.UndoAttempts, out)
 	}
-	for _, want := range []string{"netdra: the run could not be undone: ", "host-device: out of order", "device up0 is stuck", "\nput that right and say \"netdra chain undo --state DIR/state\"\n"} {
+	for _, want := range []string{"netdra: the run could not be undone: ", "host-device: out of order",
+		"device up0 is stuck", "\nput that right and say \"netdra chain undo --state DIR/state\"\n"} {
 		if code != exit.Left || !strings.Contains(errs, want) {
 			t.Errorf("exit status %d, want %d; errors are\n%s\nwant %q", code, exit.Left, errs, want)
 		}
@@ -235,7 +238,8 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	}
 	f.node.Find()
 	code, out, errs = f.run(t.Context(), "undo")
-	if code != exit.OK || errs != "" || !strings.HasSuffix(out, "✓ DEL link (host-device)  net1     0 ms\n✓ Nothing is left of earlier runs.\n") {
+	if code != exit.OK || errs != "" ||
+		!strings.HasSuffix(out, "✓ DEL link (host-device)  net1     0 ms\n✓ Nothing is left of earlier runs.\n") {
 		t.Errorf("undo: exit status %d\n%s%s", code, out, errs)
 	}
 	f.expectNode(clean)

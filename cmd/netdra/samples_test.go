@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// TestSamplesOfTheExamples: on the machine of the published example its topologies are taken and its pods fit, and its policies are
-// those that the golden files are about.
+// TestSamplesOfTheExamples: on the machine of the published example its topologies are taken and its pods fit, and its
+// policies are those that the golden files are about.
 func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()
@@ -56,7 +56,8 @@ func TestSamplesOfTheExamples(t *testing.T) {
 				t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 			}
 			if number, _, _ := strings.Cut(name, "-"); "example"+number == machine {
-				if diff := cmp.Diff(policiesOf(t, "../../slices/testdata/"+machine+".yaml", ""), policiesOf(t, file, "example-"+number+"-")); diff != "" {
+				if diff := cmp.Diff(policiesOf(t, "../../slices/testdata/"+machine+".yaml", ""),
+					policiesOf(t, file, "example-"+number+"-")); diff != "" {
 					t.Errorf("other policies than in the golden file (-golden +sample):\n%s", diff)
 				}
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// recordedExample writes the machine of a published example as worker-1, and returns the directory and the example's policies.
+// recordedExample writes the machine of a published example as worker-1, and returns the directory and the example's
+// policies.
 func recordedExample(t *testing.T, name string) (dir, policies string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "worker-1")
@@ -47,7 +48,8 @@ func TestSimulateGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "simulate", "claims.txt"), stdout+stderr)
 	code, stdout, _ = runNetdra(t, "", "simulate", "-f", policies, "-f", claims, "--machines", dir, "-o", "json")
 	var tried []simulate.Answer
-	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exit.Failed || !tried[0].Fits || tried[1].Fits || len(tried[1].Refusals) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &tried); err != nil || code != exit.Failed || !tried[0].Fits ||
+		tried[1].Fits || len(tried[1].Refusals) != 1 {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}
 }
@@ -55,7 +57,8 @@ func TestSimulateGolden(t *testing.T) {
 // What the driver refuses does not fit, and takes nothing from those that come after it.
 func TestSimulateRootsGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
-	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f", filepath.Join("testdata", "simulate", "roots.yaml"), "--machines", dir)
+	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f",
+		filepath.Join("testdata", "simulate", "roots.yaml"), "--machines", dir)
 	if code != exit.Failed {
 		t.Errorf("exit status %d:\n%s", code, stderr)
 	}
@@ -64,11 +67,15 @@ func TestSimulateRootsGolden(t *testing.T) {
 
 func TestSimulateRefuses(t *testing.T) {
 	dir, policies := recordedExample(t, "example1")
-	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}"
-	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\nspec: {steps: [{name: a, type: macvlan, config: {mut: 1}, selector: {cel: 'true'}}]}"
-	const schema = "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: s}\nspec: {cniType: mine, config: {properties: {x: {type: string, pattern: '('}}}}"
+	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: " +
+		"{requests: [{name: r, exactly: {deviceClassName: x}}]}}"
+	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\nspec: " +
+		"{steps: [{name: a, type: macvlan, config: {mut: 1}, selector: {cel: 'true'}}]}"
+	const schema = "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: s}\nspec: " +
+		"{cniType: mine, config: {properties: {x: {type: string, pattern: '('}}}}"
 	pod := func(use string) string {
-		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " + use + "}]}"
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " +
+			use + "}]}"
 	}
 	for want, test := range map[string]struct {
 		stdin     string
@@ -78,20 +85,30 @@ func TestSimulateRefuses(t *testing.T) {
 		"there is no DeviceClass x":  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
 		"none is exposed by policy vfs: netdra slices -f FILE --from " + dir + " says why": {
-			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}",
+			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: " +
+				"vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: " +
+				"true}]}}",
 			[]string{"-f", "-", "--machines", dir}},
-		"names the ResourceClaimTemplate t, which":                 {pod("resourceClaimTemplateName: t"), []string{"-f", "-"}},
-		"names the ResourceClaim t, which":                         {pod("resourceClaimName: t"), []string{"-f", "-"}},
-		`spec.devices.requests: is a string, must be a list`:       {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},
-		`unknown field "spec.device"; did you mean devices?`:       {strings.Replace(claim, "devices", "device", 1), []string{"-f", "-"}},
-		"netdra reads apiVersion resource.k8s.io/v1":               {strings.Replace(claim, "k8s.io/v1", "k8s.io/v1beta1", 1), []string{"-f", "-"}},
-		"the claim asks for nothing":                               {strings.Replace(claim, "[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
+		"names the ResourceClaimTemplate t, which": {pod("resourceClaimTemplateName: t"),
+			[]string{"-f", "-"}},
+		"names the ResourceClaim t, which": {pod("resourceClaimName: t"), []string{"-f", "-"}},
+		`spec.devices.requests: is a string, must be a list`: {strings.Replace(claim,
+			"[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},
+		`unknown field "spec.device"; did you mean devices?`: {strings.Replace(claim, "devices", "device", 1),
+			[]string{"-f", "-"}},
+		"netdra reads apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1",
+			"k8s.io/v1beta1", 1), []string{"-f", "-"}},
+		"the claim asks for nothing": {strings.Replace(claim,
+			"[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
 		"get no DeviceClass:\n  stdin:4: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
 		"stdin:1: spec.config.properties[x].pattern: Invalid":      {schema, []string{"-f", "-"}},
-		"cannot find the cluster":                                  {claim, []string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
-		"if any flags in the group":                                {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
+		"cannot find the cluster": {claim,
+			[]string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
+		"if any flags in the group": {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {
-		if code, stdout, stderr := runNetdra(t, test.stdin, append([]string{"simulate"}, test.arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := runNetdra(t, test.stdin,
+			append([]string{"simulate"}, test.arguments...)...); code != exit.Refused ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
 		}
 	}

@@ -23,17 +23,19 @@ import (
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
 
-// recordedFunctions is a recording, called worker-1, of a bridge and a physical function of 100 Gbit/s with four virtual
-// functions, which are bound to vfio-pci.
+// recordedFunctions is a recording, called worker-1, of a bridge and a physical function of 100 Gbit/s with four
+// virtual functions, which are bound to vfio-pci.
 func recordedFunctions(t *testing.T) string {
 	t.Helper()
 	const pf = "devices/pci0000:00/0000:03:00.0"
 	sys := discovery.Tree{
 		Links: map[string]string{
-			"bus/pci/devices/0000:03:00.0": "../../../" + pf, "class/net/eth0": "../../" + pf + "/net/eth0", pf + "/net/eth0/device": "../../../0000:03:00.0",
+			"bus/pci/devices/0000:03:00.0": "../../../" + pf, "class/net/eth0": "../../" + pf + "/net/eth0", pf +
+				"/net/eth0/device": "../../../0000:03:00.0",
 			"class/net/br0": "../../devices/virtual/net/br0",
 		},
-		Files: map[string]string{pf + "/class": "0x020000", pf + "/sriov_totalvfs": "8", pf + "/sriov_numvfs": "4", pf + "/numa_node": "0", pf + "/net/eth0/speed": "100000"},
+		Files: map[string]string{pf + "/class": "0x020000", pf + "/sriov_totalvfs": "8", pf + "/sriov_numvfs": "4", pf +
+			"/numa_node": "0", pf + "/net/eth0/speed": "100000"},
 	}
 	for i := range 4 {
 		address := fmt.Sprintf("0000:03:00.%d", 2+i)
@@ -44,7 +46,8 @@ func recordedFunctions(t *testing.T) string {
 		sys.Files[vf+"/class"], sys.Files[vf+"/numa_node"] = "0x020000", "0"
 	}
 	recording := discovery.Recording{Sys: sys, Netlink: discovery.RecordedNetlink{Links: []discovery.RecordedLink{
-		{Index: 2, Name: "eth0", Kind: "device", OperState: "up"}, {Index: 3, Name: "br0", Kind: "bridge", OperState: "up"}}}}
+		{Index: 2, Name: "eth0", Kind: "device", OperState: "up"}, {Index: 3, Name: "br0", Kind: "bridge",
+			OperState: "up"}}}}
 	dir := filepath.Join(t.TempDir(), "worker-1")
 	if err := recording.Write(dir); err != nil {
 		t.Fatal(err)
@@ -101,14 +104,16 @@ func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdou
 	t.Helper()
 	var out, errs bytes.Buffer
 	deps := osdeps.Deps{Facts: osdeps.ReadFacts, Hostname: func() (string, error) { return "Host-1", nil }}
-	code = run(t.Context(), deps, printer.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs}, append([]string{"slices"}, arguments...)...)
+	code = run(t.Context(), deps, printer.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs},
+		append([]string{"slices"}, arguments...)...)
 	return code, out.String(), errs.String()
 }
 
 // slicesOf runs it for the recording with the policies.
 func slicesOf(t *testing.T, arguments ...string) (stdout, stderr string) {
 	t.Helper()
-	code, stdout, stderr := runSlices(t, somePolicies, append([]string{"-f", "-", "--from", recordedFunctions(t), "--node-labels", "zone=a"}, arguments...)...)
+	code, stdout, stderr := runSlices(t, somePolicies,
+		append([]string{"-f", "-", "--from", recordedFunctions(t), "--node-labels", "zone=a"}, arguments...)...)
 	if code != exit.OK {
 		t.Fatalf("exit status %d:\n%s", code, stderr)
 	}
@@ -151,7 +156,8 @@ worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k  bandwidth=25k exclu
 6 devices in 1 pool and 2 slices, 3943 bytes
 `}} {
 		stdout, stderr := slicesOf(t, append(test.flags, "-o", "text")...)
-		if diff := cmp.Diff(test.want, "\n"+stdout); diff != "" || stderr != "bridge br0 is not offered: no policy matches it\n" {
+		if diff := cmp.Diff(test.want, "\n"+stdout); diff != "" ||
+			stderr != "bridge br0 is not offered: no policy matches it\n" {
 			t.Errorf("%v: stderr %s (-want +got):\n%s", test.flags, stderr, diff)
 		}
 	}
@@ -196,7 +202,8 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(read, list.Items); diff != "" || len(read) != 2 || len(read[1].Spec.Devices) != 6 || read[0].Spec.Pool.ResourceSliceCount != 2 {
+	if diff := cmp.Diff(read, list.Items); diff != "" || len(read) != 2 || len(read[1].Spec.Devices) != 6 ||
+		read[0].Spec.Pool.ResourceSliceCount != 2 {
 		t.Errorf("%d slices, YAML and JSON differ (-yaml +json):\n%s", len(read), diff)
 	}
 	flat, _ := slicesOf(t, "--form", "flat")
@@ -205,10 +212,12 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	}
 }
 
-// What is not given is taken from where it can be: the node's name, and the plugins; absent labels match no node selector.
+// What is not given is taken from where it can be: the node's name, and the plugins; absent labels match no node
+// selector.
 func TestSlicesDefaults(t *testing.T) {
 	file := policyFile(t, somePolicies)
-	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other", "--cni-plugin", "sriov", "--cni-plugin", "host-device")
+	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other",
+		"--cni-plugin", "sriov", "--cni-plugin", "host-device")
 	if strings.Contains(stdout, "macvlan") || !strings.Contains(stdout, "other/eth0") {
 		t.Errorf("a policy of other nodes counts, or the node has another name:\n%s", stdout)
 	}
@@ -228,7 +237,8 @@ kind: DeviceExposurePolicy
 metadata: {name: no-bridges}
 spec: {action: exclude, selector: {cel: 'device.attributes["dra.networking"].type == "bridge"'}}`
 	_, stdout, stderr := runSlices(t, exclude, "-f", "-", "--from", recordedFunctions(t), "-o", "text")
-	want := "bridge br0 is not offered: policy no-bridges: excludes: the expression is true\npf eth0 is not offered: no policy matches it\n"
+	want := "bridge br0 is not offered: policy no-bridges: excludes: the expression is true\npf eth0 is not offered: " +
+		"no policy matches it\n"
 	if !strings.HasPrefix(stderr, want) || stdout != "no device is published\n" {
 		t.Errorf("stdout %s, stderr:\n%s", stdout, stderr)
 	}
@@ -239,11 +249,12 @@ func TestSlicesRefuses(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	unknown := policyFile(t, strings.Replace(somePolicies, "exposure:", "exposures: 1\n  expo:", 1))
 	for want, arguments := range map[string][]string{
-		"give a file of them with -f":          {"--from", dir},
-		"there is a policy vfs already, at":    {"-f", file, "-f", file, "--from", dir},
-		`unknown field "spec.expo"`:            {"-f", unknown, "--from", dir},
-		`unknown field "spec.exposures"`:       {"-f", unknown, "--from", dir},
-		"the policy has no name":               {"-f", policyFile(t, strings.Replace(somePolicies, "{name: vfs}", "{}", 1)), "--from", dir},
+		"give a file of them with -f":       {"--from", dir},
+		"there is a policy vfs already, at": {"-f", file, "-f", file, "--from", dir},
+		`unknown field "spec.expo"`:         {"-f", unknown, "--from", dir},
+		`unknown field "spec.exposures"`:    {"-f", unknown, "--from", dir},
+		"the policy has no name": {"-f",
+			policyFile(t, strings.Replace(somePolicies, "{name: vfs}", "{}", 1)), "--from", dir},
 		"use counters, kep5941, mixins, flat":  {"-f", file, "--from", dir, "--form", "best"},
 		"use text, json or yaml":               {"-f", file, "--from", dir, "-o", "table"},
 		`--node: cannot name pools of node "A`: {"-f", file, "--from", dir, "--node", "A_b"},
@@ -251,7 +262,8 @@ func TestSlicesRefuses(t *testing.T) {
 		"json of the recording":                {"-f", file, "--from", t.TempDir()},
 		"unknown command":                      {"eth0"},
 	} {
-		if code, stdout, stderr := runSlices(t, "", arguments...); code != exit.Refused || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := runSlices(t, "", arguments...); code != exit.Refused ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)
 		}
 	}
@@ -282,7 +294,8 @@ spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	crd, err := os.ReadFile("../../deploy/crds/networking.dra.io_deviceexposurepolicies.yaml")
-	if err != nil || !strings.Contains(string(crd), "default: 100") || !strings.Contains(string(crd), "default: expose") {
+	if err != nil || !strings.Contains(string(crd), "default: 100") ||
+		!strings.Contains(string(crd), "default: expose") {
 		t.Errorf("the API server has other defaults (%v)", err)
 	}
 }
@@ -302,8 +315,10 @@ spec:
 	if _, stdout, stderr := runNetdra(t, "", "slices", "-f", file, "--from", dir); !strings.Contains(stderr, want) {
 		t.Errorf("slices:\n%s%s", stdout, stderr)
 	}
-	claim := policyFile(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}")
-	if _, stdout, stderr := runNetdra(t, "", "simulate", "-f", file, "-f", claim, "--machines", dir); !strings.Contains(stderr, want) {
+	claim := policyFile(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: "+
+		"{devices: {requests: [{name: r, exactly: {deviceClassName: x}}]}}")
+	if _, stdout, stderr := runNetdra(t, "", "simulate", "-f", file, "-f", claim, "--machines",
+		dir); !strings.Contains(stderr, want) {
 		t.Errorf("simulate:\n%s%s", stdout, stderr)
 	}
 }

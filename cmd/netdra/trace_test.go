@@ -20,12 +20,16 @@ func loggedClaim(t *testing.T) (dir string) {
 	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	record := func(sandbox string, after, took time.Duration, command, step, plugin, stdout string, err error) {
-		log.Record(executor.Call{Time: start.Add(after), Duration: took, Claim: cnichain.Claim{Namespace: "default", Name: "p-net", UID: "u"}, SandboxID: sandbox, Pod: "default/p",
-			Command: command, Step: step, Plugin: "/opt/cni/bin/" + plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: executor.CallOutput{Stdout: []byte(stdout)}, Err: err})
+		log.Record(executor.Call{Time: start.Add(after), Duration: took,
+			Claim: cnichain.Claim{Namespace: "default", Name: "p-net", UID: "u"}, SandboxID: sandbox, Pod: "default/p",
+			Command: command, Step: step, Plugin: "/opt/cni/bin/" +
+				plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: executor.CallOutput{Stdout: []byte(stdout)},
+			Err: err})
 	}
 	const made = `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"},{"name":"veth7"}],"ips":[{"address":"10.1.0.5/24"}]}`
 	record("first-sandbox-of-the-pod", 0, 13*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
-	record("first-sandbox-of-the-pod", 15*time.Millisecond, 4*time.Millisecond, "ADD", "tune", "tuning", "", errors.New("no such knob"))
+	record("first-sandbox-of-the-pod", 15*time.Millisecond, 4*time.Millisecond, "ADD", "tune", "tuning", "",
+		errors.New("no such knob"))
 	record("first-sandbox-of-the-pod", 20*time.Millisecond, 2*time.Millisecond, "DEL", "uplink", "macvlan", "", nil)
 	record("second", 11*time.Second, 12*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
 	return dir
@@ -49,15 +53,18 @@ func TestTraceOfNothing(t *testing.T) {
 	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exit.OK || stdout != "default/p-net\n" {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
-	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exit.Refused || !strings.Contains(stderr, "is this the pod's node?") {
+	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
+		!strings.Contains(stderr, "is this the pod's node?") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
-	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exit.OK || !strings.Contains(stdout, "has no claim") {
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exit.OK ||
+		!strings.Contains(stdout, "has no claim") {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir, "p-net", "-o", "json")
 	var calls []executor.LoggedCall
-	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 || calls[1].Error != "no such knob" || code != exit.Failed {
+	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 ||
+		calls[1].Error != "no such knob" || code != exit.Failed {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}
 }

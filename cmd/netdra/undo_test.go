@@ -16,7 +16,8 @@ import (
 
 func (f *fake) keep() {
 	f.t.Helper()
-	if code, out, errs := f.run(f.t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep"); code != exit.OK {
+	if code, out, errs := f.run(f.t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0",
+		"--keep"); code != exit.OK {
 		f.t.Fatalf("exit status %d\n%s%s", code, out, errs)
 	}
 }
@@ -38,7 +39,8 @@ func TestKeepThenUndo(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
 	f.expect(code, exit.OK, after(out, "ROUTES  none\n\n")+errs,
-		"✓ Attached and kept. Look at it with \"ip netns exec netdra-1 ip addr\"; undo it with \"netdra chain undo --state DIR/state\".\n")
+		"✓ Attached and kept. Look at it with \"ip netns exec netdra-1 ip addr\"; undo it with \"netdra chain undo "+
+			"--state DIR/state\".\n")
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
 
 	f.spoil = func(v *view.View) {
@@ -67,7 +69,9 @@ func TestUndoWaitsForEarlierPlugins(t *testing.T) {
 	f.keep()
 	f.stuck = errors.New("a plugin still runs")
 	code, _, errs := f.run(t.Context(), "undo")
-	if code != exit.Left || !strings.Contains(errs, `nothing was undone: a plugin still runs: end it ("fuser DIR/state/cni.lock" shows it)`) {
+	if code != exit.Left ||
+		!strings.Contains(errs,
+			`nothing was undone: a plugin still runs: end it ("fuser DIR/state/cni.lock" shows it)`) {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
@@ -97,7 +101,8 @@ func TestForget(t *testing.T) {
 func TestUndoOfARunThatRanNothing(t *testing.T) {
 	f := newFake(t)
 	f.open(func(s *chainrun.RunJournal) {
-		if err := errors.Join(s.Runs.Put("netdra-2", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-2"}), f.node.Pin("", "/run/netns/netdra-2")); err != nil {
+		if err := errors.Join(s.Runs.Put("netdra-2", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-2"}),
+			f.node.Pin("", "/run/netns/netdra-2")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -123,7 +128,8 @@ func TestLeftoversAreRetried(t *testing.T) {
 		only := *attachments["netdra-1"]
 		only.Steps = only.Steps[:1]
 		leftover := executor.Leftover{Key: "netdra-1/x/link/0", Attachment: only, Reason: "out of order"}
-		if err := errors.Join(s.Chains.SaveLeftover(leftover), s.Chains.Delete("netdra-1"), s.Runs.Delete("netdra-1")); err != nil {
+		if err := errors.Join(s.Chains.SaveLeftover(leftover), s.Chains.Delete("netdra-1"),
+			s.Runs.Delete("netdra-1")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -143,7 +149,8 @@ func TestDamagedRecords(t *testing.T) {
 	f.open(func(s *chainrun.RunJournal) {
 		bucket, err := journal.NewBucket[string](s.Opened.DB, "attachments")
 		if err == nil {
-			err = errors.Join(bucket.Put("netdra-3", "no attachment"), s.Runs.Put("netdra-3", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-3"}))
+			err = errors.Join(bucket.Put("netdra-3", "no attachment"),
+				s.Runs.Put("netdra-3", chainrun.RunRecord{Topology: "moved", Pin: "/run/netns/netdra-3"}))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -15,14 +15,16 @@ func TestValidate(t *testing.T) {
 		want      string
 	}{
 		"fine": {
-			content: linkThenTune + "---\n# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---" + twoRoots,
+			content: linkThenTune + "---\n# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---" +
+				twoRoots,
 			want: `
 ✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
 ✓ DIR/t.yaml:22: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b
 `,
 		},
 		"misspelt plugins": {
-			content: strings.NewReplacer("host-device", "host-devise", "host-local", "host-lokal").Replace(linkThenTune),
+			content: strings.NewReplacer("host-device", "host-devise", "host-local",
+				"host-lokal").Replace(linkThenTune),
 			want: `
 ✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
 ! DIR/t.yaml:2: no schema for plugin host-devise, so its configuration is not checked; did you mean host-device?
@@ -42,7 +44,8 @@ func TestValidate(t *testing.T) {
 		},
 		"every problem": {
 			code: exit.Refused,
-			content: strings.NewReplacer("dependOn: [link]", "dependOn: [lnik]", `"true"`, `"device.attributes[\"dra.networking\"].ifNam == \"x\""`,
+			content: strings.NewReplacer("dependOn: [link]", "dependOn: [lnik]", `"true"`,
+				`"device.attributes[\"dra.networking\"].ifNam == \"x\""`,
 				"name: moved", "name: Moved", "mtu: 1400", "type: x").Replace(linkThenTune),
 			want: `
 ✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
@@ -52,32 +55,51 @@ func TestValidate(t *testing.T) {
 `,
 		},
 		"unknown and double fields": {
-			code: exit.Refused, content: strings.Replace(linkThenTune, "    type: tuning", "    type: tuning\n    type: tuning\n    ifname: x", 1),
+			code: exit.Refused, content: strings.Replace(linkThenTune, "    type: tuning",
+				"    type: tuning\n    type: tuning\n    ifname: x", 1),
 			want: `
 ✗ DIR/t.yaml:2: yaml: unmarshal errors:
   line 13: key "type" already set in map
 ✗ DIR/t.yaml:2: unknown field "spec.steps[1].ifname"; did you mean ifName?
 `,
 		},
-		"another type":           {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "link", 1), want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn: is a string, must be a list\n"},
-		"a string for an object": {code: exit.Refused, content: strings.Replace(linkThenTune, `{cel: "true"}`, `"true"`, 1), want: "✗ DIR/t.yaml:2: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
-		"a number for a string":  {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "[link, 7]", 1), want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
-		"misspelt fields": {code: exit.Refused, content: strings.NewReplacer("dependOn", "dependsOn", "metadata: {", "metadata: {namo: x, ").Replace(linkThenTune), want: `
+		"another type": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "link", 1),
+			want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn: is a string, must be a list\n"},
+		"a string for an object": {code: exit.Refused, content: strings.Replace(linkThenTune, `{cel: "true"}`, `"true"`,
+			1), want: "✗ DIR/t.yaml:2: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
+		"a number for a string": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "[link, 7]", 1),
+			want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
+		"misspelt fields": {code: exit.Refused, content: strings.NewReplacer("dependOn", "dependsOn", "metadata: {",
+			"metadata: {namo: x, ").Replace(linkThenTune), want: `
 ✗ DIR/t.yaml:2: unknown field "metadata.namo"; did you mean name?
 ✗ DIR/t.yaml:2: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
 `},
-		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1), want: "✗ DIR/t.yaml:2: netdra reads apiVersion networking.dra.io/v1alpha1 only, in which there are NetworkTopology and CNIPluginSchema\n"},
-		"no YAML":         {code: exit.Refused, content: linkThenTune + "---\na: [\n", want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did not find expected node content\n"},
-		"no object":       {code: exit.Refused, content: "\nspec: {}\n", want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
-		"empty":           {code: exit.Refused, content: "# nothing\n", want: "✗ DIR/t.yaml is empty: it must have a NetworkTopology\n"},
-		"another kind":    {code: exit.Refused, content: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", want: "✗ DIR/t.yaml has no NetworkTopology, only Pod p\n"},
-		"misspelt kind":   {code: exit.Refused, content: linkThenTune + "---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolcy\n", want: "✗ DIR/t.yaml:16: there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
-		"no such kind":    {code: exit.Refused, content: "apiVersion: networking.dra.io/v1alpha1\nkind: Plan\n", want: "✗ DIR/t.yaml:1: there is no kind Plan in networking.dra.io; it has NetworkTopology, CNIPluginSchema, DeviceExposurePolicy\n"},
-		"another name":    {code: exit.Refused, content: linkThenTune, arguments: []string{"--name", "x"}, want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
+		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
+			want: "✗ DIR/t.yaml:2: netdra reads apiVersion networking.dra.io/v1alpha1 only, in which there are " +
+				"NetworkTopology and CNIPluginSchema\n"},
+		"no YAML": {code: exit.Refused, content: linkThenTune + "---\na: [\n",
+			want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did " +
+				"not find expected node content\n"},
+		"no object": {code: exit.Refused, content: "\nspec: {}\n",
+			want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: " +
+				"networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
+		"empty": {code: exit.Refused, content: "# nothing\n",
+			want: "✗ DIR/t.yaml is empty: it must have a NetworkTopology\n"},
+		"another kind": {code: exit.Refused, content: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n",
+			want: "✗ DIR/t.yaml has no NetworkTopology, only Pod p\n"},
+		"misspelt kind": {code: exit.Refused, content: linkThenTune +
+			"---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolcy\n", want: "✗ DIR/t.yaml:16: " +
+			"there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
+		"no such kind": {code: exit.Refused, content: "apiVersion: networking.dra.io/v1alpha1\nkind: Plan\n",
+			want: "✗ DIR/t.yaml:1: there is no kind Plan in networking.dra.io; it has NetworkTopology, " +
+				"CNIPluginSchema, DeviceExposurePolicy\n"},
+		"another name": {code: exit.Refused, content: linkThenTune, arguments: []string{"--name", "x"},
+			want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			code, out, errs := f.run(t.Context(), append([]string{"validate", f.write("t.yaml", test.content)}, test.arguments...)...)
+			code, out, errs := f.run(t.Context(),
+				append([]string{"validate", f.write("t.yaml", test.content)}, test.arguments...)...)
 			f.expect(code, test.code, out+errs, test.want)
 		})
 	}
@@ -110,7 +132,8 @@ func TestSchemas(t *testing.T) {
 ✗ DIR/t.yaml:7: spec.steps[0].dependOn: Required value: mine works on an interface that another step made: name that step
 `},
 		"wrong words": {
-			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ", "deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exit.Refused,
+			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ",
+				"deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exit.Refused,
 			want: `
 netdra: DIR/s.yaml:2: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
 DIR/s.yaml:2: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
@@ -119,8 +142,10 @@ DIR/s.yaml:2: spec.input.prevResult: Unsupported value: "always": supported valu
 DIR/s.yaml:2: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
 `,
 		},
-		"another kind": {schemas: linkThenTune, code: exit.Refused, want: "netdra: DIR/s.yaml:2: this is a NetworkTopology, want a CNIPluginSchema\n"},
-		"none":         {schemas: "\n", code: exit.Refused, want: "netdra: DIR/s.yaml is empty: it must have objects of kind CNIPluginSchema\n"},
+		"another kind": {schemas: linkThenTune, code: exit.Refused,
+			want: "netdra: DIR/s.yaml:2: this is a NetworkTopology, want a CNIPluginSchema\n"},
+		"none": {schemas: "\n", code: exit.Refused, want: "netdra: DIR/s.yaml is empty: it must have objects of kind " +
+			"CNIPluginSchema\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

@@ -11,20 +11,24 @@ import (
 // A report of a fault can say what it is about, also where no driver answers.
 func TestVersions(t *testing.T) {
 	socket := answering(t, map[string]any{"/state": map[string]any{
-		"version": "v1.2.3 (go1.26.0)", "versions": map[string]string{"kubelet": "v1.37.1", "runtime": "containerd://2.4.2", "kernel": "6.12.9"},
+		"version": "v1.2.3 (go1.26.0)", "versions": map[string]string{"kubelet": "v1.37.1",
+			"runtime": "containerd://2.4.2", "kernel": "6.12.9"},
 	}})
 	for _, test := range []struct {
 		arguments []string
 		want, not string
 	}{
-		{[]string{"version", "--socket", socket}, ", driver v1.2.3 (go1.26.0), kubelet v1.37.1, containerd 2.4.2, kernel 6.12.9\n", ""},
+		{[]string{"version", "--socket", socket}, ", driver v1.2.3 (go1.26.0), kubelet v1.37.1, containerd 2.4.2, " +
+			"kernel 6.12.9\n", ""},
 		{[]string{"version", "--socket", socket, "-o", "json"}, `"driver": "v1.2.3 (go1.26.0)"`, ""},
 		{[]string{"version", "--socket", filepath.Join(t.TempDir(), "none")}, "netdra ", "driver"},
 		{[]string{"--version"}, "netdra version ", ""},
 	} {
 		code, stdout, stderr := runNetdra(t, "", test.arguments...)
-		if code != exit.OK || !strings.Contains(stdout, test.want) || test.not != "" && strings.Contains(stdout, test.not) {
-			t.Errorf("%v: exit status %d, %q, %q; want %q and not %q", test.arguments, code, stdout, stderr, test.want, test.not)
+		if code != exit.OK || !strings.Contains(stdout, test.want) || test.not != "" &&
+			strings.Contains(stdout, test.not) {
+			t.Errorf("%v: exit status %d, %q, %q; want %q and not %q", test.arguments, code, stdout, stderr,
+				test.want, test.not)
 		}
 	}
 }

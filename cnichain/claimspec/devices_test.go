@@ -39,21 +39,27 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"in the claim": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
 		}, "a claim may set [mac ips interfaceName] and nothing else"},
-		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, "use a class that the controller made"},
+		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil },
+			"use a class that the controller made"},
 		"twice": {func(c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, c.Status.Allocation.Devices.Config[0])
+			c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config,
+				c.Status.Allocation.Devices.Config[0])
 		}, "several configurations"},
 		"all devices": {func(c *resourceapi.ResourceClaim) {
-			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{AllocationMode: resourceapi.DeviceAllocationModeAll}}}
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r",
+				Exactly: &resourceapi.ExactDeviceRequest{AllocationMode: resourceapi.DeviceAllocationModeAll}}}
 		}, "ask for a count"},
 		"all devices as an alternative": {func(c *resourceapi.ResourceClaim) {
-			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", FirstAvailable: []resourceapi.DeviceSubRequest{
-				{Name: "one"}, {Name: "all", AllocationMode: resourceapi.DeviceAllocationModeAll},
-			}}}
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r",
+				FirstAvailable: []resourceapi.DeviceSubRequest{
+					{Name: "one"}, {Name: "all", AllocationMode: resourceapi.DeviceAllocationModeAll},
+				}}}
 			c.Status.Allocation.Devices.Results[0].Request = "r/all"
 		}, "ask for a count"},
 		"unknown field": {func(c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`)
+			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
+				`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`,
+			)
 		}, "unknown field"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +86,8 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
 		Source: resourceapi.AllocationConfigSourceClaim,
 		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-			Driver: "dra.networking", Parameters: runtime.RawExtension{Raw: []byte(`{"mac":"02-00-00-00-00-0A","ips":["10.1.0.5/24"]}`)},
+			Driver:     "dra.networking",
+			Parameters: runtime.RawExtension{Raw: []byte(`{"mac":"02-00-00-00-00-0A","ips":["10.1.0.5/24"]}`)},
 		}},
 	})
 	attached, err := Devices(claim)
@@ -92,7 +99,8 @@ func TestClaimsMayWantSomething(t *testing.T) {
 		t.Errorf("step %s, parameters (-want +got):\n%s", attached[0].Class.Step, diff)
 	}
 	devices.Results = append(devices.Results, devices.Results[0])
-	if _, err := Devices(claim); err == nil || !strings.Contains(err.Error(), "ask for each device in a request of its own") {
+	if _, err := Devices(claim); err == nil ||
+		!strings.Contains(err.Error(), "ask for each device in a request of its own") {
 		t.Errorf("two devices with one MAC address: %v", err)
 	}
 }

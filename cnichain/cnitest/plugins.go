@@ -180,7 +180,9 @@ func (n *Node) del(c call) error {
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":
-		return executor.CallOutput{Stdout: []byte(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`)}, nil
+		return executor.CallOutput{Stdout: []byte(
+			`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`,
+		)}, nil
 	case c.command != "ADD":
 		return executor.CallOutput{}, nil
 	case c.plugin == "tuning":

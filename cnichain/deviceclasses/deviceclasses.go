@@ -93,7 +93,8 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 // Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for
 // host-device); with listAttributes as it is. It is "" for other classes.
 func Plugin(class *resourceapi.DeviceClass) string {
-	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") + `(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)
+	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") +
+		`(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)
 	if len(class.Spec.Selectors) == 0 || class.Spec.Selectors[0].CEL == nil {
 		return ""
 	}

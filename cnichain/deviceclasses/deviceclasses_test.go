@@ -108,21 +108,29 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 		booleans bool
 		lists    bool
 	}{
-		"ours": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/host_device": yes, "supportedCNIs": text(",host-device,")}),
+		"ours": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/host_device": yes,
+			"supportedCNIs": text(",host-device,")}),
 			true, false},
-		"ours, as a list": {device("dra.networking", attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host-device")}),
+		"ours, as a list": {device("dra.networking",
+			attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host-device")}),
 			false, true},
-		"ours, not by this plugin": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
+		"ours, not by this plugin": {device("dra.networking",
+			attributes{"type": text("vf"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
 			false, false},
-		"ours, not by this plugin, as a list": {device("dra.networking", attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host", "device")}),
+		"ours, not by this plugin, as a list": {device("dra.networking",
+			attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host", "device")}),
 			false, false},
-		"ours, not what the step selects": {device("dra.networking", attributes{"type": text("pf"), "cni.dra.networking/host_device": yes, "supportedCNIs": text(",host-device,")}),
+		"ours, not what the step selects": {device("dra.networking",
+			attributes{"type": text("pf"), "cni.dra.networking/host_device": yes,
+				"supportedCNIs": text(",host-device,")}),
 			false, false},
-		"ours, not what the step selects, as a list": {device("dra.networking", attributes{"type": text("pf"), "supportedCNIs": list("host-device")}),
+		"ours, not what the step selects, as a list": {device("dra.networking",
+			attributes{"type": text("pf"), "supportedCNIs": list("host-device")}),
 			false, false},
 		"ours, no plugin at all": {device("dra.networking", attributes{"type": text("pf")}), false, false},
 		"of another driver":      {device("gpu.example.com", attributes{"model": text("x")}), false, false},
-		"of another driver, without attributes": {dracel.Device{Driver: "gpu.example.com", AllowMultipleAllocations: ptr.To(true)},
+		"of another driver, without attributes": {dracel.Device{Driver: "gpu.example.com",
+			AllowMultipleAllocations: ptr.To(true)},
 			false, false},
 	}
 	for name, test := range tests {
@@ -146,7 +154,8 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 		for _, selector := range class.Spec.Selectors {
 			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
 			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-				t.Fatalf("the API server refuses %s, of cost %d: %v", selector.CEL.Expression, compiled.MaxCost, compiled.Error)
+				t.Fatalf("the API server refuses %s, of cost %d: %v", selector.CEL.Expression, compiled.MaxCost,
+					compiled.Error)
 			}
 			if i > 0 {
 				continue
@@ -162,7 +171,8 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 }
 
 func TestPlugin(t *testing.T) {
-	for listAttributes, want := range map[bool][]string{false: {"host_device", "ovn_k8s_cni"}, true: {"host-device", "ovn.k8s-cni"}} {
+	for listAttributes, want := range map[bool][]string{false: {"host_device", "ovn_k8s_cni"},
+		true: {"host-device", "ovn.k8s-cni"}} {
 		var got []string
 		for _, class := range Of(parse(t, bonded), listAttributes) {
 			got = append(got, Plugin(&class))

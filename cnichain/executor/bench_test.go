@@ -51,7 +51,8 @@ func BenchmarkChain(b *testing.B) {
 				store = onDisk(b)
 			}
 			node := cnitest.NewNode("up0", "up1")
-			runner := executor.New(executor.Options{Exec: node, Host: node, Journal: store, Dirs: []string{cnitest.PluginDir}})
+			runner := executor.New(executor.Options{Exec: node, Host: node, Journal: store,
+				Dirs: []string{cnitest.PluginDir}})
 			plan := benchPlan(b)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -98,7 +99,8 @@ func noopPlan(steps int) cnichain.Plan {
 	plan := cnichain.Plan{Topology: "t", Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}}
 	for i := range steps {
 		plan.Steps = append(plan.Steps, cnichain.PlanStep{
-			Name: fmt.Sprintf("s%d", i), Type: "noop", CNIVersion: "1.1.0", Network: "t", IfName: "net1", Config: []byte(`{"mtu":1400}`),
+			Name: fmt.Sprintf("s%d", i), Type: "noop", CNIVersion: "1.1.0", Network: "t", IfName: "net1",
+			Config: []byte(`{"mtu":1400}`),
 		})
 	}
 	return plan
@@ -115,8 +117,9 @@ func BenchmarkOverhead(b *testing.B) {
 	bare := bareExec(b, path)
 	node := cnitest.NewNode()
 	runner := executor.New(executor.Options{
-		Exec: executor.PluginExec{Lock: filepath.Join(b.TempDir(), "lock")}, Host: node, Journal: onDisk(b), Dirs: []string{filepath.Dir(path)},
-		Log: executor.NewCallLog(b.TempDir(), func(err error) { b.Error(err) }),
+		Exec: executor.PluginExec{Lock: filepath.Join(b.TempDir(), "lock")}, Host: node, Journal: onDisk(b),
+		Dirs: []string{filepath.Dir(path)},
+		Log:  executor.NewCallLog(b.TempDir(), func(err error) { b.Error(err) }),
 	})
 	plan := noopPlan(steps)
 	for i := range plan.Steps {
@@ -139,7 +142,8 @@ func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()
 	for range times {
-		if _, err := (executor.PluginExec{}).Call(context.Background(), path, nil, []string{"PATH=" + os.Getenv("PATH")}); err != nil {
+		if _, err := (executor.PluginExec{}).Call(context.Background(), path, nil,
+			[]string{"PATH=" + os.Getenv("PATH")}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -151,7 +155,8 @@ func BenchmarkParallel(b *testing.B) {
 	for _, sandboxes := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(sandboxes), func(b *testing.B) {
 			node := cnitest.NewNode("up0")
-			runner := executor.New(executor.Options{Exec: node, Host: node, Journal: onDisk(b), Dirs: []string{cnitest.PluginDir}})
+			runner := executor.New(executor.Options{Exec: node, Host: node, Journal: onDisk(b),
+				Dirs: []string{cnitest.PluginDir}})
 			plan := macvlanPlan(b)
 			for b.Loop() {
 				var wait sync.WaitGroup
@@ -184,7 +189,8 @@ func BenchmarkMemory(b *testing.B) {
 			b.Fatal(err)
 		}
 		node := cnitest.NewNode("up0", "up1")
-		runner := executor.New(executor.Options{Exec: node, Host: node, Journal: chains, Dirs: []string{cnitest.PluginDir}})
+		runner := executor.New(executor.Options{Exec: node, Host: node, Journal: chains,
+			Dirs: []string{cnitest.PluginDir}})
 		plan := benchPlan(b)
 		var before uint64
 		for i := range 10_000 {

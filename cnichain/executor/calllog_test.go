@@ -26,7 +26,8 @@ func TestCallLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(data); !contains(text, `"Password":"(redacted)"`, `"psk":"(redacted)"`, `"stdout":"not json hunter"`) || strings.Contains(text, "hunter2") || len(text) > 20000 {
+	if text := string(data); !contains(text, `"Password":"(redacted)"`, `"psk":"(redacted)"`,
+		`"stdout":"not json hunter"`) || strings.Contains(text, "hunter2") || len(text) > 20000 {
 		t.Errorf("logged %d bytes: %.300s", len(text), text)
 	}
 	call.Output.Stderr = nil
@@ -58,14 +59,20 @@ func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := NewCallLog(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
-	log.Record(Call{Time: time.Unix(2, 0), Duration: 13*time.Millisecond + 200*time.Microsecond, Claim: claim, SandboxID: "late", Command: "DEL", Step: "link"})
-	log.Record(Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "early", Pod: "ns/p", Command: "ADD", Plugin: "/opt/macvlan", Step: "link",
+	log.Record(Call{Time: time.Unix(2, 0), Duration: 13*time.Millisecond + 200*time.Microsecond, Claim: claim,
+		SandboxID: "late", Command: "DEL", Step: "link"})
+	log.Record(Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "early", Pod: "ns/p", Command: "ADD",
+		Plugin: "/opt/macvlan", Step: "link",
 		Output: CallOutput{Stdout: []byte(`{"ips":[]}`)}, Err: errors.New("no")})
-	log.Record(Call{Time: time.Unix(1, 0), Claim: cnichain.Claim{Namespace: "ns", Name: "c-2", UID: "u-2"}, SandboxID: "x"})
+	log.Record(Call{Time: time.Unix(1, 0), Claim: cnichain.Claim{Namespace: "ns", Name: "c-2", UID: "u-2"},
+		SandboxID: "x"})
 	calls, err := ReadCalls(dir, "ns", "c")
 	want := []LoggedCall{
-		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link", Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"), Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
-		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", ClaimUID: "u-1", Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
+		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link",
+			Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"),
+			Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
+		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", ClaimUID: "u-1",
+			Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
 	}
 	if diff := cmp.Diff(want, calls); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -77,7 +84,8 @@ func TestCallLogIsRead(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"time":"1970-01-01T00:00:03Z","durat`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if calls, err = ReadCalls(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") || len(calls) != 1 {
+	if calls, err = ReadCalls(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") ||
+		len(calls) != 1 {
 		t.Errorf("%d calls, %v", len(calls), err)
 	}
 }
@@ -89,10 +97,10 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	log := NewCallLog(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
 	begin := time.Now().Add(-10 * time.Hour)
-	record := func(pod, sandbox string, at time.Time) {
+	record := func(pod, sandbox string, start time.Time) {
 		t.Helper()
-		log.Record(Call{Time: at, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
-		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), at, at); err != nil {
+		log.Record(Call{Time: start, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
+		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), start, start); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +122,8 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 		record("ns/bad", fmt.Sprintf("bad%02d", i), begin.Add(time.Duration(i+1)*time.Minute))
 	}
 	have := sandboxes()
-	if len(have) != maxLoggedSandboxes+1 || have[0] != "good" || have[1] != fmt.Sprintf("bad%02d", attempts-maxLoggedSandboxes) {
+	if len(have) != maxLoggedSandboxes+1 || have[0] != "good" ||
+		have[1] != fmt.Sprintf("bad%02d", attempts-maxLoggedSandboxes) {
 		t.Errorf("after %d attempts the log has %q", attempts, have)
 	}
 	// Of a claim that stays prepared: what is older than the retention goes, but for the last of each pod.
@@ -122,7 +131,8 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
 		t.Fatal(err)
 	}
-	last := []string{"good", fmt.Sprintf("bad%02d", attempts-3), fmt.Sprintf("bad%02d", attempts-2), fmt.Sprintf("bad%02d", attempts-1)}
+	last := []string{"good", fmt.Sprintf("bad%02d", attempts-3), fmt.Sprintf("bad%02d", attempts-2),
+		fmt.Sprintf("bad%02d", attempts-1)}
 	if diff := cmp.Diff(last, sandboxes()); diff != "" {
 		t.Errorf("sandboxes (-want +got):\n%s", diff)
 	}
@@ -142,7 +152,8 @@ func TestCallLogOfLongNames(t *testing.T) {
 	namespace, uid := strings.Repeat("n", 63), "11111111-1111-1111-1111-111111111111"
 	names := []string{strings.Repeat("c", 252) + "1", strings.Repeat("c", 252) + "2", "short"}
 	for _, name := range names {
-		log.Record(Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb", Pod: "ns/p", Command: "ADD"})
+		log.Record(Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb", Pod: "ns/p",
+			Command: "ADD"})
 	}
 	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
 	if claims, err := LoggedClaims(dir); err != nil || !cmp.Equal(claims, want) {
@@ -155,7 +166,8 @@ func TestCallLogOfLongNames(t *testing.T) {
 		}
 	}
 	var asked []string
-	if err := log.Sweep(time.Now().Add(time.Hour), func(uid string) bool { asked = append(asked, uid); return false }); err != nil {
+	if err := log.Sweep(time.Now().Add(time.Hour),
+		func(uid string) bool { asked = append(asked, uid); return false }); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {

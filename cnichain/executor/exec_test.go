@@ -30,7 +30,8 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	path := script(t, `echo "loading" >&2; echo '{"code":110,"msg":"link is down","details":"p0"}'; exit 1`)
 	output, err := PluginExec{}.Call(context.Background(), path, nil, nil)
 	var plugin *types.Error
-	if !errors.As(err, &plugin) || plugin.Code != 110 || !contains(err.Error(), "link is down", "p0", "CNI code 110", "loading") {
+	if !errors.As(err, &plugin) || plugin.Code != 110 ||
+		!contains(err.Error(), "link is down", "p0", "CNI code 110", "loading") {
 		t.Errorf("error is %v", err)
 	}
 	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
@@ -60,7 +61,8 @@ func TestCallGarbage(t *testing.T) {
 
 func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
 	t.Setenv("DRIVER_SECRET", "x")
-	output, err := PluginExec{}.Call(context.Background(), script(t, `cat; echo "<$DRIVER_SECRET>$CNI_COMMAND"`), []byte("in "), []string{"CNI_COMMAND=ADD"})
+	output, err := PluginExec{}.Call(context.Background(), script(t, `cat; echo "<$DRIVER_SECRET>$CNI_COMMAND"`),
+		[]byte("in "), []string{"CNI_COMMAND=ADD"})
 	if err != nil || strings.TrimSpace(string(output.Stdout)) != "in <>ADD" {
 		t.Errorf("output %q, %v", output.Stdout, err)
 	}
@@ -79,7 +81,8 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 }
 
 func TestCallBoundsOutput(t *testing.T) {
-	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil, []string{"PATH=" + os.Getenv("PATH")})
+	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil,
+		[]string{"PATH=" + os.Getenv("PATH")})
 	if err != nil || !output.Truncated || len(output.Stdout) != maxOutput {
 		t.Errorf("kept %d bytes, truncated %v, %v", len(output.Stdout), output.Truncated, err)
 	}
@@ -87,7 +90,8 @@ func TestCallBoundsOutput(t *testing.T) {
 
 func TestFindInPathTakesOnlyBareNames(t *testing.T) {
 	dir := filepath.Dir(script(t, ""))
-	if path, err := (PluginExec{}).FindInPath("plugin", []string{"/nowhere", dir}); err != nil || path != filepath.Join(dir, "plugin") {
+	if path, err := (PluginExec{}).FindInPath("plugin", []string{"/nowhere", dir}); err != nil ||
+		path != filepath.Join(dir, "plugin") {
 		t.Errorf("found %q, %v", path, err)
 	}
 	for _, name := range []string{"../plugin", "/bin/sh", "", ".", "..", "a/b", "missing"} {
@@ -114,7 +118,8 @@ func TestParseResult(t *testing.T) {
 		`{"cniVersion":"0.3.1","Ips":[null]}`:                               "ips[0] is null",
 		`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24","routes":[null]}}`: "ip4.routes[0] is null",
 		`{"cniVersion":"1.1.0","interfaces":{}}`:                            "no CNI result",
-		`{"cniVersion":"1.1.0","ips":[` + strings.Repeat(`{"address":"10.0.0.1/24"},`, mostEntries) + `{"address":"10.0.0.1/24"}]}`: "1025 entries in ips",
+		`{"cniVersion":"1.1.0","ips":[` + strings.Repeat(`{"address":"10.0.0.1/24"},`, mostEntries) +
+			`{"address":"10.0.0.1/24"}]}`: "1025 entries in ips",
 	} {
 		_, err := parseResult([]byte(text), "1.0.0")
 		if (err == nil) != (want == "") || err != nil && !contains(err.Error(), want) {
@@ -124,11 +129,19 @@ func TestParseResult(t *testing.T) {
 }
 
 func TestMergeResults(t *testing.T) {
-	first, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	first, err := parseResult(
+		[]byte(
+			`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
+		), "1.0.0",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := parseResult([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2","sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`), "1.0.0")
+	second, err := parseResult(
+		[]byte(
+			`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2","sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
+		), "1.0.0",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +193,8 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 			for data, _ := os.ReadFile(pids); len(data) == 0; data, _ = os.ReadFile(pids) {
 				runtime.Gosched()
 			}
-			err := e.AwaitEarlier(context.Background(), map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
+			err := e.AwaitEarlier(context.Background(),
+				map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
 			if (err != nil) != test.waits {
 				t.Errorf("error is %v, want one: %v", err, test.waits)
 			}

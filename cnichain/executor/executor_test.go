@@ -40,14 +40,17 @@ type workbench struct {
 }
 
 func newWorkbench(t *testing.T) *workbench {
-	w := &workbench{t: t, node: cnitest.NewNode("up0", "up1"), journal: &cnitest.Journal{}, clock: testingclock.NewFakeClock(time.Unix(0, 0))}
-	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Journal: w.journal, Dirs: []string{cnitest.PluginDir}, Clock: w.clock})
+	w := &workbench{t: t, node: cnitest.NewNode("up0", "up1"), journal: &cnitest.Journal{},
+		clock: testingclock.NewFakeClock(time.Unix(0, 0))}
+	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Journal: w.journal,
+		Dirs: []string{cnitest.PluginDir}, Clock: w.clock})
 	return w
 }
 
 func device(step, name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: step, Device: cnichain.Device{
-		Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name, CNIs: []string{"host-device", "macvlan"},
+		Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name,
+		CNIs:       []string{"host-device", "macvlan"},
 		Attributes: map[string]any{"ifName": name},
 	}}
 }
@@ -62,7 +65,9 @@ func (w *workbench) plan(claim, steps string, devices ...cnichain.RootDevice) cn
 	return *plan
 }
 
-func topologyAndBinding(claim, steps string, devices ...cnichain.RootDevice) (*v1alpha1.NetworkTopology, cnichain.Binding) {
+func topologyAndBinding(
+	claim, steps string, devices ...cnichain.RootDevice,
+) (*v1alpha1.NetworkTopology, cnichain.Binding) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "t"
 	if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {
@@ -70,10 +75,12 @@ func topologyAndBinding(claim, steps string, devices ...cnichain.RootDevice) (*v
 	}
 	plugins := map[string]cnichain.Plugin{}
 	for _, cniType := range cnichain.Types(topology) {
-		plugins[cniType] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + cniType, Versions: []string{"1.0.0", "1.1.0"}}
+		plugins[cniType] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + cniType,
+			Versions: []string{"1.0.0", "1.1.0"}}
 	}
 	return topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Node: "n", Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins, Devices: devices,
 	}
 }
 
@@ -132,13 +139,15 @@ func TestAddAndDel(t *testing.T) {
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
 	if want := 2*len(made.Steps) + 2; w.journal.Commits() != want {
-		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment", w.journal.Commits(), want)
+		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment",
+			w.journal.Commits(), want)
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
 		t.Errorf("a number is not as it was written: %s", made.Steps[1].Stdin)
 	}
-	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" || !strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
+	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" ||
+		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
 	// What a restart reads back is enough for DEL, and DEL may be repeated.
@@ -149,7 +158,8 @@ func TestAddAndDel(t *testing.T) {
 		}
 		w.expect(cleanNode)
 		if want := commits + len(made.Steps) + 2; i == 0 && w.journal.Commits() != want {
-			t.Errorf("%d journal commits, want %d: one before, one after each step, and the end", w.journal.Commits(), want)
+			t.Errorf("%d journal commits, want %d: one before, one after each step, and the end",
+				w.journal.Commits(), want)
 		}
 	}
 }
@@ -192,7 +202,8 @@ func TestCollisionNeverDestroysTheOther(t *testing.T) {
 	}
 	w.node.AddPodLink(pin, "theirs")
 	wantError(t, w.add(made), `has an interface "theirs" already`)
-	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") || !slices.Contains(calls, "macvlan DEL net1") {
+	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") ||
+		!slices.Contains(calls, "macvlan DEL net1") {
 		t.Errorf("calls are %v", calls)
 	}
 	w.expect(cleanNode)
@@ -293,7 +304,8 @@ func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
 // A device that was released may be another's: it is not touched again while the other claim's DEL is tried again.
 func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w := newWorkbench(t)
-	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
+		w.plan("second", linkThenTune, device("link", "up1")))
 	if err := w.add(both); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +348,8 @@ func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 // Two claims of one pod: releasing one leaves the other.
 func TestDelOfOneClaim(t *testing.T) {
 	w := newWorkbench(t)
-	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
+		w.plan("second", linkThenTune, device("link", "up1")))
 	if err := w.add(both); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +378,8 @@ func TestNamesAreGivenOnce(t *testing.T) {
 	if want := []string{"net3", "net1", "net3"}; !slices.Equal(names, want) {
 		t.Errorf("names are %v, want %v", names, want)
 	}
-	wantError(t, executor.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`, "the pod's own network")
+	wantError(t, executor.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`,
+		"the pod's own network")
 }
 
 // A topology is compiled for a claim, attached to a pod and detached.
@@ -374,12 +388,14 @@ func ExampleExecutor() {
 	topology.Name = "lan"
 	_ = yaml.Unmarshal([]byte(`[{name: uplink, type: macvlan, selector: {cel: "true"}}]`), &topology.Spec.Steps)
 	node := cnitest.NewNode("eth1")
-	runner := executor.New(executor.Options{Exec: node, Host: node, Journal: &cnitest.Journal{}, Dirs: []string{"/opt/cni/bin"}})
+	runner := executor.New(executor.Options{Exec: node, Host: node, Journal: &cnitest.Journal{},
+		Dirs: []string{"/opt/cni/bin"}})
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim:   cnichain.Claim{Namespace: "default", Name: "net", UID: "1"},
 		Schemas: cnichain.DefaultSchemas(),
 		Plugins: map[string]cnichain.Plugin{"macvlan": {Path: "/opt/cni/bin/macvlan", Versions: []string{"1.1.0"}}},
-		Devices: []cnichain.RootDevice{{Step: "uplink", Device: cnichain.Device{Name: "eth1", IfName: "eth1", CNIs: []string{"macvlan"}}}},
+		Devices: []cnichain.RootDevice{{Step: "uplink",
+			Device: cnichain.Device{Name: "eth1", IfName: "eth1", CNIs: []string{"macvlan"}}}},
 	})
 	fmt.Println("problems:", problems)
 	pod := executor.NewAttachment("sandbox", executor.Pod{Namespace: "default", Name: "web"}, []cnichain.Plan{*plan})
@@ -403,21 +419,24 @@ func TestDriverOfApplications(t *testing.T) {
 		hardware := device("link", "up0")
 		hardware.Device.PCIAddress = "0000:01:00.0"
 		plan := w.plan("c", steps, hardware, device("other", "up1"))
-		plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that looks for an interface where none was
+		// as of a plugin that looks for an interface where none was
+		plan.Steps[0].Quirks.DelFailsWithoutInterface = false
 		return w, attachment(plan)
 	}
 	t.Run("attached", func(t *testing.T) {
 		w, made := make(t)
 		w.must(w.add(made))
 		w.expect("host [up1] pods [dra-1[net2]] leases []", "sandbox-1")
-		if nodes, want := w.restarted().Steps[0].DeviceNodes, []string{"/dev/vfio/0000:01:00.0", "/dev/vfio/vfio"}; !slices.Equal(nodes, want) {
+		if nodes, want := w.restarted().Steps[0].DeviceNodes, []string{"/dev/vfio/0000:01:00.0",
+			"/dev/vfio/vfio"}; !slices.Equal(nodes, want) {
 			t.Errorf("device nodes are %q, want %q", nodes, want)
 		}
 		w.must(w.executor.Check(context.Background(), made))
 		w.must(w.del(made))
 		w.expect(cleanNode)
 	})
-	for name, call := range map[string]string{"not bound": "bind", "plugin fails": "host-device ADD", "later step fails": "macvlan ADD"} {
+	for name, call := range map[string]string{"not bound": "bind", "plugin fails": "host-device ADD",
+		"later step fails": "macvlan ADD"} {
 		t.Run(name, func(t *testing.T) {
 			w, made := make(t)
 			w.node.Fail(call, errors.New("no"))
@@ -429,8 +448,9 @@ func TestDriverOfApplications(t *testing.T) {
 		kept, want string
 	}{
 		"address as the claim wants it": {kept: "02:00:00:00:00:05"},
-		"another address":               {kept: "02:00:00:00:00:06", want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
-		"address that nobody says":      {want: "no physical function"},
+		"another address": {kept: "02:00:00:00:00:06",
+			want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
+		"address that nobody says": {want: "no physical function"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, made := make(t)

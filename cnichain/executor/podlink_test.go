@@ -8,15 +8,18 @@ import (
 
 // A pod may have several VLANs of one card, and links that were made beside its device.
 func TestDeviceInPodIsProven(t *testing.T) {
-	vlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "vlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3, VLANID: 100, VLANProtocol: "802.1q"}}
-	link := cnichain.Link{Kind: "vlan", Index: 12, MAC: "02:00:00:00:00:07", Parent: 3, VLANID: 100, VLANProtocol: "802.1q"}
+	vlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "vlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3,
+		VLANID: 100, VLANProtocol: "802.1q"}}
+	link := cnichain.Link{Kind: "vlan", Index: 12, MAC: "02:00:00:00:00:07", Parent: 3, VLANID: 100,
+		VLANProtocol: "802.1q"}
 	other := link
 	other.VLANID = 200
 	if !isDevice(&link, vlan) || !isMoved(&link, vlan) || isDevice(&other, vlan) || isMoved(&other, vlan) {
 		t.Error("VLANs of one card are taken for each other")
 	}
 	made := cnichain.Link{Kind: "macvlan", Index: 12, MAC: "02:00:00:00:00:08", Parent: 10}
-	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3}}
+	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10,
+		MAC: "02:00:00:00:00:07", Parent: 3}}
 	if isMoved(&made, macvlan) || isDevice(&made, macvlan) {
 		t.Error("a link on the device is taken for the device")
 	}

@@ -17,7 +17,8 @@ func (c *calls) Record(call Call) { *c = append(*c, call) }
 
 // Errors go to events and conditions: what a plugin repeats of its secret settings is not in them, and not in the log.
 func TestSecretsAreNotRepeated(t *testing.T) {
-	const secret, stdin = "hunter2-of-the-fabric", `{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`
+	const secret, stdin = "hunter2-of-the-fabric",
+		`{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`
 	for name, script_ := range map[string]string{
 		"stderr":     `echo "cannot log in with hunter2-of-the-fabric" >&2; exit 1`,
 		"own error":  `echo '{"code":110,"msg":"no login with hunter2-of-the-fabric","details":"as admin, short"}'; exit 1`,
@@ -27,16 +28,20 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log calls
 			executor := New(Options{Exec: PluginExec{}, Log: &log})
-			record := &StepRecord{Step: cnichain.PlanStep{Type: "x", Path: script(t, script_), CNIVersion: "1.0.0"}, Stdin: []byte(stdin)}
+			record := &StepRecord{Step: cnichain.PlanStep{Type: "x", Path: script(t, script_), CNIVersion: "1.0.0"},
+				Stdin: []byte(stdin)}
 			_, err := executor.callAdd(context.Background(), &Attachment{}, record)
 			if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "short") {
 				t.Errorf("error is %v", err)
 			}
 			var printed *types.Error
-			if errors.As(err, &printed) != (name == "own error") || printed != nil && (printed.Code != 110 || strings.Contains(printed.Msg, secret) || !strings.Contains(printed.Details, "admin")) {
+			if errors.As(err, &printed) != (name == "own error") || printed != nil &&
+				(printed.Code != 110 || strings.Contains(printed.Msg, secret) ||
+					!strings.Contains(printed.Details, "admin")) {
 				t.Errorf("the plugin's own error is %+v", printed)
 			}
-			if len(log) != 1 || strings.Contains(string(log[0].Output.Stdout)+string(log[0].Output.Stderr), secret) || log[0].Err != nil && strings.Contains(log[0].Err.Error(), secret) {
+			if len(log) != 1 || strings.Contains(string(log[0].Output.Stdout)+string(log[0].Output.Stderr), secret) ||
+				log[0].Err != nil && strings.Contains(log[0].Err.Error(), secret) {
 				t.Errorf("the log is told %+v", log)
 			}
 		})

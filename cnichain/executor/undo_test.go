@@ -41,7 +41,8 @@ func (w *workbench) restart(attachments ...*executor.Attachment) {
 }
 
 func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
-	made := executor.NewAttachment("sandbox-2", executor.Pod{Namespace: "ns", Name: "q", UID: "pod-2"}, []cnichain.Plan{plan})
+	made := executor.NewAttachment("sandbox-2", executor.Pod{Namespace: "ns", Name: "q", UID: "pod-2"},
+		[]cnichain.Plan{plan})
 	made.Pin = "/run/netns/dra-2"
 	return made
 }
@@ -62,30 +63,32 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 		for _, command := range []string{"ADD", "DEL"} {
 			for name, break_ := range faults {
 				for _, restart := range []bool{false, true} {
-					t.Run(strings.Join([]string{plugin, command, name, map[bool]string{true: "restart"}[restart]}, " "), func(t *testing.T) {
-						w := newWorkbench(t)
-						break_(w.node, plugin+" "+command)
-						made := attachment(w.plan("c", chain, device("a", "up0"), device("b", "up1")))
-						_ = w.add(made)
-						for range 12 {
-							if len(w.journal.Keys()) == 0 {
-								break
+					t.Run(strings.Join([]string{plugin, command, name, map[bool]string{true: "restart"}[restart]}, " "),
+						func(t *testing.T) {
+							w := newWorkbench(t)
+							break_(w.node, plugin+" "+command)
+							made := attachment(w.plan("c", chain, device("a", "up0"), device("b", "up1")))
+							_ = w.add(made)
+							for range 12 {
+								if len(w.journal.Keys()) == 0 {
+									break
+								}
+								if restart {
+									made = w.restarted()
+									w.restart(made)
+								}
+								_ = w.del(made)
 							}
-							if restart {
-								made = w.restarted()
-								w.restart(made)
+							w.expect(cleanNode)
+							// what the plugin refuses to undo and nobody can see
+							for _, leftover := range w.journal.Leftovers() {
+								if leftover.Quarantines() != nil || plugin == "host-device" {
+									t.Errorf("left over: %s", leftover.Reason)
+								}
 							}
-							_ = w.del(made)
-						}
-						w.expect(cleanNode)
-						for _, leftover := range w.journal.Leftovers() { // what the plugin refuses to undo and nobody can see
-							if leftover.Quarantines() != nil || plugin == "host-device" {
-								t.Errorf("left over: %s", leftover.Reason)
-							}
-						}
-						w.node.Fail(plugin+" "+command, nil)
-						w.node.Fail(plugin+" "+command+" after", nil)
-					})
+							w.node.Fail(plugin+" "+command, nil)
+							w.node.Fail(plugin+" "+command+" after", nil)
+						})
 				}
 			}
 		}
@@ -109,7 +112,8 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 // else the plugin keeps may be left, which is said; but nobody is kept from the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
-	made := attachment(w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
+	made := attachment(w.plan("c",
+		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
 	w.must(w.add(made))
 	w.node.Fail("macvlan DEL", errors.New("bug"))
 	for attempt := range 9 {
@@ -131,7 +135,8 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 	w := newWorkbench(t)
 	shared := device("a", "up0")
 	shared.Device.Exclusive = false
-	plan := w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, shared)
+	plan := w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`,
+		shared)
 	w.executor.GiveUpAttempts = 1
 	w.node.Fail("macvlan ADD after", errors.New("half done"))
 	w.node.Fail("macvlan DEL", errors.New("bug"))
@@ -220,7 +225,8 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w.must(w.del(made))
 	w.expect("host [up1] pods [] leases []")
 	w.restart()
-	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine", "up0", "0000:01:00.0", "PCI error", "claim ns/c", "10 attempts")
+	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine", "up0", "0000:01:00.0", "PCI error",
+		"claim ns/c", "10 attempts")
 	other := w.onOtherSandbox(plan)
 	wantError(t, w.add(other), "quarantine")
 
@@ -299,7 +305,8 @@ func TestDeviceHasOneOwner(t *testing.T) {
 // What the journal did not take is said again: otherwise a crash would bring a claim's DEL back after it was released.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
-	both := attachment(w.plan("first", linkThenTune, device("link", "up0")), w.plan("second", linkThenTune, device("link", "up1")))
+	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
+		w.plan("second", linkThenTune, device("link", "up1")))
 	w.must(w.add(both))
 	w.journal.Fill()
 	wantError(t, w.del(both, "first"), "no space left")
@@ -349,7 +356,8 @@ func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 // Another has made an interface of the name after it was seen to be free: DEL would delete that one.
 func TestCollisionDuringAdd(t *testing.T) {
 	w := newWorkbench(t)
-	made := attachment(w.plan("c", `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
+	made := attachment(w.plan("c",
+		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`, device("a", "up0")))
 	w.node.KeepPods()
 	release := w.node.Hold("macvlan ADD")
 	ended := make(chan error, 1)
@@ -368,12 +376,15 @@ func TestCheckSaysWhatChanged(t *testing.T) {
 		app  func(*cnitest.Node)
 		want string
 	}{
-		"nothing":  {app: func(*cnitest.Node) {}},
-		"renamed":  {app: func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") }, want: `interface "net1" is called "mine" now`},
-		"deleted":  {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1") }, want: `interface "net1" is gone`},
-		"replaced": {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1"); n.AddPodLink(pin, "net1") }, want: `another interface is called "net1" now`},
+		"nothing": {app: func(*cnitest.Node) {}},
+		"renamed": {app: func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") },
+			want: `interface "net1" is called "mine" now`},
+		"deleted": {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1") }, want: `interface "net1" is gone`},
+		"replaced": {app: func(n *cnitest.Node) { n.DeletePodLink(pin, "net1"); n.AddPodLink(pin, "net1") },
+			want: `another interface is called "net1" now`},
 		"rebooted": {app: func(n *cnitest.Node) { n.Reboot() }, want: "network namespace of pod ns/p is gone"},
-		"plugin":   {app: func(n *cnitest.Node) { n.Fail("tuning CHECK", errors.New("MTU is 9")) }, want: "failed at CHECK: tuning: MTU is 9"},
+		"plugin": {app: func(n *cnitest.Node) { n.Fail("tuning CHECK", errors.New("MTU is 9")) },
+			want: "failed at CHECK: tuning: MTU is 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkbench(t)

@@ -14,17 +14,20 @@ func TestPluginsMustObeyClaims(t *testing.T) {
 		ips  []string
 		want string
 	}{
-		"nothing":       {},
-		"as it is":      {mac: "02:00:00:00:00:01", ips: []string{"10.1.0.5/16"}}, // the plugin may know the prefix better
-		"other MAC":     {mac: "02:00:00:00:00:02", want: "does not know the capability mac"},
-		"other address": {ips: []string{"10.1.0.5/24", "10.1.0.6/24"}, want: "did not give the interface the address 10.1.0.6/24"},
+		"nothing": {},
+		// the plugin may know the prefix better
+		"as it is":  {mac: "02:00:00:00:00:01", ips: []string{"10.1.0.5/16"}},
+		"other MAC": {mac: "02:00:00:00:00:02", want: "does not know the capability mac"},
+		"other address": {ips: []string{"10.1.0.5/24", "10.1.0.6/24"},
+			want: "did not give the interface the address 10.1.0.6/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := parseResult([]byte(`{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.5/24"}]}`), "1.0.0")
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = verifyClaimParams(&cnichain.PlanStep{Type: "x", MAC: test.mac, IPs: test.ips}, "02:00:00:00:00:01", result)
+			err = verifyClaimParams(&cnichain.PlanStep{Type: "x", MAC: test.mac, IPs: test.ips},
+				"02:00:00:00:00:01", result)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}

@@ -12,28 +12,37 @@ const function = "0000:41:10.0"
 
 func TestRebind(t *testing.T) {
 	for name, test := range map[string]struct {
-		is, want driverBinding
-		writes   []busWrite
+		found, want driverBinding
+		writes      []busWrite
 	}{
 		"to the application": {
 			driverBinding{"igbvf", ""}, driverBinding{"vfio-pci", "vfio-pci"},
-			[]busWrite{{"devices/" + function + "/driver_override", "vfio-pci\n"}, {"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}},
+			[]busWrite{{"devices/" + function + "/driver_override", "vfio-pci\n"},
+				{"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}},
 		},
 		"and back": {
 			driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"igbvf", ""},
 			[]busWrite{
-				{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function + "/driver/unbind", function},
+				{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function +
+					"/driver/unbind", function},
 				{"drivers_probe", function}, {"devices/" + function + "/driver_override", "\n"},
 			},
 		},
-		"nothing to do":        {driverBinding{"vfio-pci", ""}, driverBinding{"vfio-pci", ""}, nil},
-		"only the override":    {driverBinding{"igbvf", "vfio-pci"}, driverBinding{"igbvf", ""}, []busWrite{{"devices/" + function + "/driver_override", "\n"}}},
-		"without a driver":     {driverBinding{"", "vfio-pci"}, driverBinding{"vfio-pci", "vfio-pci"}, []busWrite{{"drivers_probe", function}}},
-		"back to no driver":    {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"", ""}, []busWrite{{"devices/" + function + "/driver/unbind", function}, {"devices/" + function + "/driver_override", "\n"}}},
-		"an admin's own limit": {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"igbvf", "igbvf"}, []busWrite{{"devices/" + function + "/driver_override", "igbvf\n"}, {"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}}},
+		"nothing to do": {driverBinding{"vfio-pci", ""}, driverBinding{"vfio-pci", ""}, nil},
+		"only the override": {driverBinding{"igbvf", "vfio-pci"}, driverBinding{"igbvf", ""},
+			[]busWrite{{"devices/" + function + "/driver_override", "\n"}}},
+		"without a driver": {driverBinding{"", "vfio-pci"}, driverBinding{"vfio-pci", "vfio-pci"},
+			[]busWrite{{"drivers_probe", function}}},
+		"back to no driver": {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"", ""},
+			[]busWrite{{"devices/" + function + "/driver/unbind", function},
+				{"devices/" + function + "/driver_override", "\n"}}},
+		"an admin's own limit": {driverBinding{"vfio-pci", "vfio-pci"}, driverBinding{"igbvf", "igbvf"},
+			[]busWrite{{"devices/" + function + "/driver_override", "igbvf\n"},
+				{"devices/" + function + "/driver/unbind", function}, {"drivers_probe", function}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.writes, rebind(function, test.is, test.want), cmp.AllowUnexported(busWrite{})); diff != "" {
+			if diff := cmp.Diff(test.writes, rebind(function, test.found, test.want),
+				cmp.AllowUnexported(busWrite{})); diff != "" {
 				t.Errorf("(-want +have):\n%s", diff)
 			}
 		})
@@ -69,11 +78,11 @@ func (b *bus) write(t *testing.T, w busWrite) {
 func TestRebindIsRecovered(t *testing.T) {
 	application := driverBinding{"vfio-pci", "vfio-pci"}
 	for _, home := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"}, {"vfio-pci", ""}} {
-		for _, way := range []struct{ from, to driverBinding }{{home, application}, {application, home}} {
-			writes := rebind(function, way.from, way.to)
+		for _, way := range []struct{ start, target driverBinding }{{home, application}, {application, home}} {
+			writes := rebind(function, way.start, way.target)
 			for done := range len(writes) + 1 {
-				t.Run(fmt.Sprintf("%v to %v, killed after %d", way.from, way.to, done), func(t *testing.T) {
-					kernel := bus{way.from}
+				t.Run(fmt.Sprintf("%v to %v, killed after %d", way.start, way.target, done), func(t *testing.T) {
+					kernel := bus{way.start}
 					for _, w := range writes[:done] {
 						kernel.write(t, w)
 					}
@@ -91,17 +100,20 @@ func TestRebindIsRecovered(t *testing.T) {
 
 func TestViableGroups(t *testing.T) {
 	for name, test := range map[string]struct {
-		others []groupMember
-		wrong  string
+		siblings []groupMember
+		wrong    string
 	}{
 		"alone":                {},
-		"behind a bridge":      {others: []groupMember{{address: "0000:40:01.0", driver: "pcieport", bridge: true}}},
-		"others that are free": {others: []groupMember{{address: "0000:41:10.2"}}},
-		"another pod's":        {others: []groupMember{{address: "0000:41:10.4", driver: "vfio-pci"}}, wrong: "with 0000:41:10.4, which has the driver vfio-pci"},
-		"the host's":           {others: []groupMember{{address: "0000:41:10.2", driver: "igbvf"}}, wrong: "with 0000:41:10.2, which has the driver igbvf"},
+		"behind a bridge":      {siblings: []groupMember{{address: "0000:40:01.0", driver: "pcieport", bridge: true}}},
+		"others that are free": {siblings: []groupMember{{address: "0000:41:10.2"}}},
+		"another pod's": {siblings: []groupMember{{address: "0000:41:10.4", driver: "vfio-pci"}},
+			wrong: "with 0000:41:10.4, which has the driver vfio-pci"},
+		"the host's": {siblings: []groupMember{{address: "0000:41:10.2", driver: "igbvf"}},
+			wrong: "with 0000:41:10.2, which has the driver igbvf"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			group := iommuGroup{number: "7", members: append(test.others, groupMember{address: function, driver: "igbvf"})}
+			group := iommuGroup{number: "7",
+				members: append(test.siblings, groupMember{address: function, driver: "igbvf"})}
 			err := group.viable(function)
 			if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("error is %v, want %q", err, test.wrong)
@@ -122,7 +134,8 @@ func TestDeviceNodes(t *testing.T) {
 	if diff := cmp.Diff([]string{"/dev/vfio/7", "/dev/vfio/vfio"}, iommuGroup{number: "7"}.nodes()); diff != "" {
 		t.Errorf("(-want +have):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"/dev/vfio/noiommu-7", "/dev/vfio/vfio"}, iommuGroup{number: "7", unprotected: true}.nodes()); diff != "" {
+	if diff := cmp.Diff([]string{"/dev/vfio/noiommu-7", "/dev/vfio/vfio"},
+		iommuGroup{number: "7", unprotected: true}.nodes()); diff != "" {
 		t.Errorf("(-want +have):\n%s", diff)
 	}
 }

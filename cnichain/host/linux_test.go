@@ -46,8 +46,10 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := cnichain.Device{Name: "up0", IfName: "up0", Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
-	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil { // the baseline, of an earlier driver, has no such names
+	device := cnichain.Device{Name: "up0", IfName: "up0",
+		Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
+	// the baseline, of an earlier driver, has no such names
+	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil {
 		t.Fatal(err)
 	}
 	if err := netlink.LinkSetMTU(veth, 1400); err != nil {
@@ -60,7 +62,8 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 || attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
+	if attrs := link.Attrs(); attrs.MTU != 1500 || len(attrs.AltNames) != 1 ||
+		attrs.HardwareAddr.String() != device.MAC || attrs.Flags&1 == 0 {
 		t.Errorf("device is %+v", attrs)
 	}
 	other := device

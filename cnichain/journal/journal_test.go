@@ -56,7 +56,8 @@ func TestRecordsSurvive(t *testing.T) {
 }
 
 func TestUnreadableJournalIsSetAside(t *testing.T) {
-	for name, content := range map[string][]byte{"garbage": []byte("not a database at all"), "empty": {}, "truncated": nil} {
+	for name, content := range map[string][]byte{"garbage": []byte("not a database at all"), "empty": {},
+		"truncated": nil} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "journal.db")
 			if content == nil {
@@ -89,7 +90,10 @@ func TestUnreadableJournalIsSetAside(t *testing.T) {
 func TestNewerSchemaIsRefusedAndKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, _ := openAt(t, path)
-	err := opened.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("99")) })
+	err := opened.bolt.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("schema"),
+			[]byte("99"))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +117,8 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 	err := opened.bolt.Update(func(tx *bbolt.Tx) error {
 		things := tx.Bucket([]byte("things"))
-		return things.Put([]byte("bad"), []byte(strings.Replace(string(things.Get([]byte("bad"))), `"Name":"bad"`, `"Name":"bat"`, 1)))
+		return things.Put([]byte("bad"),
+			[]byte(strings.Replace(string(things.Get([]byte("bad"))), `"Name":"bad"`, `"Name":"bat"`, 1)))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +161,8 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 		t.Errorf("records %v, damaged %v, %v", records, damaged, err)
 	}
 	err = opened.bolt.View(func(tx *bbolt.Tx) error {
-		if stamped := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); stamped != fmt.Sprint(schema) || schema < 2 {
+		if stamped := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); stamped != fmt.Sprint(schema) ||
+			schema < 2 {
 			t.Errorf("the journal has schema %s after this driver has opened it", stamped)
 		}
 		return nil

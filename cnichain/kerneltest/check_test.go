@@ -44,11 +44,13 @@ func TestDoubleCheck(t *testing.T) {
 	b.must(b.add(made))
 	attached := b.state()
 	wantWords(t, "healthy", b.executor.Check(context.Background(), made))
-	if seen := b.called("second", "CHECK"); !strings.Contains(seen, "CNI_NETNS="+b.pin) || !strings.Contains(seen, `"prevResult"`) || !strings.Contains(seen, `"net2"`) {
+	if seen := b.called("second", "CHECK"); !strings.Contains(seen, "CNI_NETNS="+b.pin) ||
+		!strings.Contains(seen, `"prevResult"`) || !strings.Contains(seen, `"net2"`) {
 		t.Errorf("CHECK was called with\n%s", seen)
 	}
 	b.plugins["second"].follow(t, script{"CHECK": failsBefore})
-	wantWords(t, "a plugin objects", b.executor.Check(context.Background(), made), `step "b" (second)`, "CHECK", "scripted to fail")
+	wantWords(t, "a plugin objects", b.executor.Check(context.Background(), made), `step "b" (second)`, "CHECK",
+		"scripted to fail")
 	b.expect("after checks", attached)
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByName("net3")
@@ -57,7 +59,8 @@ func TestDoubleCheck(t *testing.T) {
 		}
 		return handle.LinkDel(link)
 	}))
-	wantWords(t, "the application has deleted it", b.executor.Check(context.Background(), made), `step "c" (third)`, `"net3" is gone`)
+	wantWords(t, "the application has deleted it", b.executor.Check(context.Background(), made), `step "c" (third)`,
+		`"net3" is gone`)
 	b.must(b.executor.Del(context.Background(), made))
 	b.expect("after DEL", b.before)
 }
@@ -74,13 +77,15 @@ func TestDoubleStatus(t *testing.T) {
 		plan.Steps = append(plan.Steps, made.Steps[i].Step)
 	}
 	wantWords(t, "all well", b.executor.Status(context.Background(), plan))
-	if seen := b.called("first", "STATUS"); strings.Contains(seen, "CNI_CONTAINERID") || strings.Contains(seen, "CNI_NETNS") || !strings.Contains(seen, `"type":"first"`) {
+	if seen := b.called("first", "STATUS"); strings.Contains(seen, "CNI_CONTAINERID") ||
+		strings.Contains(seen, "CNI_NETNS") || !strings.Contains(seen, `"type":"first"`) {
 		t.Errorf("STATUS was called with\n%s", seen)
 	}
 	b.plugins["first"].follow(t, script{"STATUS": knowsNothing})
 	wantWords(t, "a plugin that does not know STATUS", b.executor.Status(context.Background(), plan))
 	b.plugins["second"].follow(t, script{"STATUS": isNotAvailable})
-	wantWords(t, "not available", b.executor.Status(context.Background(), plan), `step "b" (second)`, "STATUS", "the daemon is down")
+	wantWords(t, "not available", b.executor.Status(context.Background(), plan), `step "b" (second)`, "STATUS",
+		"the daemon is down")
 	b.expect("after STATUS", b.before)
 }
 

@@ -155,7 +155,8 @@ func refuseWith(code int, message string) int {
 }
 
 func answer() string {
-	return fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":%q,"sandbox":%q}]}`, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":%q,"sandbox":%q}]}`, os.Getenv("CNI_IFNAME"),
+		os.Getenv("CNI_NETNS"))
 }
 
 // hang leaves a process that holds stdout and ignores SIGTERM, and goes on for ever itself.

@@ -68,7 +68,8 @@ func (b *bench) restart() {
 	chains, err := journal.NewChains(opened.DB)
 	b.must(err)
 	b.executor = executor.New(executor.Options{
-		Exec: executor.PluginExec{}, Host: host.Linux{}, Journal: chains, Dirs: []string{b.dir}, StepTimeout: 10 * time.Second,
+		Exec: executor.PluginExec{}, Host: host.Linux{}, Journal: chains, Dirs: []string{b.dir},
+		StepTimeout: 10 * time.Second,
 	})
 	b.left, _, err = chains.Load(b.executor)
 	b.must(err)
@@ -82,13 +83,16 @@ func (b *bench) attachment(steps string) *executor.Attachment {
 	plugins, err := b.executor.Probe(context.Background(), cnichain.Types(topology))
 	b.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins,
-		Devices: []cnichain.RootDevice{{Step: topology.Spec.Steps[0].Name, Device: cnichain.Device{Name: "d", IfName: "d", CNIs: []string{"first"}}}},
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins,
+		Devices: []cnichain.RootDevice{{Step: topology.Spec.Steps[0].Name,
+			Device: cnichain.Device{Name: "d", IfName: "d", CNIs: []string{"first"}}}},
 	})
 	if len(problems) > 0 {
 		b.Fatal(problems)
 	}
-	made := executor.NewAttachment("sandbox", executor.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	made := executor.NewAttachment("sandbox", executor.Pod{Namespace: "ns", Name: "p", UID: "u"},
+		[]cnichain.Plan{*plan})
 	made.Pin = b.pin
 	return made
 }
@@ -119,18 +123,19 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 	}
 	b := newBench(t)
 	for fault, words := range map[behaviour]string{
-		failsBefore: "scripted to fail", failsAfter: "scripted to fail", crashes: "panic: scripted to crash", pretends: "has no interface",
+		failsBefore: "scripted to fail", failsAfter: "scripted to fail", crashes: "panic: scripted to crash",
+		pretends:      "has no interface",
 		printsGarbage: "no CNI result", printsTwo: "more than one document", printsTooMuch: "printed more than",
 	} {
-		for _, at := range []string{"first", "second", "third"} {
-			what := fmt.Sprintf("%s of %s", fault, at)
-			b.plugins[at].follow(t, script{"ADD": fault})
+		for _, moment := range []string{"first", "second", "third"} {
+			what := fmt.Sprintf("%s of %s", fault, moment)
+			b.plugins[moment].follow(t, script{"ADD": fault})
 			err := b.add(b.attachment(threeDoubles))
-			if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "("+at+")") {
+			if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "("+moment+")") {
 				t.Errorf("%s: error is %v, want %q", what, err, words)
 			}
 			b.expect(what, b.before)
-			b.plugins[at].follow(t, script{})
+			b.plugins[moment].follow(t, script{})
 			b.restart()
 			if len(b.left) > 0 {
 				t.Errorf("%s: records are left", what)
@@ -150,10 +155,10 @@ func TestDoubleFaultsAtDel(t *testing.T) {
 	}
 	b := newBench(t)
 	for _, fault := range []behaviour{failsBefore, failsAfter, crashes, pretends, printsGarbage, printsTooMuch} {
-		for _, at := range []string{"first", "second", "third"} {
+		for _, moment := range []string{"first", "second", "third"} {
 			for _, when := range []string{"", "once", "and restart", "at a failing ADD"} {
-				what := fmt.Sprintf("%s of %s %s", fault, at, when)
-				b.plugins[at].follow(t, script{"DEL": fault})
+				what := fmt.Sprintf("%s of %s %s", fault, moment, when)
+				b.plugins[moment].follow(t, script{"DEL": fault})
 				made := b.attachment(threeDoubles)
 				if when == "at a failing ADD" {
 					b.plugins["third"].follow(t, script{"ADD": failsAfter, "DEL": fault})
@@ -168,7 +173,7 @@ func TestDoubleFaultsAtDel(t *testing.T) {
 				b.undoneByNext()
 				b.forget()
 				b.expect(what, b.before)
-				b.plugins[at].follow(t, script{})
+				b.plugins[moment].follow(t, script{})
 			}
 		}
 	}
@@ -254,7 +259,8 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 	b.plugins["second"].follow(t, script{"ADD": waits})
 	s := &sweep{testHost: b.testHost, orders: orders{
 		Dir: t.TempDir(), CNIDirs: []string{b.dir}, Topology: threeDoubles, Sandbox: "sandbox", Pod: b.pod,
-		Devices: []cnichain.RootDevice{{Step: "a", Device: cnichain.Device{Name: "d", IfName: "lo", CNIs: []string{"first"}}}},
+		Devices: []cnichain.RootDevice{{Step: "a",
+			Device: cnichain.Device{Name: "d", IfName: "lo", CNIs: []string{"first"}}}},
 	}}
 	first := s.process(orders{Add: true})
 	b.must(first.Start())

@@ -55,9 +55,11 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 	for _, link := range links {
 		attrs := link.Attrs()
 		slices.Sort(attrs.AltNames)
-		lines = append(lines, fmt.Sprintf("%s link %s %s mac=%s mtu=%d up=%v alt=%v master=%s queue=%d promisc=%d allmulti=%v",
-			where, attrs.Name, link.Type(), attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0, attrs.AltNames,
-			names[attrs.MasterIndex], attrs.TxQLen, attrs.Promisc, attrs.RawFlags&unix.IFF_ALLMULTI != 0))
+		lines = append(lines,
+			fmt.Sprintf("%s link %s %s mac=%s mtu=%d up=%v alt=%v master=%s queue=%d promisc=%d allmulti=%v",
+				where, attrs.Name, link.Type(), attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0,
+				attrs.AltNames,
+				names[attrs.MasterIndex], attrs.TxQLen, attrs.Promisc, attrs.RawFlags&unix.IFF_ALLMULTI != 0))
 		addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
 		h.must(err)
 		for _, address := range addresses {
@@ -71,7 +73,8 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 			if queue.Type() == "noqueue" {
 				continue // none, which shows only when the link has been up
 			}
-			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(), netlink.HandleStr(queue.Attrs().Parent)))
+			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(),
+				netlink.HandleStr(queue.Attrs().Parent)))
 		}
 	}
 	return append(lines, h.routing(where, handle, names)...)
@@ -79,14 +82,17 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 
 func (h *testHost) routing(where string, handle *netlink.Handle, names map[int]string) []string {
 	h.Helper()
-	routes, err := handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+		netlink.RT_FILTER_TABLE)
 	h.must(err)
 	var lines []string
 	for _, route := range routes {
-		if route.Dst != nil && (route.Dst.IP.IsLinkLocalUnicast() || route.Dst.IP.IsMulticast()) && route.Dst.IP.To4() == nil {
+		if route.Dst != nil && (route.Dst.IP.IsLinkLocalUnicast() || route.Dst.IP.IsMulticast()) &&
+			route.Dst.IP.To4() == nil {
 			continue // comes and goes with the addresses that are left out above
 		}
-		lines = append(lines, fmt.Sprintf("%s route %s table %d to %s via %s src %s scope %s", where, names[route.LinkIndex], route.Table,
+		lines = append(lines, fmt.Sprintf("%s route %s table %d to %s via %s src %s scope %s", where,
+			names[route.LinkIndex], route.Table,
 			route.Dst, route.Gw, route.Src, route.Scope))
 	}
 	rules, err := handle.RuleList(netlink.FAMILY_ALL)
@@ -179,7 +185,8 @@ func (h *testHost) veth(name, peer string) {
 // bridge makes a bridge with an address of its own: one without takes that of its ports.
 func (h *testHost) bridge(name string) {
 	h.Helper()
-	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: []byte{2, 0, 0, 0, 0, 0xb0}}}))
+	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,
+		HardwareAddr: []byte{2, 0, 0, 0, 0, 0xb0}}}))
 	h.up(name)
 }
 

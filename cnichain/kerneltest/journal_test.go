@@ -72,7 +72,10 @@ func TestNewerJournalIsLeftAlone(t *testing.T) {
 	schema := func(version string) {
 		db, err := bbolt.Open(path, 0o600, nil)
 		s.must(err)
-		s.must(db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte(version)) }))
+		s.must(db.Update(func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte("meta")).Put([]byte("schema"),
+				[]byte(version))
+		}))
 		s.must(db.Close())
 	}
 	schema("99")
@@ -124,8 +127,8 @@ func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
 // fullJournal is on a disk that is full from a certain commit on.
 type fullJournal struct {
 	executor.Journal
-	at, commits int
-	fill        func() error
+	number, commits int
+	fill            func() error
 }
 
 func (j *fullJournal) Save(attachment *executor.Attachment) error {
@@ -143,7 +146,7 @@ func (j *fullJournal) Delete(sandboxID string) error {
 }
 
 func (j *fullJournal) commit() error {
-	if j.commits++; j.commits >= j.at {
+	if j.commits++; j.commits >= j.number {
 		return j.fill()
 	}
 	return nil
@@ -166,9 +169,9 @@ func TestFullDisk(t *testing.T) {
 			fill = func() error { disk.fill(); return nil }
 		}
 		refused := 0
-		for at := 1; ; at++ {
+		for number := 1; ; number++ {
 			b.restart()
-			full := &fullJournal{Journal: b.executor.Journal, at: at, fill: fill}
+			full := &fullJournal{Journal: b.executor.Journal, number: number, fill: fill}
 			b.executor.Journal, b.executor.Dirs = full, plugins
 			made := b.attachment(threeDoubles)
 			addErr := b.add(made)
@@ -176,7 +179,7 @@ func TestFullDisk(t *testing.T) {
 				refused++
 			}
 			delErr := b.executor.Del(context.Background(), made)
-			what := fmt.Sprintf("disk %s full at commit %d (%v, %v)", name, at, addErr, delErr)
+			what := fmt.Sprintf("disk %s full at commit %d (%v, %v)", name, number, addErr, delErr)
 			if addErr != nil && !strings.Contains(addErr.Error(), "no space left") {
 				t.Errorf("%s: the error does not say it", what)
 			}
@@ -187,7 +190,7 @@ func TestFullDisk(t *testing.T) {
 				b.must(b.executor.Del(context.Background(), attachment))
 			}
 			b.expect(what+", then there is room", b.before)
-			if full.commits < at {
+			if full.commits < number {
 				break
 			}
 		}

@@ -29,12 +29,15 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.uplink(name)
 	l.onHost(name, func(link netlink.Link) error {
 		index := link.Attrs().Index
-		for _, address := range []netlink.Addr{{IPNet: cidr("192.168.50.2/24")}, {IPNet: cidr("192.168.51.2/24"), Label: name + ":1"}, {IPNet: cidr("fd00:50::2/64"), Flags: unix.IFA_F_NODAD}} {
+		for _, address := range []netlink.Addr{{IPNet: cidr("192.168.50.2/24")},
+			{IPNet: cidr("192.168.51.2/24"), Label: name + ":1"}, {IPNet: cidr("fd00:50::2/64"),
+				Flags: unix.IFA_F_NODAD}} {
 			l.must(netlink.AddrAdd(link, &address))
 		}
 		for _, route := range []netlink.Route{
 			{LinkIndex: index, Dst: cidr("10.200.0.0/16"), Gw: net.ParseIP("192.168.50.1")},
-			{LinkIndex: index, Dst: cidr("10.201.0.0/16"), Gw: net.ParseIP("192.168.50.1"), Table: 100, Priority: 7, Src: net.ParseIP("192.168.50.2")},
+			{LinkIndex: index, Dst: cidr("10.201.0.0/16"), Gw: net.ParseIP("192.168.50.1"), Table: 100, Priority: 7,
+				Src: net.ParseIP("192.168.50.2")},
 			{LinkIndex: index, Gw: net.ParseIP("192.168.50.1"), Table: 100},
 			{LinkIndex: index, Dst: cidr("10.202.0.0/16"), Scope: netlink.SCOPE_LINK, MTU: 1400},
 			{LinkIndex: index, Dst: cidr("fd00:60::/64"), Gw: net.ParseIP("fd00:50::1"), Table: 100},
@@ -45,11 +48,13 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 		rule.IifName, rule.Table, rule.Priority = name, 100, 1000
 		l.must(netlink.RuleAdd(rule))
 		l.Cleanup(func() { _ = netlink.RuleDel(rule) })
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.168.50.9"), HardwareAddr: sharedMAC()})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT,
+			IP: net.ParseIP("192.168.50.9"), HardwareAddr: sharedMAC()})
 	})
 	l.reachable()
 	device, err := l.kernel().Snapshot(cnichain.Device{
-		Pool: "node", Name: name, Request: "nic", IfName: name, CNIs: []string{"host-device"}, Exclusive: true, AllowInUse: true,
+		Pool: "node", Name: name, Request: "nic", IfName: name, CNIs: []string{"host-device"}, Exclusive: true,
+		AllowInUse: true,
 	})
 	l.must(err)
 	return cnichain.RootDevice{Step: "link", Device: device}
@@ -59,7 +64,8 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 func (l *realLab) reachable() {
 	l.Helper()
 	l.await("the kernel has a route to its address", func() bool {
-		return slices.ContainsFunc(l.state(), func(line string) bool { return strings.Contains(line, "table 255 to fd00:50::2/128") })
+		return slices.ContainsFunc(l.state(),
+			func(line string) bool { return strings.Contains(line, "table 255 to fd00:50::2/128") })
 	})
 }
 
@@ -104,8 +110,8 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 			a.del()
 			l.reachable()
 			l.expect(before)
-			if is := l.neighbours("up0"); !slices.Equal(is, neighbours) || len(is) == 0 {
-				t.Errorf("neighbours are %v, were %v", is, neighbours)
+			if current := l.neighbours("up0"); !slices.Equal(current, neighbours) || len(current) == 0 {
+				t.Errorf("neighbours are %v, were %v", current, neighbours)
 			}
 			l.empty()
 		})
@@ -129,7 +135,8 @@ func TestRouteThatCannotBeRestored(t *testing.T) {
 		}
 	}
 	for range 3 {
-		l.says(a.tryDel(), "cannot add route to 10.200.0.0/16 via 172.16.0.1 in table 254 to up0", "the node lacks route to 10.200.0.0/16")
+		l.says(a.tryDel(), "cannot add route to 10.200.0.0/16 via 172.16.0.1 in table 254 to up0",
+			"the node lacks route to 10.200.0.0/16")
 	}
 	for i := range a.attachment.Steps[0].Step.Device.Network.Routes {
 		if route := &a.attachment.Steps[0].Step.Device.Network.Routes[i]; route.Destination == "10.200.0.0/16" {

@@ -58,10 +58,11 @@ func TestTwoClaimsOfOneTopology(t *testing.T) {
 - {name: link, type: bridge}
 - {name: limit, type: bandwidth, dependOn: [link], config: {egressRate: 16000000, egressBurst: 800000}}
 `
-	one := l.plan("first", steps, l.shared("link", "br0"))
-	two := l.planOf(cnichain.Claim{Namespace: "ns", Name: "second", UID: "second"}, "first", steps, l.shared("link", "br1"))
+	plan := l.plan("first", steps, l.shared("link", "br0"))
+	two := l.planOf(cnichain.Claim{Namespace: "ns", Name: "second", UID: "second"}, "first", steps,
+		l.shared("link", "br1"))
 	before := l.state()
-	a := l.pod("a", one, two)
+	a := l.pod("a", plan, two)
 	want := l.state()
 	a.add()
 	a.del()

@@ -28,7 +28,8 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 		return
 	}
 	for _, mover := range movers() {
-		for name, prepare := range map[string]func(netlink.Link) error{"up": netlink.LinkSetUp, "down": netlink.LinkSetDown} {
+		for name, prepare := range map[string]func(netlink.Link) error{"up": netlink.LinkSetUp,
+			"down": netlink.LinkSetDown} {
 			t.Run(mover+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.MTU = 1450 })
@@ -39,7 +40,8 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 				before := l.state()
 				a.add()
 				a.has("net1 veth mtu=1400 up=true 10.3.0.5/24")
-				l.mentions("link", "a link net1 veth mac=02:00:00:00:00:99 mtu=1400 up=true alt=[uplink-zero]", "queue=77 promisc=1 allmulti=true")
+				l.mentions("link", "a link net1 veth mac=02:00:00:00:00:99 mtu=1400 up=true alt=[uplink-zero]",
+					"queue=77 promisc=1 allmulti=true")
 				l.mentions("rule", "from 10.3.0.5/32 to all table 300")
 				a.del()
 				l.expect(before)
@@ -75,22 +77,25 @@ func tamperings() map[string]tampering {
 		return change(func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, name) })
 	}
 	return map[string]tampering{
-		"alias removed":                 {attempts: map[string]int{"host-device": 2}, happens: alias("")},
-		"alias of another":              {happens: alias("other0")},
-		"alias of a link of the host":   {attempts: map[string]int{"host-device": 2}, happens: alias("lo")},
-		"altname added":                 {happens: altName("application")},
-		"altname of a link of the host": {attempts: map[string]int{"host-device": 2, "netdev": 2}, happens: altName("up0p")},
+		"alias removed":               {attempts: map[string]int{"host-device": 2}, happens: alias("")},
+		"alias of another":            {happens: alias("other0")},
+		"alias of a link of the host": {attempts: map[string]int{"host-device": 2}, happens: alias("lo")},
+		"altname added":               {happens: altName("application")},
+		"altname of a link of the host": {attempts: map[string]int{"host-device": 2, "netdev": 2},
+			happens: altName("up0p")},
 		"altname removed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
 			return h.LinkDelAltName(link, "uplink-zero")
 		})},
 		"has its name again": {happens: func(p *realPod) { p.rename("net1", "up0") }},
 		"macvlan on it": {foreign: "own0", happens: change(func(h *netlink.Handle, link netlink.Link) error {
-			return h.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "own0", ParentIndex: link.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE})
+			return h.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "own0",
+				ParentIndex: link.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE})
 		})},
 		"port of a bridge": {foreign: "own0", happens: func(p *realPod) {
 			p.makeBridge("own0")
 			p.link("own0", func(_ *netlink.Handle, bridge netlink.Link) error {
-				p.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMaster(link, bridge) })
+				p.link("net1",
+					func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMaster(link, bridge) })
 				return nil
 			})
 		}},
@@ -98,7 +103,8 @@ func tamperings() map[string]tampering {
 			return h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77})
 		})},
 		"address and name changed": {happens: change(func(h *netlink.Handle, link netlink.Link) error {
-			return errors.Join(h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), h.LinkSetDown(link), h.LinkSetName(link, "mine0"))
+			return errors.Join(h.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), h.LinkSetDown(link),
+				h.LinkSetName(link, "mine0"))
 		})},
 		"deleted": {lost: true, happens: func(p *realPod) { deleted(p) }},
 		"name taken on the host": {
@@ -145,8 +151,8 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 		for range 4 { // the driver gives up later
 			l.says(a.tryDel(), z.complaint...)
 		}
-		if is := a.foreignLines("up0"); !slices.Equal(is, during) {
-			l.Errorf("a foreign link was touched: it was %q and is %q", during, is)
+		if current := a.foreignLines("up0"); !slices.Equal(current, during) {
+			l.Errorf("a foreign link was touched: it was %q and is %q", during, current)
 		}
 		z.repair(a)
 	}
@@ -166,7 +172,8 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 
 // foreignLines are the host's lines about a link.
 func (l *realLab) foreignLines(name string) []string {
-	return slices.DeleteFunc(l.state(), func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
+	return slices.DeleteFunc(l.state(),
+		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
 }
 
 // An exclusive device has one owner at a time, and a DEL that comes again does not take it from the next.
@@ -236,13 +243,14 @@ func TestRealHostDeviceAlias(t *testing.T) {
 			l := newRealLab(t, nil)
 			l.uplink("up0")
 			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, test.alias) })
-			a := l.pod("a", l.plan("first", realKinds()["host-device"].steps("host-device"), l.exclusive("link", "up0")))
+			a := l.pod("a", l.plan("first", realKinds()["host-device"].steps("host-device"),
+				l.exclusive("link", "up0")))
 			a.add()
 			test.happens(a)
 			a.del()
 			l.onHost("up0", func(link netlink.Link) error {
-				if is := link.Attrs().Alias; is != test.alias {
-					t.Errorf("alias is %q, was %q", is, test.alias)
+				if current := link.Attrs().Alias; current != test.alias {
+					t.Errorf("alias is %q, was %q", current, test.alias)
 				}
 				return nil
 			})

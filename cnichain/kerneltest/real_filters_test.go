@@ -48,7 +48,8 @@ func TestRealDiamond(t *testing.T) {
 			a.healthy()
 			a.has("net1 veth mtu=1500 up=true 10.2.0.3/24")
 			b.has("net1 veth mtu=1500 up=true 10.2.0.4/24")
-			l.mentions("filter", "10.2.0.3", "10.2.0.4", "dnat to 10.2.0.3:80", "dnat to 10.2.0.4:80", "masquerade", "CNI-FORWARD: ip saddr 10.2.0.3")
+			l.mentions("filter", "10.2.0.3", "10.2.0.4", "dnat to 10.2.0.3:80", "dnat to 10.2.0.4:80", "masquerade",
+				"CNI-FORWARD: ip saddr 10.2.0.3")
 			l.limited(a, 1_000_000, 2_000_000)
 			a.reaches("10.2.0.3", b, "10.2.0.4")
 			a.answers("10.2.0.3:80", "10.2.0.1:8080")
@@ -72,8 +73,8 @@ func (l *realLab) prime(plan cnichain.Plan) {
 	p.add()
 	p.del()
 	for _, line := range l.filters() {
-		for _, own := range []string{"10.2.0.2", "10.3.0.2", "7070", p.attachment.SandboxID} {
-			if strings.Contains(line, own) {
+		for _, text := range []string{"10.2.0.2", "10.3.0.2", "7070", p.attachment.SandboxID} {
+			if strings.Contains(line, text) {
 				l.Errorf("the first pod has left %s", line)
 			}
 		}
@@ -116,8 +117,8 @@ func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	}
 	ifb, err := netlink.LinkByIndex(filters[0].(*netlink.U32).RedirIndex)
 	l.must(err)
-	if is := [2]uint64{rate(l, end), rate(l, ifb)}; ifb.Type() != "ifb" || is != [2]uint64{toPod, fromPod} {
-		l.Errorf("pod %s is limited to %v bytes/s by %s and %s", p.name, is, end.Attrs().Name, ifb.Attrs().Name)
+	if current := [2]uint64{rate(l, end), rate(l, ifb)}; ifb.Type() != "ifb" || current != [2]uint64{toPod, fromPod} {
+		l.Errorf("pod %s is limited to %v bytes/s by %s and %s", p.name, current, end.Attrs().Name, ifb.Attrs().Name)
 	}
 }
 
@@ -126,7 +127,7 @@ func rate(l *realLab, link netlink.Link) uint64 {
 	queues, err := netlink.QdiscList(link)
 	l.must(err)
 	for _, queue := range queues {
-		if tbf, is := queue.(*netlink.Tbf); is {
+		if tbf, found := queue.(*netlink.Tbf); found {
 			return tbf.Rate
 		}
 	}
@@ -134,19 +135,19 @@ func rate(l *realLab, link netlink.Link) uint64 {
 }
 
 // answers expects that a server of the pod at an address is reached from the host at another.
-func (p *realPod) answers(at, from string) {
+func (p *realPod) answers(address, source string) {
 	p.Helper()
-	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", at) })
+	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", address) })
 	p.must(err)
 	defer func() { _ = listener.Close() }()
 	go serve(listener, p.name)
-	connection, err := net.DialTimeout("tcp", from, 5*time.Second)
+	connection, err := net.DialTimeout("tcp", source, 5*time.Second)
 	if err != nil {
 		p.Errorf("pod %s is not reached: %v", p.name, err)
 		return
 	}
 	defer func() { _ = connection.Close() }()
 	if said, err := io.ReadAll(connection); err != nil || string(said) != p.name {
-		p.Errorf("%s is %q, want pod %s (%v)", from, said, p.name, err)
+		p.Errorf("%s is %q, want pod %s (%v)", source, said, p.name, err)
 	}
 }

@@ -38,7 +38,8 @@ func wholeLink(l *realLab) cnichain.RootDevice {
 
 func (k realKind) steps(plugin string) string {
 	return `
-- {name: link, type: ` + plugin + `, config: {` + k.config + `ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}}
+- {name: link, type: ` + plugin + `, config: {` + k.config +
+		`ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}}
 - {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}
 `
 }
@@ -70,22 +71,30 @@ func hazards() []hazard {
 			return nil
 		}},
 		{name: "renamed", happens: renamed},
-		{name: "renamed and let go", ends: true, happens: func(p *realPod) []string { renamed(p); p.end(); return nil }},
+		{name: "renamed and let go", ends: true,
+			happens: func(p *realPod) []string { renamed(p); p.end(); return nil }},
 		{name: "deleted", kills: true, happens: deleted},
-		{name: "deleted and let go", ends: true, kills: true, happens: func(p *realPod) []string { deleted(p); p.end(); return nil }},
-		{name: "renamed, and a veth has the name", happens: func(p *realPod) []string { renamed(p); return p.makeVeth("net1") }},
-		{name: "renamed, and a bridge has the name", happens: func(p *realPod) []string { renamed(p); return p.makeBridge("net1") }},
-		{name: "renamed, and a bridge has it as altname", happens: func(p *realPod) []string { renamed(p); return p.makeBridge("own0", "net1") }},
+		{name: "deleted and let go", ends: true, kills: true,
+			happens: func(p *realPod) []string { deleted(p); p.end(); return nil }},
+		{name: "renamed, and a veth has the name",
+			happens: func(p *realPod) []string { renamed(p); return p.makeVeth("net1") }},
+		{name: "renamed, and a bridge has the name",
+			happens: func(p *realPod) []string { renamed(p); return p.makeBridge("net1") }},
+		{name: "renamed, and a bridge has it as altname",
+			happens: func(p *realPod) []string { renamed(p); return p.makeBridge("own0", "net1") }},
 		{name: "renamed, and eth0 has it as altname", happens: func(p *realPod) []string {
 			renamed(p)
 			p.link("eth0", func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, "net1") })
 			return []string{"eth0"}
 		}},
-		{name: "deleted, and a veth has the name", kills: true, happens: func(p *realPod) []string { deleted(p); return p.makeVeth("net1") }},
-		{name: "deleted, and a bridge has the name", kills: true, happens: func(p *realPod) []string { deleted(p); return p.makeBridge("net1") }},
+		{name: "deleted, and a veth has the name", kills: true,
+			happens: func(p *realPod) []string { deleted(p); return p.makeVeth("net1") }},
+		{name: "deleted, and a bridge has the name", kills: true,
+			happens: func(p *realPod) []string { deleted(p); return p.makeBridge("net1") }},
 		{name: "swapped with eth0", moves: "eth0", happens: swapped},
 		{name: "changed", happens: changed},
-		{name: "files of plugins wiped", happens: func(p *realPod) []string { p.wipe("/var/lib/cni", "/run/cni", realLeases); return nil }},
+		{name: "files of plugins wiped",
+			happens: func(p *realPod) []string { p.wipe("/var/lib/cni", "/run/cni", realLeases); return nil }},
 		{name: "files wiped and rebooted", ends: true, kills: true, happens: func(p *realPod) []string {
 			p.wipe("/var/lib/cni", "/run/cni", realLeases)
 			p.reboot()

@@ -62,7 +62,8 @@ func TestRealImpostors(t *testing.T) {
 			return h.LinkSetAlias(link, "uplink9") // host-device names what it moves home by the alias
 		},
 		"of the same address": func(h *netlink.Handle, _ int, address net.HardwareAddr) error {
-			return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "trap", HardwareAddr: address}, PeerName: "trap-peer"})
+			return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "trap", HardwareAddr: address},
+				PeerName: "trap-peer"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +83,8 @@ func TestRealImpostors(t *testing.T) {
 			for range 4 {
 				_ = a.tryDel()
 			}
-			if is := l.inPodOf(a); len(is) != len(mine) {
-				t.Errorf("the application's links were touched: %v, are %v", mine, is)
+			if current := l.inPodOf(a); len(current) != len(mine) {
+				t.Errorf("the application's links were touched: %v, are %v", mine, current)
 			}
 			for _, name := range []string{"up0", "uplink9"} {
 				if link, err := netlink.LinkByName(name); err == nil {
@@ -112,7 +113,8 @@ func TestRealNothingIsInherited(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	for name, mode := range map[string]int{"generic XDP": unix.XDP_FLAGS_SKB_MODE, "native XDP": unix.XDP_FLAGS_DRV_MODE} {
+	for name, mode := range map[string]int{"generic XDP": unix.XDP_FLAGS_SKB_MODE,
+		"native XDP": unix.XDP_FLAGS_DRV_MODE} {
 		t.Run(name, func(t *testing.T) { inherit(newRealLab(t, nil), mode) })
 	}
 }
@@ -162,9 +164,11 @@ func dropAll() (fd int, err error) {
 		rest                  [112]byte
 	}{
 		kind: unix.BPF_PROG_TYPE_XDP, count: 2,
-		instructions: uint64(uintptr(unsafe.Pointer(&instructions[0]))), license: uint64(uintptr(unsafe.Pointer(&license[0]))),
+		instructions: uint64(uintptr(unsafe.Pointer(&instructions[0]))),
+		license:      uint64(uintptr(unsafe.Pointer(&license[0]))),
 	}
-	loaded, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	loaded, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attributes)),
+		unsafe.Sizeof(attributes))
 	runtime.KeepAlive(instructions)
 	runtime.KeepAlive(license)
 	if errno != 0 {
@@ -188,11 +192,13 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		h.must(os.MkdirAll("/sys/class/net/"+link, 0o755))
 		h.must(os.WriteFile("/sys/class/net/"+link+"/dev_port", []byte{'0' + byte(i), '\n'}, 0o644))
 	}
-	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function, Exclusive: true})
+	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function,
+		Exclusive: true})
 	h.must(err)
 	// Links of virtio stand on a device between them and the function.
 	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
-	if home, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1", PCIAddress: "0000:02:00.0"}); !home || err != nil {
+	if home, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
+		PCIAddress: "0000:02:00.0"}); !home || err != nil {
 		t.Errorf("a link of virtio is home: %v, %v", home, err)
 	}
 	before := h.state()

@@ -74,7 +74,8 @@ func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	chains, err := journal.NewChains(l.db.DB)
 	l.must(err)
 	l.chains = chains
-	l.executor = executor.New(executor.Options{Exec: exec, Host: l.kernel(), Journal: chains, Dirs: []string{l.dir, os.Getenv(ownVariable)}})
+	l.executor = executor.New(executor.Options{Exec: exec, Host: l.kernel(), Journal: chains,
+		Dirs: []string{l.dir, os.Getenv(ownVariable)}})
 	attachments, damaged, err := chains.Load(l.executor)
 	l.must(err)
 	if len(damaged) > 0 {
@@ -102,7 +103,8 @@ func (l *realLab) bridge(name string) {
 	l.Helper()
 	l.index++
 	mac := net.HardwareAddr{2, 0, 0, 0, 0xb, name[len(name)-1]}
-	l.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac, Index: l.index}}))
+	l.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac,
+		Index: l.index}}))
 	l.onHost(name, netlink.LinkSetUp)
 	l.Cleanup(func() { l.drop(name) })
 }
@@ -197,7 +199,8 @@ func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 
 // plans makes a new attachment.
 func (p *realPod) plans(plans ...cnichain.Plan) {
-	p.attachment = executor.NewAttachment("sandbox-"+p.name, executor.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
+	p.attachment = executor.NewAttachment("sandbox-"+p.name,
+		executor.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
 	p.attachment.Pin = "/run/netns/dra-" + p.name
 }
 
@@ -381,24 +384,26 @@ func (l *realLab) leases(want ...string) {
 }
 
 // reaches opens a TCP connection from an address of this pod to an address of the other and reads what that one says.
-func (p *realPod) reaches(from string, other *realPod, to string) {
+func (p *realPod) reaches(source string, other *realPod, address string) {
 	p.Helper()
-	listener, err := inNamespace(other.path, func() (net.Listener, error) { return net.Listen("tcp", net.JoinHostPort(to, "0")) })
+	listener, err := inNamespace(other.path,
+		func() (net.Listener, error) { return net.Listen("tcp", net.JoinHostPort(address, "0")) })
 	if err != nil {
-		p.Errorf("pod %s can't listen on %s: %v", other.name, to, err)
+		p.Errorf("pod %s can't listen on %s: %v", other.name, address, err)
 		return
 	}
 	defer func() { _ = listener.Close() }()
 	go serve(listener, other.name)
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
-	connection, err := inNamespace(p.path, func() (net.Conn, error) { return dialer.Dial("tcp", listener.Addr().String()) })
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: 5 * time.Second}
+	connection, err := inNamespace(p.path,
+		func() (net.Conn, error) { return dialer.Dial("tcp", listener.Addr().String()) })
 	if err != nil {
 		p.Errorf("pod %s can't reach pod %s: %v", p.name, other.name, err)
 		return
 	}
 	defer func() { _ = connection.Close() }()
 	if said, err := io.ReadAll(connection); err != nil || string(said) != other.name {
-		p.Errorf("pod %s has reached %q at %s, want pod %s (%v)", p.name, said, to, other.name, err)
+		p.Errorf("pod %s has reached %q at %s, want pod %s (%v)", p.name, said, address, other.name, err)
 	}
 }
 

@@ -44,7 +44,8 @@ func ownPlugins(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "netdev"), "../../cmd/dra-network-cni")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "netdev"),
+		"../../cmd/dra-network-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
 		t.Skipf("needs the project's CNI plugins in the CNI_PATH, or go to build them: %v", err)

@@ -91,7 +91,8 @@ func shapes() map[string]shape {
 			state:   map[string][]string{"route": {"to 10.98.0.0/16 via 10.1.0.1", "to 10.97.0.0/16 via 10.1.0.1"}},
 		},
 		"after a step with a templated name": {
-			steps:   wants(`"m-{{ device.ifName }}"`) + "\n- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}",
+			steps: wants(`"m-{{ device.ifName }}"`) + "\n- {name: tune, type: tuning, dependOn: [link], config: " +
+				"{mtu: 1400}}",
 			devices: uplinks("up0"), links: []string{"m-up0 macvlan mtu=1400 up=true 10.1.0.2/24"},
 		},
 		"ptp": {
@@ -134,13 +135,17 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 		return
 	}
 	for _, plugin := range []string{"bridge", "ptp"} {
-		for name, happens := range map[string]func(*realPod) []string{"renamed": renamed, "deleted": deleted, "swapped": swapped} {
+		for name, happens := range map[string]func(*realPod) []string{"renamed": renamed, "deleted": deleted,
+			"swapped": swapped} {
 			t.Run(plugin+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				l.needs("iptables", "nft")
-				l.Cleanup(func() { _ = exec.Command("nft", "flush", "ruleset").Run() }) // what one leaves is not the next one's
+				// what one leaves is not the next one's
+				l.Cleanup(func() { _ = exec.Command("nft", "flush", "ruleset").Run() })
 				l.bridge("br0")
-				steps := "\n- {name: link, type: " + plugin + ", config: {ipMasq: true, ipMasqBackend: iptables, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.3.0.0/24}]]}}}"
+				steps := "\n- {name: link, type: " + plugin +
+					", config: {ipMasq: true, ipMasqBackend: iptables, ipam: {type: host-local, dataDir: " +
+					"/var/lib/leases, ranges: [[{subnet: 10.3.0.0/24}]]}}}"
 				l.prime(l.plan("first", steps, l.shared("link", "br0")))
 				a := l.pod("a", l.plan("first", steps, l.shared("link", "br0")))
 				before := l.filters()
@@ -205,7 +210,8 @@ func TestRealClaimsOfOnePod(t *testing.T) {
 	l := newRealLab(t, nil)
 	l.uplink("up0")
 	l.uplink("up1")
-	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0")), l.plan("second", realHostDevice, l.exclusive("link", "up1")))
+	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0")),
+		l.plan("second", realHostDevice, l.exclusive("link", "up1")))
 	before := l.state()
 	a.add()
 	a.has("net1 macvlan mtu=1400 up=true 10.1.0.2/24", "net2 veth mtu=1400 up=true 10.3.0.5/24")
@@ -220,7 +226,9 @@ func TestRealClaimsOfOnePod(t *testing.T) {
 
 // wants is a chain that asks for a name.
 func wants(name string) string {
-	return "\n- {name: link, type: macvlan, ifName: " + name + ", config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}}"
+	return "\n- {name: link, type: macvlan, ifName: " + name +
+		", config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: " +
+		"10.1.0.0/24}]]}}}"
 }
 
 // A name that is taken is refused, whoever has it, and nothing changes.
@@ -233,17 +241,27 @@ func TestRealNameCollisions(t *testing.T) {
 		chains  []string
 		says    []string
 	}{
-		"altname of eth0":    {func(p *realPod) { p.altName("data0") }, []string{wants("data0")}, []string{`"data0"`, "the pod's own network"}},
-		"eth0 by a template": {func(p *realPod) { p.attachment.Pod.Name = "eth0" }, []string{wants(`"{{ pod.name }}"`)}, []string{"eth0", "the pod's own network"}},
-		"altname by a template": {func(p *realPod) { p.altName("data0"); p.attachment.Pod.Name = "data0" }, []string{wants(`"{{ pod.name }}"`)},
+		"altname of eth0": {func(p *realPod) { p.altName("data0") }, []string{wants("data0")},
+			[]string{`"data0"`, "the pod's own network"}},
+		"eth0 by a template": {func(p *realPod) { p.attachment.Pod.Name = "eth0" }, []string{wants(`"{{ pod.name }}"`)},
+			[]string{"eth0", "the pod's own network"}},
+		"altname by a template": {func(p *realPod) { p.altName("data0"); p.attachment.Pod.Name = "data0" },
+			[]string{wants(`"{{ pod.name }}"`)},
 			[]string{"data0", "already"}},
-		"two claims":              {func(*realPod) {}, []string{wants("data0"), wants("data0")}, []string{`"data0"`, "first", "second"}},
-		"two claims by templates": {func(*realPod) {}, []string{wants(`"{{ pod.name }}0"`), wants(`"{{ pod.name }}0"`)}, []string{"a0", "already"}},
-		"a claim and a free name": {func(*realPod) {}, []string{wants(`"{{ pod.uid }}"`), wants("uid-a")}, []string{"uid-a", "already"}},
-		"a name that is no name":  {func(p *realPod) { p.attachment.Pod.Name = "../x" }, []string{wants(`"{{ pod.name }}"`)}, []string{"not an interface name"}},
-		"a name that is too long": {func(p *realPod) { p.attachment.Pod.Name = "abcdefghijklmnop" }, []string{wants(`"{{ pod.name }}"`)}, []string{"1 to 15 characters"}},
-		"another link of the pod": {func(p *realPod) { p.makeBridge("data0") }, []string{wants("data0")}, []string{`"data0"`, "the pod's own network"}},
-		"altname of a bridge":     {func(p *realPod) { p.makeBridge("own0", "data0") }, []string{wants("data0")}, []string{`"data0"`, "the pod's own network"}},
+		"two claims": {func(*realPod) {}, []string{wants("data0"), wants("data0")},
+			[]string{`"data0"`, "first", "second"}},
+		"two claims by templates": {func(*realPod) {}, []string{wants(`"{{ pod.name }}0"`), wants(`"{{ pod.name }}0"`)},
+			[]string{"a0", "already"}},
+		"a claim and a free name": {func(*realPod) {}, []string{wants(`"{{ pod.uid }}"`), wants("uid-a")},
+			[]string{"uid-a", "already"}},
+		"a name that is no name": {func(p *realPod) { p.attachment.Pod.Name = "../x" },
+			[]string{wants(`"{{ pod.name }}"`)}, []string{"not an interface name"}},
+		"a name that is too long": {func(p *realPod) { p.attachment.Pod.Name = "abcdefghijklmnop" },
+			[]string{wants(`"{{ pod.name }}"`)}, []string{"1 to 15 characters"}},
+		"another link of the pod": {func(p *realPod) { p.makeBridge("data0") }, []string{wants("data0")},
+			[]string{`"data0"`, "the pod's own network"}},
+		"altname of a bridge": {func(p *realPod) { p.makeBridge("own0", "data0") }, []string{wants("data0")},
+			[]string{`"data0"`, "the pod's own network"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
@@ -276,12 +294,14 @@ func TestRealNamesGoRoundTaken(t *testing.T) {
 	l := newRealLab(t, nil)
 	l.uplink("up0")
 	l.uplink("up1")
-	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0"), l.shared("link", "up1")), l.plan("second", wants("net4"), l.shared("link", "up0")))
+	a := l.pod("a", l.plan("first", realMacvlan, l.shared("link", "up0"), l.shared("link", "up1")),
+		l.plan("second", wants("net4"), l.shared("link", "up0")))
 	a.altName("net1")
 	a.makeBridge("net3")
 	before := l.state()
 	a.add()
-	a.has("net2 macvlan mtu=1400 up=true 10.1.0.2/24", "net3 bridge mtu=1500 up=false", "net4 macvlan mtu=1500 up=true 10.1.0.2/24",
+	a.has("net2 macvlan mtu=1400 up=true 10.1.0.2/24", "net3 bridge mtu=1500 up=false",
+		"net4 macvlan mtu=1500 up=true 10.1.0.2/24",
 		"net5 macvlan mtu=1400 up=true 10.1.0.3/24")
 	a.del()
 	l.expect(before)
@@ -294,14 +314,17 @@ func TestRealIPAMDomains(t *testing.T) {
 		return
 	}
 	chain := func(network string) string {
-		return "\n- {name: link, type: macvlan, " + network + "config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}}"
+		return "\n- {name: link, type: macvlan, " + network +
+			"config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: " +
+			"10.1.0.0/24}]]}}}"
 	}
 	for name, test := range map[string]struct {
 		network string
 		leases  []string
 	}{
-		"shared":   {"network: lan, ", []string{"lan/10.1.0.2", "lan/10.1.0.3", "lan/10.1.0.4", "lan/10.1.0.5"}},
-		"separate": {"", []string{"first.link/10.1.0.2", "first.link/10.1.0.3", "second.link/10.1.0.2", "second.link/10.1.0.3"}},
+		"shared": {"network: lan, ", []string{"lan/10.1.0.2", "lan/10.1.0.3", "lan/10.1.0.4", "lan/10.1.0.5"}},
+		"separate": {"", []string{"first.link/10.1.0.2", "first.link/10.1.0.3", "second.link/10.1.0.2",
+			"second.link/10.1.0.3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)
@@ -341,19 +364,22 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 		return
 	}
 	for plugin, kind := range realKinds() {
-		for name, test := range map[string]struct{ from, to, says string }{
-			"no address left": {"{subnet: 10.1.0.0/24}", "{subnet: 10.1.0.0/24, rangeStart: 10.1.0.9, rangeEnd: 10.1.0.9}", "no IP addresses available"},
-			"bad setting":     {"{mtu: 1400}", `{mtu: 70000, mac: "02:00:00:00:00:88", promisc: true}`, "invalid argument"},
-			"no such sysctl":  {"{mtu: 1400}", `{mtu: 1400, sysctl: {net.ipv4.conf.IFNAME.nothing: "1"}}`, "nothing"},
-			"bad address":     {"host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]", "static, addresses: [{address: nonsense}]", "nonsense"},
+		for name, test := range map[string]struct{ old, changed, says string }{
+			"no address left": {"{subnet: 10.1.0.0/24}", "{subnet: 10.1.0.0/24, rangeStart: 10.1.0.9, rangeEnd: " +
+				"10.1.0.9}", "no IP addresses available"},
+			"bad setting": {"{mtu: 1400}", `{mtu: 70000, mac: "02:00:00:00:00:88", promisc: true}`,
+				"invalid argument"},
+			"no such sysctl": {"{mtu: 1400}", `{mtu: 1400, sysctl: {net.ipv4.conf.IFNAME.nothing: "1"}}`, "nothing"},
+			"bad address": {"host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]",
+				"static, addresses: [{address: nonsense}]", "nonsense"},
 		} {
 			t.Run(plugin+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				device := kind.device(l)
-				plan := l.plan("first", strings.ReplaceAll(kind.steps(plugin), test.from, test.to), device)
+				plan := l.plan("first", strings.ReplaceAll(kind.steps(plugin), test.old, test.changed), device)
 				if name == "no address left" { // another pod has it
 					l.bridge("br9")
-					other := strings.ReplaceAll(realKinds()["bridge"].steps("bridge"), test.from, test.to)
+					other := strings.ReplaceAll(realKinds()["bridge"].steps("bridge"), test.old, test.changed)
 					l.pod("other", l.plan("first", other, l.shared("link", "br9"))).add()
 				}
 				a := l.pod("a", plan)

@@ -50,7 +50,8 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 	}
 	vlan := func(l *realLab, name, alias string, index int) { // a stand-in: the kernel at hand may have no VLANs
 		l.must(netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500}, PeerName: "p" + name,
+			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500},
+			PeerName:  "p" + name,
 		}))
 		l.Cleanup(func() { l.drop(name) })
 		l.onHost(name, func(k netlink.Link) error { return netlink.LinkSetAlias(k, alias) })
@@ -73,8 +74,9 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 			}
 			want := l.aliases()
 			a.rebooted(plan)
-			if is := l.aliases(); !slices.Equal(is, want) {
-				t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+			if current := l.aliases(); !slices.Equal(current, want) {
+				t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"),
+					strings.Join(current, "\n"))
 			}
 		})
 	}
@@ -88,7 +90,8 @@ func (l *realLab) aliases() []string {
 	var lines []string
 	for _, link := range links {
 		attrs := link.Attrs()
-		lines = append(lines, fmt.Sprintf("%d %s %q %s mtu=%d up=%v", attrs.Index, attrs.Name, attrs.Alias, attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0))
+		lines = append(lines, fmt.Sprintf("%d %s %q %s mtu=%d up=%v", attrs.Index, attrs.Name, attrs.Alias,
+			attrs.HardwareAddr, attrs.MTU, attrs.Flags&net.FlagUp != 0))
 	}
 	slices.Sort(lines)
 	return lines
@@ -114,8 +117,8 @@ func TestRebootEndsABaseline(t *testing.T) {
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "of this boot") })
 	want := l.aliases()
 	a.rebooted(plan)
-	if is := l.aliases(); !slices.Equal(is, want) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+	if current := l.aliases(); !slices.Equal(current, want) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
 	}
 	before := l.state()
 	b := l.pod("b", plan) // from the claim's record, which has the old baseline
@@ -127,8 +130,8 @@ func TestRebootEndsABaseline(t *testing.T) {
 	b.end()
 	b.awaitGone()
 	l.expect(before)
-	if is := l.aliases(); !slices.Equal(is, want) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(is, "\n"))
+	if current := l.aliases(); !slices.Equal(current, want) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
 	}
 }
 
@@ -186,8 +189,10 @@ func TestRebootPermutesLinks(t *testing.T) {
 		"vxlan": func(a netlink.LinkAttrs) netlink.Link {
 			return &netlink.Vxlan{LinkAttrs: a, VxlanId: a.Index, Port: 4789}
 		},
-		"macvlan": func(a netlink.LinkAttrs) netlink.Link { // each on a parent of its own: one parent wants different addresses
-			parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("b", a.Index), Index: a.Index + 1000}}
+		// each on a parent of its own: one parent wants different addresses
+		"macvlan": func(a netlink.LinkAttrs) netlink.Link {
+			parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("b", a.Index),
+				Index: a.Index + 1000}}
 			if err := netlink.LinkAdd(parent); err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +215,8 @@ func TestRebootPermutesLinks(t *testing.T) {
 				l := newRealLab(t, nil)
 				boot := func(names, indexes []int) {
 					for i := range names {
-						attrs := netlink.LinkAttrs{Name: fmt.Sprint("up", names[i]), Index: 5001 + indexes[i], HardwareAddr: sharedMAC(), TxQLen: 1000}
+						attrs := netlink.LinkAttrs{Name: fmt.Sprint("up", names[i]), Index: 5001 + indexes[i],
+							HardwareAddr: sharedMAC(), TxQLen: 1000}
 						if err := netlink.LinkAdd(maker(attrs)); errors.Is(err, unix.EOPNOTSUPP) {
 							t.Skipf("needs a kernel with links of kind %s", kind)
 						} else {
@@ -218,7 +224,9 @@ func TestRebootPermutesLinks(t *testing.T) {
 						}
 						l.onHost(attrs.Name, netlink.LinkSetUp)
 						l.onHost(attrs.Name, func(link netlink.Link) error {
-							return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, byte(names[i]), 1).To4(), Mask: net.CIDRMask(24, 32)}})
+							return netlink.AddrAdd(link,
+								&netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 9, byte(names[i]), 1).To4(),
+									Mask: net.CIDRMask(24, 32)}})
 						})
 					}
 				}
@@ -242,8 +250,9 @@ func TestRebootPermutesLinks(t *testing.T) {
 				want, links := l.state(), l.aliases()
 				a.rebooted(plan)
 				l.expect(want)
-				if is := l.aliases(); !slices.Equal(is, links) {
-					t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(links, "\n"), strings.Join(is, "\n"))
+				if current := l.aliases(); !slices.Equal(current, links) {
+					t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(links, "\n"),
+						strings.Join(current, "\n"))
 				}
 			})
 		}
@@ -272,17 +281,18 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	a.add()
 	tun(l)
 	l.onHost("wg0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, "the second") })
-	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") }) // DEL by the plugin fails
+	// DEL by the plugin fails
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") })
 	before := l.aliases()
 	for range 4 {
 		if err := a.tryDel(); err == nil {
 			t.Error("the device is said to have returned, while another link has its name")
 		}
 	}
-	is := l.aliases()
+	current := l.aliases()
 	for _, line := range before {
-		if strings.Contains(line, "the second") && !slices.Contains(is, line) {
-			t.Errorf("the host's link was %q, and now there are\n%s", line, strings.Join(is, "\n"))
+		if strings.Contains(line, "the second") && !slices.Contains(current, line) {
+			t.Errorf("the host's link was %q, and now there are\n%s", line, strings.Join(current, "\n"))
 		}
 	}
 	l.drop("wg0")
@@ -303,7 +313,8 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	}
 	l := newRealLab(t, nil)
 	dummy := func(alias string) {
-		l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", HardwareAddr: sharedMAC(), TxQLen: 1000}, PeerName: alias[4:]}))
+		l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", HardwareAddr: sharedMAC(),
+			TxQLen: 1000}, PeerName: alias[4:]}))
 		l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetAlias(link, alias) })
 	}
 	dummy("the first")
@@ -370,7 +381,8 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	l := newRealLab(t, nil)
 	l.uplink("up0")
 	l.onHost("up0", func(parent netlink.Link) error {
-		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "m0", ParentIndex: parent.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE})
+		return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "m0",
+			ParentIndex: parent.Attrs().Index}, Mode: netlink.MACVLAN_MODE_BRIDGE})
 	})
 	l.onHost("m0", netlink.LinkSetUp)
 	a := l.pod("a", l.plan("first", "[{name: link, type: macvlan}]", l.exclusive("link", "m0")))
@@ -385,8 +397,8 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	if err := a.tryDel(); err == nil {
 		t.Error("DEL without its plugin is no error")
 	}
-	if is := l.aliases(); !slices.Equal(is, before) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(is, "\n"))
+	if current := l.aliases(); !slices.Equal(current, before) {
+		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(current, "\n"))
 	}
 	a.has()
 }

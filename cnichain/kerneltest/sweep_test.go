@@ -34,18 +34,22 @@ type sweep struct {
 func newSweep(t *testing.T) *sweep {
 	plugins := cnitest.RealPlugins(t)
 	dir := t.TempDir()
-	s := &sweep{testHost: testHost{T: t, dirs: []string{"/run/netns", "/var/lib/cni", "/run/cni", filepath.Join(dir, "leases")}}}
+	s := &sweep{testHost: testHost{T: t,
+		dirs: []string{"/run/netns", "/var/lib/cni", "/run/cni", filepath.Join(dir, "leases")}}}
 	s.veth("up0", "sw0")
 	s.veth("up1", "sw1")
 	s.bridge("br0")
 	pod := cnitest.NewPod(t, "pod")
 	s.pods = []string{pod}
 	device := func(step, link, plugin string, exclusive bool) cnichain.RootDevice {
-		return cnichain.RootDevice{Step: step, Device: cnichain.Device{Name: link, IfName: link, Exclusive: exclusive, CNIs: []string{plugin}}}
+		return cnichain.RootDevice{Step: step, Device: cnichain.Device{Name: link, IfName: link, Exclusive: exclusive,
+			CNIs: []string{plugin}}}
 	}
 	s.orders = orders{
-		Dir: dir, CNIDirs: []string{plugins}, Topology: strings.ReplaceAll(fiveSteps, "LEASES", filepath.Join(dir, "leases")),
-		Devices: []cnichain.RootDevice{device("hd", "up0", "host-device", true), device("mv", "up1", "macvlan", false), device("br", "br0", "bridge", false)},
+		Dir: dir, CNIDirs: []string{plugins}, Topology: strings.ReplaceAll(fiveSteps, "LEASES",
+			filepath.Join(dir, "leases")),
+		Devices: []cnichain.RootDevice{device("hd", "up0", "host-device", true), device("mv", "up1", "macvlan", false),
+			device("br", "br0", "bridge", false)},
 		Sandbox: "sandbox", Pod: pod,
 	}
 	s.run(orders{Add: true, Del: true}) // once, since tuning and bandwidth load what stays
@@ -61,7 +65,8 @@ func (s *sweep) process(o orders) *exec.Cmd {
 	encoded, err := json.Marshal(all)
 	s.must(err)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded), "GORACE=atexit_sleep_ms=0") // the race detector sleeps 1 s at every exit
+	// the race detector sleeps 1 s at every exit
+	cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
@@ -94,8 +99,8 @@ func (s *sweep) kill(o orders) bool {
 	return true
 }
 
-// at kills what it is given at each of its kill points. before prepares each.
-func (s *sweep) at(name string, before func(), killed orders) {
+// killedAt kills what it is given at each of its kill points. before prepares each.
+func (s *sweep) killedAt(name string, before func(), killed orders) {
 	s.Helper()
 	for point := 1; ; point++ {
 		before()
@@ -129,11 +134,11 @@ func TestSweep(t *testing.T) {
 		return
 	}
 	s := newSweep(t)
-	s.at("ADD", func() {}, orders{Add: true})
-	s.at("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
+	s.killedAt("ADD", func() {}, orders{Add: true})
+	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
 	// The last kill point of ADD but one leaves all of it there and not ready: the most to be undone.
 	last := s.addPoints() - 1
-	s.at("recovery", func() {
+	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {
 			t.Fatal("ADD has fewer kill points than before")
 		}

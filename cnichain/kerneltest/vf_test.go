@@ -40,7 +40,8 @@ func virtualFunction(t *testing.T) cnichain.Device {
 		t.Fatalf("%s has no link here: %v", address, err)
 	}
 	return cnichain.Device{
-		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: movers(),
+		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true,
+		CNIs: movers(),
 	}
 }
 
@@ -71,7 +72,8 @@ func newVFBench(t *testing.T) *vfBench {
 	v.must(netlink.LinkSetVfTrust(v.pf, v.index, true))
 	v.baseline, err = host.Linux{}.Snapshot(device)
 	v.must(err)
-	if v.baseline.VF == nil || v.baseline.VF.VLAN != 5 || v.baseline.VF.QoS != 2 || !v.baseline.VF.Trust || v.baseline.Driver == "" {
+	if v.baseline.VF == nil || v.baseline.VF.VLAN != 5 || v.baseline.VF.QoS != 2 || !v.baseline.VF.Trust ||
+		v.baseline.Driver == "" {
 		t.Fatalf("the baseline is %+v, %+v", v.baseline, v.baseline.VF)
 	}
 	return v
@@ -156,7 +158,8 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	plugins, err := b.executor.Probe(context.Background(), cnichain.Types(topology))
 	v.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Schemas: cnichain.DefaultSchemas(), Plugins: plugins,
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins,
 		Devices: []cnichain.RootDevice{{Step: "vf", Device: v.baseline}},
 	})
 	if len(problems) > 0 {
@@ -185,7 +188,8 @@ func TestVFAfterAReboot(t *testing.T) {
 	t.Cleanup(v.home)
 	now, err := later.Snapshot(v.baseline)
 	v.must(err)
-	if now.MTU != 1400 || now.VF == nil || now.VF.VLAN != 6 || now.BootID != "of the next boot" || now.Port != v.baseline.Port {
+	if now.MTU != 1400 || now.VF == nil || now.VF.VLAN != 6 || now.BootID != "of the next boot" ||
+		now.Port != v.baseline.Port {
 		t.Errorf("the new baseline is %+v, %+v", now.Baseline, now.VF)
 	}
 	v.must(later.Restore(v.baseline))

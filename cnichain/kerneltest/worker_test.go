@@ -55,7 +55,7 @@ func work() int {
 }
 
 func (o *orders) run(ctx context.Context) error {
-	points := &killPoints{at: o.KillAt, file: filepath.Join(o.Dir, "points")}
+	points := &killPoints{number: o.KillAt, file: filepath.Join(o.Dir, "points")}
 	opened, err := journal.Open(filepath.Join(o.Dir, "journal.db"), time.Now())
 	if err != nil {
 		return err
@@ -112,20 +112,22 @@ func (o *orders) attach(ctx context.Context, runner *executor.Executor) (*execut
 		}
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}, Node: "n", Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins, Devices: devices,
 	})
 	if len(problems) > 0 {
 		return nil, problems.ToAggregate()
 	}
-	attachment := executor.NewAttachment(o.Sandbox, executor.Pod{Namespace: "ns", Name: "p", UID: "u"}, []cnichain.Plan{*plan})
+	attachment := executor.NewAttachment(o.Sandbox, executor.Pod{Namespace: "ns", Name: "p", UID: "u"},
+		[]cnichain.Plan{*plan})
 	attachment.Pin = filepath.Join("/run/netns", "dra-"+o.Sandbox)
 	return attachment, runner.Add(ctx, attachment, o.Pod, "n")
 }
 
 // killPoints counts the moments at which a process may die, and dies at one of them.
 type killPoints struct {
-	at   int
-	file string
+	number int
+	file   string
 
 	mu     sync.Mutex
 	passed int
@@ -137,7 +139,7 @@ func (k *killPoints) pass(what string) {
 	defer k.mu.Unlock()
 	k.passed++
 	_ = os.WriteFile(k.file, fmt.Appendf(nil, "%d %s", k.passed, what), 0o600)
-	if k.passed == k.at {
+	if k.passed == k.number {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // it takes a moment
 	}
@@ -173,7 +175,9 @@ type killingExec struct {
 	points *killPoints
 }
 
-func (e killingExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (output executor.CallOutput, err error) {
+func (e killingExec) Call(
+	ctx context.Context, path string, stdin []byte, environ []string,
+) (output executor.CallOutput, err error) {
 	_ = e.points.around(filepath.Base(path)+" "+environ[0], func() error {
 		output, err = e.PluginExec.Call(ctx, path, stdin, environ)
 		return nil

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only as far as
-// the step allows it (claimParameters), and never name a device or a plugin's configuration.
+// ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only
+// as far as the step allows it (claimParameters), and never name a device or a plugin's configuration.
 type ClaimParameters struct {
 	// APIVersion is networking.dra.io/v1alpha1. May be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
 	// Kind is ClaimParameters. May be empty.
 	Kind string `json:"kind,omitempty"`
-	// Step is the step whose interface is meant: the one that the request's DeviceClass is of, which is the default, or one
-	// that depends on it.
+	// Step is the step whose interface is meant: the one that the request's DeviceClass is of, which is the default, or
+	// one that depends on it.
 	Step string `json:"step,omitempty"`
 	// InterfaceName is its name in the pod.
 	InterfaceName string `json:"interfaceName,omitempty"`
@@ -47,9 +47,9 @@ func (p *ClaimParameters) Given() []ClaimParameter {
 	return given
 }
 
-// DecodeClaimParameters reads a claim's opaque parameters strictly, and brings addresses into their usual form. Unknown fields,
-// another kind, nothing that is set, and addresses that no interface can have are errors. Whether the interface's name can be
-// one is not checked here.
+// DecodeClaimParameters reads a claim's opaque parameters strictly, and brings addresses into their usual form. Unknown
+// fields, another kind, nothing that is set, and addresses that no interface can have are errors. Whether the
+// interface's name can be one is not checked here.
 func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	var parameters ClaimParameters
 	if err := decode(raw, &parameters); err != nil {
@@ -73,11 +73,13 @@ func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	return parameters, err
 }
 
-// stationAddress reads a MAC address that one interface may have (IEEE 802, section 8: neither a group's nor all zeros).
+// stationAddress reads a MAC address that one interface may have (IEEE 802, section 8: neither a group's nor all
+// zeros).
 func stationAddress(text string) (string, error) {
 	mac, err := net.ParseMAC(text)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || slices.Max(mac) == 0 {
-		return "", fmt.Errorf("mac %q is not the MAC address of an interface: six octets with colons, the first one even, not all zeros", text)
+		return "", fmt.Errorf("mac %q is not the MAC address of an interface: six octets with colons, the first one "+
+			"even, not all zeros", text)
 	}
 	return mac.String(), nil
 }
@@ -90,7 +92,8 @@ func interfaceAddresses(texts []string) ([]string, error) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("ips: %q is not an address with a prefix length, for example 10.1.0.5/24: %w", text, err)
+			return nil, fmt.Errorf("ips: %q is not an address with a prefix length, for example 10.1.0.5/24: %w", text,
+				err)
 		}
 		addr := prefix.Addr()
 		if addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.Is4In6() {

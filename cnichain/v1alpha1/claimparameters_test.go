@@ -15,8 +15,9 @@ func TestClaimParametersAreBroughtIntoTheirUsualForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := v1alpha1.ClaimParameters{APIVersion: "networking.dra.io/v1alpha1", Kind: "ClaimParameters", Step: "vlan", InterfaceName: "data0",
-		MAC: "02:aa:00:00:00:01", IPs: []string{"10.1.0.5/24", "fd00::5/64"}}
+	want := v1alpha1.ClaimParameters{APIVersion: "networking.dra.io/v1alpha1", Kind: "ClaimParameters", Step: "vlan",
+		InterfaceName: "data0",
+		MAC:           "02:aa:00:00:00:01", IPs: []string{"10.1.0.5/24", "fd00::5/64"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

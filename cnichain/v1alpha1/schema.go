@@ -4,8 +4,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // CNIPluginSchema is the contract of one CNI plugin as data: its parameters, which of them names the allocated device,
 // whether it makes an interface, what it wants as prevResult. Topologies are checked against it when they are written.
-// Schemas of well-known plugins are built in; one in the cluster replaces the built-in one of the same type, so that a new
-// plugin needs no new driver.
+// Schemas of well-known plugins are built in; one in the cluster replaces the built-in one of the same type, so that a
+// new plugin needs no new driver.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cnischema
 // +kubebuilder:subresource:status
@@ -52,8 +52,8 @@ type CNIPluginSchemaSpec struct {
 	// +listType=atomic
 	// +optional
 	DeviceParameters []DeviceParameter `json:"deviceParameters,omitempty"`
-	// config are the parameters of the plugin's configuration; of an IPAM plugin, those of ipam. Without it every parameter
-	// is taken.
+	// config are the parameters of the plugin's configuration; of an IPAM plugin, those of ipam. Without it every
+	// parameter is taken.
 	// +optional
 	Config *PluginConfig `json:"config,omitempty"`
 	// input is what the plugin wants.
@@ -62,8 +62,8 @@ type CNIPluginSchemaSpec struct {
 	// output is what the plugin makes.
 	// +optional
 	Output PluginOutput `json:"output,omitempty"`
-	// capabilities are the keys of the CNI runtime configuration that the plugin obeys and claims may set where a topology
-	// allows it: mac; ips of an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
+	// capabilities are the keys of the CNI runtime configuration that the plugin obeys and claims may set where a
+	// topology allows it: mac; ips of an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
 	// +kubebuilder:validation:MaxItems=2
 	// +listType=set
 	// +optional
@@ -74,16 +74,16 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
-	// hostPaths are files and folders of the host that the plugin needs, beside /var/lib/cni and /run/cni: the driver's pod must
-	// mount them.
+	// hostPaths are files and folders of the host that the plugin needs, beside /var/lib/cni and /run/cni: the driver's
+	// pod must mount them.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^(/[^/]+)+$`
 	// +listType=set
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
-	// remark warns the author of every topology that uses the plugin of a danger that nothing else shows. It is one line,
-	// and shown in the condition Accepted of those topologies, in a warning of the webhook, and by netdra.
+	// remark warns the author of every topology that uses the plugin of a danger that nothing else shows. It is one
+	// line, and shown in the condition Accepted of those topologies, in a warning of the webhook, and by netdra.
 	// +kubebuilder:validation:MaxLength=180
 	// +kubebuilder:validation:Pattern=`^[^\p{C}\p{Zl}\p{Zp}]*$`
 	// +optional
@@ -118,8 +118,8 @@ type DeviceParameter struct {
 	OnlyExclusive bool `json:"onlyExclusive,omitempty"`
 }
 
-// PluginConfig are the parameters of a plugin. What is not among them is refused, but for what every plugin may be given:
-// name, dev, dns, args, capabilities and runtimeConfig.
+// PluginConfig are the parameters of a plugin. What is not among them is refused, but for what every plugin may be
+// given: name, dev, dns, args, capabilities and runtimeConfig.
 type PluginConfig struct {
 	// properties are the parameters by name.
 	// +kubebuilder:validation:MaxProperties=128
@@ -207,8 +207,8 @@ type PluginInput struct {
 	// +kubebuilder:default=none
 	// +optional
 	PrevResult string `json:"prevResult,omitempty"`
-	// interfaces says how many interfaces of earlier steps a derived step works on. A step that makes none stands for those
-	// of the steps that it depends on.
+	// interfaces says how many interfaces of earlier steps a derived step works on. A step that makes none stands for
+	// those of the steps that it depends on.
 	// +optional
 	Interfaces InterfaceCount `json:"interfaces,omitempty"`
 }
@@ -231,14 +231,14 @@ type InterfaceCount struct {
 // PluginOutput is what a plugin makes.
 type PluginOutput struct {
 	// interfaces is appends (the plugin makes or moves in the interface CNI_IFNAME), modifies (it changes one that is
-	// there), passthrough (it leaves the pod's interfaces alone and returns what it was given) or none (an IPAM plugin, which
-	// others call).
+	// there), passthrough (it leaves the pod's interfaces alone and returns what it was given) or none (an IPAM plugin,
+	// which others call).
 	// +kubebuilder:validation:Enum=appends;modifies;passthrough;none
 	// +kubebuilder:default=appends
 	// +optional
 	Interfaces string `json:"interfaces,omitempty"`
-	// devices says what becomes of the allocated device: stays (on the host, where others may share it) or moves (into the
-	// pod). A plugin that moves devices works in root steps only.
+	// devices says what becomes of the allocated device: stays (on the host, where others may share it) or moves (into
+	// the pod). A plugin that moves devices works in root steps only.
 	// +kubebuilder:validation:Enum=stays;moves
 	// +kubebuilder:default=stays
 	// +optional
@@ -257,12 +257,13 @@ type PluginQuirks struct {
 	// IPAM plugin itself.
 	// +optional
 	LeaksIPAM bool `json:"leaksIPAM,omitempty"`
-	// delFailsWithoutInterface is true when DEL is an error once the interface or its namespace is gone, although nothing is
-	// left but the addresses, which the driver then releases itself.
+	// delFailsWithoutInterface is true when DEL is an error once the interface or its namespace is gone, although
+	// nothing is left but the addresses, which the driver then releases itself.
 	// +optional
 	DelFailsWithoutInterface bool `json:"delFailsWithoutInterface,omitempty"`
-	// delNeedsInterface is true when DEL finds out from the pod's interface what to remove elsewhere, and leaves that when
-	// the interface is gone; the driver then gives it another one of the same name and addresses, in a namespace of its own.
+	// delNeedsInterface is true when DEL finds out from the pod's interface what to remove elsewhere, and leaves that
+	// when the interface is gone; the driver then gives it another one of the same name and addresses, in a namespace
+	// of its own.
 	// +optional
 	DelNeedsInterface bool `json:"delNeedsInterface,omitempty"`
 	// checkUnsafe is true when CHECK fails on a healthy attachment, or changes it: the driver then only looks itself.

@@ -88,9 +88,9 @@ type Step struct {
 	// selector picks the devices that a root step may be given.
 	// +optional
 	Selector *StepSelector `json:"selector,omitempty"`
-	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications that drive
-	// it themselves. The pod gets device nodes in place of an interface; the plugin still sets what is set through the physical
-	// function. Devices that have the driver already keep it. Default: the device's own driver.
+	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications that
+	// drive it themselves. The pod gets device nodes in place of an interface; the plugin still sets what is set
+	// through the physical function. Devices that have the driver already keep it. Default: the device's own driver.
 	// +kubebuilder:validation:Enum=vfio-pci
 	// +optional
 	Driver string `json:"driver,omitempty"`
@@ -109,8 +109,9 @@ type Step struct {
 	// schema says; parents when it has none.
 	// +optional
 	PrevResult PrevResult `json:"prevResult,omitempty"`
-	// claimParameters are what a claim may say of the interface that the step makes or works on. Default: nothing, since claims
-	// are written by users of a namespace. A claim says it with an opaque configuration of kind ClaimParameters.
+	// claimParameters are what a claim may say of the interface that the step makes or works on. Default: nothing,
+	// since claims are written by users of a namespace. A claim says it with an opaque configuration of kind
+	// ClaimParameters.
 	// +kubebuilder:validation:MaxItems=3
 	// +listType=set
 	// +optional

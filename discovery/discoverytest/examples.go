@@ -56,7 +56,8 @@ type port struct {
 	mac string
 }
 
-// The ports of the published design. The virtual functions of the second one of a card stand behind the eight of the first.
+// The ports of the published design. The virtual functions of the second one of a card stand behind the eight of the
+// first.
 
 func firstPort() port {
 	return port{"enp3s0f0", "0000:03:00.0", 0x03, 2, 100000, 0, "04:3f:72:b0:d4:60"}
@@ -77,8 +78,8 @@ func withCard(p port, vfs int) *Host {
 	return h
 }
 
-// card adds a port of a ConnectX card with RDMA and so many virtual functions. They have interfaces and RDMA devices, too,
-// but no address: the design's have none.
+// card adds a port of a ConnectX card with RDMA and so many virtual functions. They have interfaces and RDMA devices,
+// too, but no address: the design's have none.
 func (h *Host) card(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)
@@ -119,5 +120,6 @@ func (h *Host) openVSwitch(name string) {
 
 // dataBridge adds a bridge that somebody has made for pods, with an address of its own.
 func (h *Host) dataBridge(name string) {
-	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02", VLANFiltering: true})
+	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02",
+		VLANFiltering: true})
 }

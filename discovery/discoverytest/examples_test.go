@@ -44,7 +44,9 @@ func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 }
 
 // readGolden reads the policies of a golden file, and its devices by pool and name.
-func readGolden(t *testing.T, file string) (policies []v1alpha1.DeviceExposurePolicy, devices map[string]resourceapi.Device) {
+func readGolden(
+	t *testing.T, file string,
+) (policies []v1alpha1.DeviceExposurePolicy, devices map[string]resourceapi.Device) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -110,7 +112,8 @@ func TestWriteRefusesToOverwrite(t *testing.T) {
 	if err := discoverytest.SRIOV().Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := discoverytest.Virtio().Write(dir); err == nil || !strings.Contains(err.Error(), "give another directory") {
+	if err := discoverytest.Virtio().Write(dir); err == nil ||
+		!strings.Contains(err.Error(), "give another directory") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Host is a machine under test: the recording of it, and what adds hardware and links to that. A test that needs what the
-// methods do not make changes the recording itself.
+// Host is a machine under test: the recording of it, and what adds hardware and links to that. A test that needs what
+// the methods do not make changes the recording itself.
 type Host struct {
 	discovery.Recording
 }
@@ -31,7 +31,8 @@ func (h *Host) Sources() discovery.Sources {
 	return sources
 }
 
-// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are name=content.
+// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are
+// name=content.
 func (h *Host) Function(address string, files ...string) {
 	h.FunctionBelow("devices/pci0000:00/0000:00:01.0", address, files...)
 }
@@ -48,7 +49,8 @@ func (h *Host) FunctionBelow(bridge, address string, files ...string) {
 // VirtualFunctions gives the PCI function pf, which can have 8 or as many as that, virtual functions at the addresses.
 func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	dir := h.Dir(pf)
-	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))), fmt.Sprintf("sriov_numvfs=%d", len(addresses)))
+	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))),
+		fmt.Sprintf("sriov_numvfs=%d", len(addresses)))
 	for i, address := range addresses {
 		h.FunctionBelow(path.Dir(dir), address, "device=0x101e", "numa_node="+h.Sys.Files[dir+"/numa_node"])
 		h.Symlink(h.Dir(address)+"/physfn", dir)

@@ -13,7 +13,8 @@ func Machine(pfs, vfsPerPF int) *Host {
 	for i := range pfs {
 		bus := 0x10*i + 3
 		pf := fmt.Sprintf("0000:%02x:00.0", bus)
-		h.FunctionBelow(fmt.Sprintf("devices/pci0000:%02x/0000:%02x:01.0", bus-3, bus-3), pf, fmt.Sprintf("numa_node=%d", i%2))
+		h.FunctionBelow(fmt.Sprintf("devices/pci0000:%02x/0000:%02x:01.0", bus-3, bus-3), pf,
+			fmt.Sprintf("numa_node=%d", i%2))
 		addresses := addressesFrom(bus, 8, vfsPerPF)
 		h.VirtualFunctions(pf, addresses...)
 		name := fmt.Sprintf("ens%d", i)
@@ -35,8 +36,8 @@ func addressesFrom(bus, first, count int) []string {
 	return addresses
 }
 
-// SRIOV is a machine with a physical function with two virtual functions, the second of them without an interface, and a
-// bridge. The first has a VLAN and an address that were set through the physical function.
+// SRIOV is a machine with a physical function with two virtual functions, the second of them without an interface, and
+// a bridge. The first has a VLAN and an address that were set through the physical function.
 func SRIOV() *Host {
 	h := NewHost()
 	h.Function("0000:03:00.0")
@@ -44,7 +45,8 @@ func SRIOV() *Host {
 	h.NIC("enp3s0f0", "0000:03:00.0")
 	h.NIC("eth7", "0000:03:00.2")
 	h.Link("enp3s0f0").VFs = []discovery.VFSettings{
-		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100, MaxTxRate: 1000},
+		{MAC: "02:00:00:00:03:02", VLAN: 100, QoS: 3, Trust: true, LinkState: "enable", MinTxRate: 100,
+			MaxTxRate: 1000},
 		{SpoofCheck: true, LinkState: "auto"},
 	}
 	h.Virtual(discovery.RecordedLink{Name: "br-data", Kind: "bridge", MTU: 9000, VLANFiltering: true})
@@ -69,9 +71,11 @@ func Switchdev() *Host {
 	h := NewHost()
 	h.Function("0000:05:00.0")
 	h.VirtualFunctions("0000:05:00.0", "0000:05:00.2")
-	for _, port := range [][2]string{{"eth0", "c1pf0"}, {"eth1", "pf0vf0"}, {"eth2", "pf0sf88"}, {"enp5s0f0np0", "p0"}} {
+	for _, port := range [][2]string{{"eth0", "c1pf0"}, {"eth1", "pf0vf0"}, {"eth2", "pf0sf88"},
+		{"enp5s0f0np0", "p0"}} {
 		h.NIC(port[0], "0000:05:00.0")
-		h.WriteFiles(h.Dir("0000:05:00.0")+"/net/"+port[0], "phys_port_name="+port[1], "phys_switch_id=c2a9030042ab1e0c")
+		h.WriteFiles(h.Dir("0000:05:00.0")+"/net/"+port[0], "phys_port_name="+port[1],
+			"phys_switch_id=c2a9030042ab1e0c")
 	}
 	h.Netlink.EswitchModes = map[discovery.PCIAddress]string{"0000:05:00.0": discovery.EswitchSwitchdev}
 	return h

@@ -23,7 +23,8 @@ func TestAPI(t *testing.T) {
 		t.Fatalf("found %d definitions, %v", len(files), err)
 	}
 	var text bytes.Buffer
-	text.WriteString("# The API\n\nMade of the definitions in `deploy/crds` by `make generate`. `[]` are the items of a list, `{}` the values of a map.\n")
+	text.WriteString("# The API\n\nMade of the definitions in `deploy/crds` by `make generate`. `[]` are the items " +
+		"of a list, `{}` the values of a map.\n")
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -34,7 +35,8 @@ func TestAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 		version := definition.Spec.Versions[0]
-		fmt.Fprintf(&text, "\n## %s\n\n`%s/%s`, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind, definition.Spec.Group, version.Name,
+		fmt.Fprintf(&text, "\n## %s\n\n`%s/%s`, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind,
+			definition.Spec.Group, version.Name,
 			strings.Join(definition.Spec.Names.ShortNames, ", "), version.Schema.OpenAPIV3Schema.Description)
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := version.Schema.OpenAPIV3Schema.Properties[part]; ok {
@@ -105,7 +107,8 @@ func rules(field apiextensions.JSONSchemaProps) string {
 	for _, limit := range []struct {
 		value *int64
 		text  string
-	}{{field.MinLength, "At least %d characters."}, {field.MaxLength, "At most %d characters."}, {field.MinItems, "At least %d."}, {field.MaxItems, "At most %d."}, {field.MaxProperties, "At most %d."}} {
+	}{{field.MinLength, "At least %d characters."}, {field.MaxLength, "At most %d characters."},
+		{field.MinItems, "At least %d."}, {field.MaxItems, "At most %d."}, {field.MaxProperties, "At most %d."}} {
 		if limit.value != nil && *limit.value > 0 {
 			all = append(all, fmt.Sprintf(limit.text, *limit.value))
 		}

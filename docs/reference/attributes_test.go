@@ -37,7 +37,8 @@ and so on (the DeviceClass of a step asks for its plugin by itself), and there a
 ~SUPPORTED~ is for people.
 `
 
-// TestAttributes holds the page of attributes against the vocabulary. What they mean is said once, above policy.Attributes.
+// TestAttributes holds the page of attributes against the vocabulary. What they mean is said once, above
+// policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
 	blocks := documentation(t, "../../"+source, "Attributes")
@@ -46,8 +47,10 @@ func TestAttributes(t *testing.T) {
 		t.Fatalf("%s does not say what absent attributes are", source)
 	}
 	var text bytes.Buffer
-	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain, "ABSENT", absent,
-		"PLUGIN", v1alpha1.CNIDomain+"/"+v1alpha1.CNIAttribute("host-device"), "SUPPORTED", string(policy.SupportedCNIs)).Replace(introduction))
+	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain,
+		"ABSENT", absent,
+		"PLUGIN", v1alpha1.CNIDomain+"/"+
+			v1alpha1.CNIAttribute("host-device"), "SUPPORTED", string(policy.SupportedCNIs)).Replace(introduction))
 	all := policy.Attributes(discovery.Device{})
 	described := map[resourceapi.QualifiedName]bool{}
 	for _, block := range blocks[1:] {
@@ -67,7 +70,8 @@ func TestAttributes(t *testing.T) {
 				if _, ok := all[full]; !ok {
 					t.Errorf("%s describes %s, which is no attribute", source, name)
 				}
-				fmt.Fprintf(&text, "| `%s` | %s | %s | yes | %s |\n", name, kindOf(all[full]), strings.ReplaceAll(oneLine(meaning), "<", `\<`), inTopologies(full))
+				fmt.Fprintf(&text, "| `%s` | %s | %s | yes | %s |\n", name, kindOf(all[full]),
+					strings.ReplaceAll(oneLine(meaning), "<", `\<`), inTopologies(full))
 			}
 		}
 	}
@@ -99,10 +103,12 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 // inTopologies says whether a selector of a topology may read it, by asking for what it would be refused for.
 func inTopologies(name resourceapi.QualifiedName) string {
 	domain, bare, _ := strings.Cut(string(name), "/")
-	if policy.CheckClassSelector(fmt.Sprintf(`device.attributes[%q].%s == device.attributes[%q].%s`, domain, bare, domain, bare)) == nil {
+	if policy.CheckClassSelector(fmt.Sprintf(`device.attributes[%q].%s == device.attributes[%q].%s`, domain, bare,
+		domain, bare)) == nil {
 		return "yes"
 	}
-	whole := discovery.Device{Type: discovery.TypeBridge, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00"} // has all that is published sometimes
+	// has all that is published sometimes
+	whole := discovery.Device{Type: discovery.TypeBridge, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00"}
 	if _, published := policy.Published(whole)[name]; published {
 		return "guarded"
 	}

@@ -23,7 +23,8 @@ import (
 // claimParameters writes what a claim may say, of the type and its comments: it is in claims, so no definition has it.
 func claimParameters(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), "../../cnichain/v1alpha1/claimparameters.go", nil, parser.ParseComments)
+	parsed, err := parser.ParseFile(token.NewFileSet(), "../../cnichain/v1alpha1/claimparameters.go", nil,
+		parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func claimParameters(t *testing.T, text *bytes.Buffer) {
 		}
 		return true
 	})
-	fmt.Fprintf(text, "\n## %s\n\n%s\n\nIt is in a claim's `spec.devices.config[].opaque.parameters`, with the driver `%s`, beside the requests that it is for. At least\none of these must be set: %v.\n",
+	fmt.Fprintf(text, "\n## %s\n\n%s\n\nIt is in a claim's `spec.devices.config[].opaque.parameters`, with the "+
+		"driver `%s`, beside the requests that it is for. At least\none of these must be set: %v.\n",
 		v1alpha1.ClaimParametersKind, about, v1alpha1.DriverName, v1alpha1.ClaimParameterNames())
 	text.WriteString("\n| field | type | |\n|---|---|---|\n")
 	fields := reflect.TypeFor[v1alpha1.ClaimParameters]()
@@ -73,8 +75,10 @@ func variables() []variable {
 		{"claim.namespace", "its namespace"},
 		{"claim.uid", "its UID"},
 		{"node.name", "the node's name"},
-		{"device.ifName", "of a root step: this or any other attribute of its device that is published ([attributes](attributes.md))"},
-		{"up.interfaceName", "of a step `up` that this one depends on, directly or not: the name of its interface in the pod"},
+		{"device.ifName", "of a root step: this or any other attribute of its device that is published " +
+			"([attributes](attributes.md))"},
+		{"up.interfaceName", "of a step `up` that this one depends on, directly or not: the name of its interface in " +
+			"the pod"},
 		{"up.mac", "the MAC address of that"},
 		{"up.sandbox", "the network namespace of that, as the plugin has returned it"},
 		{"up.interfaces", "a list of the names of all interfaces in its result"},
@@ -87,7 +91,8 @@ func variables() []variable {
 // templates writes what templates may name, and sees that just this is taken.
 func templates(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
-	text.WriteString("\n## Templates\n\nWhat strings in a step's `config` may have between `{{` and `}}`. A string that is nothing else takes the type of what it names.\n\n| template | it is |\n|---|---|\n")
+	text.WriteString("\n## Templates\n\nWhat strings in a step's `config` may have between `{{` and `}}`. A string " +
+		"that is nothing else takes the type of what it names.\n\n| template | it is |\n|---|---|\n")
 	byRoot := map[string][]string{}
 	for _, v := range variables() {
 		fmt.Fprintf(text, "| `{{ %s }}` | %s |\n", v.name, v.meaning)
@@ -100,7 +105,8 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	delete(byRoot, "device") // has every attribute
 	for root, fields := range byRoot {
 		_, known, _ := strings.Cut(refusal(t, root+".nonsense"), "it has ")
-		has := regexp.MustCompile(`[a-zA-Z]+(?:\[N\]\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " and ", " "), -1)
+		has := regexp.MustCompile(`[a-zA-Z]+(?:\[N\]\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " and ", " "),
+			-1)
 		slices.Sort(has)
 		slices.Sort(fields)
 		if !slices.Equal(has, fields) {
@@ -123,7 +129,8 @@ func refusal(t *testing.T, name string) string {
 		step = &later
 	}
 	step.Config = &runtime.RawExtension{Raw: config}
-	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{root, later}}}
+	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"},
+		Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{root, later}}}
 	problems := cnichain.Validate(topology, cnichain.DefaultSchemas())
 	if len(problems) == 0 {
 		return ""

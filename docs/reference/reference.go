@@ -1,7 +1,7 @@
 // Package reference has the pages of reference, and for tests what makes them of the code.
 //
-// The rule of this package: pages are made, never written. A test of whatever a page describes holds it against the page, and writes
-// it anew when `make generate` runs it.
+// The rule of this package: pages are made, never written. A test of whatever a page describes holds it against the
+// page, and writes it anew when `make generate` runs it.
 package reference
 
 import (

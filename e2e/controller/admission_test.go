@@ -63,7 +63,8 @@ func TestAdmission(t *testing.T) {
 		t.Logf("%d objects", len(bad))
 	})
 	t.Run("everything valid is taken", func(t *testing.T) { p.forTest(t).testValid() })
-	t.Run("questions are answered while the certificate is replaced", func(t *testing.T) { p.forTest(t).testRotation(first, bad[len(bad)-1]) })
+	t.Run("questions are answered while the certificate is replaced",
+		func(t *testing.T) { p.forTest(t).testRotation(first, bad[len(bad)-1]) })
 	t.Run("trust that is taken away comes back", func(t *testing.T) { p.forTest(t).testTrust(bad[len(bad)-1]) })
 	stop()
 	t.Run("the second replica goes on", func(t *testing.T) { p.forTest(t).testStandby() })
@@ -73,17 +74,20 @@ func TestAdmission(t *testing.T) {
 	t.Run("samples are applied and get their classes", func(t *testing.T) { p.forTest(t).testSamples() })
 	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.forTest(t).testConditions(bad) })
 	stop()
-	t.Run("without the controller everything is written", func(t *testing.T) { p.forTest(t).testWithoutController(bad[len(bad)-1]) })
+	t.Run("without the controller everything is written",
+		func(t *testing.T) { p.forTest(t).testWithoutController(bad[len(bad)-1]) })
 	t.Run("without the definitions claims are written", func(t *testing.T) { p.forTest(t).testWithoutDefinitions() })
 }
 
-// installWebhook makes the objects of deploy/webhook.yaml, but for one thing: the controller runs beside the API server here.
+// installWebhook makes the objects of deploy/webhook.yaml, but for one thing: the controller runs beside the API server
+// here.
 func (p *plane) installWebhook() {
 	p.t.Helper()
 	deploy := filepath.Join(p.clone, "deploy")
 	p.kubectl("", "apply", "-f", filepath.Join(deploy, "namespace.yaml"), "-f", filepath.Join(deploy, "webhook.yaml"))
 	configuration := p.configuration()
-	configuration.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" + webhookAddress + "/validate")}
+	configuration.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" +
+		webhookAddress + "/validate")}
 	configuration.Webhooks[0].TimeoutSeconds = ptr.To[int32](30) // a slow machine is not what is tested
 	if err := p.api.Update(p.t.Context(), configuration); err != nil {
 		p.t.Fatal(err)
@@ -103,7 +107,8 @@ func (p *plane) configuration() *admissionregistration.ValidatingWebhookConfigur
 func (p *plane) servedNow() []byte {
 	p.t.Helper()
 	var secret corev1.Secret
-	if err := p.api.Get(p.t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: webhookSecret}, &secret); err != nil {
+	if err := p.api.Get(p.t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: webhookSecret},
+		&secret); err != nil {
 		p.t.Fatal(err)
 	}
 	return secret.Data["tls.crt"]
@@ -128,11 +133,13 @@ func invalid(t *testing.T) []invalidCase {
 	var cases []invalidCase
 	for _, c := range policycorpus.Invalid(t) {
 		if c.Name != dropped {
-			cases = append(cases, newInvalidCase("policy: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason, c.Fix))
+			cases = append(cases, newInvalidCase("policy: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field,
+				c.Reason, c.Fix))
 		}
 	}
 	for _, c := range topologycorpus.InvalidSchemas(t) {
-		cases = append(cases, newInvalidCase("schema: "+c.Name, c.Object(t), c.Undecodable, c.Definition, c.Field, c.Reason))
+		cases = append(cases, newInvalidCase("schema: "+c.Name, c.Object(t), c.Undecodable, c.Definition,
+			c.Field, c.Reason))
 	}
 	var last invalidCase
 	for _, c := range topologycorpus.Invalid(t) {
@@ -146,11 +153,14 @@ func invalid(t *testing.T) []invalidCase {
 }
 
 // newInvalidCase takes what the definition says of an object, and else what Go says, beginning with the field.
-func newInvalidCase(name string, object map[string]any, undecodable bool, definition string, says ...string) invalidCase {
+func newInvalidCase(
+	name string, object map[string]any, undecodable bool, definition string, says ...string,
+) invalidCase {
 	switch {
 	case definition != "":
 		says = []string{definition}
-	case undecodable: // what has another type than Go reads is refused by the types of the definition, in their own words
+	// what has another type than Go reads is refused by the types of the definition, in their own words
+	case undecodable:
 		says = says[:1]
 	}
 	return invalidCase{name: name, object: object, says: says, definition: definition != "" || undecodable}
@@ -185,17 +195,20 @@ func (p *plane) testValid() {
 		objects = append(objects, c.Object(p.t))
 	}
 	for _, object := range objects {
-		if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: object}, client.DryRunAll); err != nil {
+		if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: object},
+			client.DryRunAll); err != nil {
 			p.t.Errorf("%v: %v", object["spec"], err)
 		}
 	}
-	for _, samples := range []string{filepath.Join(p.clone, "deploy", "samples"), filepath.Join(p.clone, "deploy", "samples", "examples"), filepath.Join(p.clone, "e2e", "controller", "testdata", "samples")} {
+	for _, samples := range []string{filepath.Join(p.clone, "deploy", "samples"),
+		filepath.Join(p.clone, "deploy", "samples", "examples"), filepath.Join(p.clone, "e2e", "controller", "testdata",
+			"samples")} {
 		p.kubectl("", "create", "--dry-run=server", "-f", samples)
 	}
 }
 
-// testSamples applies every sample with all that is in it, and waits for the classes of its topologies. Pods that ask for more than one
-// class pass the policy of claims, which wants all of a topology.
+// testSamples applies every sample with all that is in it, and waits for the classes of its topologies. Pods that ask
+// for more than one class pass the policy of claims, which wants all of a topology.
 func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
@@ -209,8 +222,10 @@ func (p *plane) testSamples() {
 	for _, file := range files {
 		p.kubectl("", "apply", "-f", file)
 		p.until(filepath.Base(file)+" has its classes", func() error {
-			out, err := p.try("", "get", "networktopologies", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].status} {.status.deviceClasses}{"\n"}{end}`)
-			if err != nil || !strings.Contains(out, "[") || strings.Count(out, "True True") != strings.Count(out, "\n") {
+			out, err := p.try("", "get", "networktopologies", "-o",
+				`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].status} {.status.deviceClasses}{"\n"}{end}`)
+			if err != nil || !strings.Contains(out, "[") ||
+				strings.Count(out, "True True") != strings.Count(out, "\n") {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			return nil
@@ -246,7 +261,8 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 	})
 	p.t.Logf("%d questions in %s", asked, time.Since(begin).Round(time.Second))
 	got := p.configuration().Webhooks[0]
-	if *got.FailurePolicy != admissionregistration.Ignore || *got.SideEffects != admissionregistration.SideEffectClassNone ||
+	if *got.FailurePolicy != admissionregistration.Ignore ||
+		*got.SideEffects != admissionregistration.SideEffectClassNone ||
 		len(got.AdmissionReviewVersions) != 1 || len(got.Rules) != 1 {
 		p.t.Errorf("the controller has changed more than the trust: %+v", got)
 	}
@@ -262,7 +278,9 @@ func (p *plane) answers(address string) error {
 	defer func() { _ = connection.Close() }()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	return tls.Client(connection, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}).HandshakeContext(p.t.Context())
+	return tls.Client(connection,
+		&tls.Config{RootCAs: roots, ServerName: "127.0.0.1",
+			MinVersion: tls.VersionTLS12}).HandshakeContext(p.t.Context())
 }
 
 // testStandby looks that the replica that is left keeps the certificate.
@@ -312,7 +330,8 @@ func (p *plane) testConditions(bad []invalidCase) {
 	for name, created := range stored {
 		p.until(name+" has a condition that tells", func() error {
 			kind, name, _ := strings.Cut(name, "/")
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion().String(), "kind": kind}}
+			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion().String(),
+				"kind": kind}}
 			if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: name}, object); err != nil {
 				return err
 			}
@@ -320,7 +339,8 @@ func (p *plane) testConditions(bad []invalidCase) {
 		})
 		slowest = max(slowest, time.Since(created))
 	}
-	p.t.Logf("%d objects, each had its condition at most %s after it was written", len(stored), slowest.Round(time.Millisecond))
+	p.t.Logf("%d objects, each had its condition at most %s after it was written", len(stored),
+		slowest.Round(time.Millisecond))
 	if classes := p.classes(); len(classes) > 0 {
 		p.t.Errorf("there are %d classes of topologies that aren't accepted: %s ...", len(classes), classes[0].Name)
 	}
@@ -350,7 +370,9 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 // testTimes logs how long classes take to come, to be repaired and to go.
 func (p *plane) testTimes() {
 	p.t.Helper()
-	p.kubectl(`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: timed}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-")
+	p.kubectl(
+		`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: timed}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-",
+	)
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "timed-a"}}
 	get := func() error { return p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class) }
 	timed := func(what string, try func() error) {
@@ -388,7 +410,8 @@ func (p *plane) testWithoutController(c invalidCase) {
 	p.writeClaims()
 }
 
-// testWithoutDefinitions writes claims while the API server knows nothing of our kinds, but has the policy that reads them.
+// testWithoutDefinitions writes claims while the API server knows nothing of our kinds, but has the policy that reads
+// them.
 func (p *plane) testWithoutDefinitions() {
 	p.t.Helper()
 	p.kubectl("", "delete", "-f", filepath.Join(p.clone, "deploy", "crds"))
@@ -405,7 +428,8 @@ func (p *plane) writeClaims() {
 		meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "any"}
 		for _, object := range []client.Object{
 			&resourceapi.ResourceClaim{ObjectMeta: meta, Spec: spec},
-			&resourceapi.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}},
+			&resourceapi.ResourceClaimTemplate{ObjectMeta: meta,
+				Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}},
 		} {
 			ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 			if err := p.api.Create(ctx, object, client.DryRunAll); err != nil {

@@ -48,8 +48,10 @@ func TestAtScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d topologies were created in %s, and had their %d classes %s after the first of them; the controller looked %d times and wrote %v",
-		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond), first.reconciled, first.writes)
+	t.Logf("%d topologies were created in %s, and had their %d classes %s after the first of them; the controller "+
+		"looked %d times and wrote %v",
+		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond),
+		first.reconciled, first.writes)
 	if least := topologies * (roots + 1); first.all() > least+least/10 { // now and then the cache is behind
 		t.Errorf("wrote %d times, where %d would do", first.all(), least)
 	}
@@ -57,7 +59,8 @@ func TestAtScale(t *testing.T) {
 	t.Run("a schema that changes nothing has everything looked at and nothing else written", func(t *testing.T) {
 		p := p.forTest(t)
 		before := p.atRest()
-		schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "new"}}
+		schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+			Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "new"}}
 		if err := p.api.Create(t.Context(), schema); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +93,9 @@ func (p *plane) createTopologies() {
 		p.t.Fatal(err)
 	}
 	p.each(topologies, func(i int) error {
-		return p.api.Create(p.t.Context(), &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("net%d", i)}, Spec: *spec.DeepCopy()})
+		return p.api.Create(p.t.Context(),
+			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("net%d", i)},
+				Spec: *spec.DeepCopy()})
 	})
 }
 
@@ -113,18 +118,23 @@ func (p *plane) testNodes() {
 	before := p.atRest()
 	p.each(nodes, func(i int) error {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
-		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Spec: resourceapi.ResourceSliceSpec{
-			Driver: v1alpha1.DriverName, NodeName: &node.Name, Pool: resourceapi.ResourcePool{Name: node.Name, ResourceSliceCount: 1},
-			Devices: []resourceapi.Device{{Name: "eth1"}},
-		}}
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node.Name},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: v1alpha1.DriverName, NodeName: &node.Name, Pool: resourceapi.ResourcePool{Name: node.Name,
+					ResourceSliceCount: 1},
+				Devices: []resourceapi.Device{{Name: "eth1"}},
+			}}
 		if err := errors.Join(p.api.Create(p.t.Context(), node), p.api.Create(p.t.Context(), slice)); err != nil {
 			return err
 		}
-		ready := client.RawPatch(types.MergePatchType, []byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`)) // others write nodes, too
+		// others write nodes, too
+		ready := client.RawPatch(types.MergePatchType,
+			[]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`))
 		return p.api.Status().Patch(p.t.Context(), node, ready)
 	})
 	if after := p.atRest(); after.reconciled != before.reconciled || after.all() != before.all() {
-		p.t.Errorf("looked %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled, before.writes)
+		p.t.Errorf("looked %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled,
+			before.writes)
 	}
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
@@ -144,7 +154,8 @@ func (p *plane) untilReady() {
 			}
 		}
 		if classes := len(p.classes()); ready != topologies || classes != topologies*roots {
-			return fmt.Errorf("%d of %d topologies are ready, with %d of %d classes", ready, topologies, classes, topologies*roots)
+			return fmt.Errorf("%d of %d topologies are ready, with %d of %d classes", ready, topologies, classes,
+				topologies*roots)
 		}
 		return nil
 	})
@@ -188,7 +199,8 @@ func (p *plane) testDrift() {
 		p.t.Fatal(err)
 	}
 	p.until("the class is repaired", func() error {
-		if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class); err != nil || len(class.Spec.Selectors) != 1 {
+		if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class); err != nil ||
+			len(class.Spec.Selectors) != 1 {
 			return fmt.Errorf("it has %d selectors (%w)", len(class.Spec.Selectors), err)
 		}
 		return nil
@@ -201,13 +213,16 @@ func (p *plane) testTaken() {
 	if err := p.api.Create(p.t.Context(), foreign); err != nil {
 		p.t.Fatal(err)
 	}
-	p.kubectl(`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: mine}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-")
+	p.kubectl(
+		`{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: mine}, spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}}]}}`, "create", "-f", "-",
+	)
 	p.until("the conflict is told", func() error {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: "mine"}, topology); err != nil {
 			return err
 		}
-		if ready := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionClassesReady); ready == nil || ready.Reason != "NameTaken" {
+		if ready := meta.FindStatusCondition(topology.Status.Conditions,
+			v1alpha1.ConditionClassesReady); ready == nil || ready.Reason != "NameTaken" {
 			return fmt.Errorf("conditions: %v", topology.Status.Conditions)
 		}
 		return nil
@@ -220,7 +235,8 @@ func (p *plane) testTaken() {
 		return nil
 	})
 	version := foreign.ResourceVersion
-	if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil || foreign.ResourceVersion != version {
+	if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil ||
+		foreign.ResourceVersion != version {
 		p.t.Errorf("the class of somebody else was written: %v", err)
 	}
 }
@@ -234,16 +250,20 @@ func (p *plane) testClaims() {
 			text := fmt.Sprintf(request, class)
 			requests = append(requests, text)
 		}
-		return fmt.Sprintf(`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "))
+		return fmt.Sprintf(
+			`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "),
+		)
 	}
-	p.until("a claim for one root of two is refused", func() error { // the API server learns of policies in its own time
+	// the API server learns of policies in its own time
+	p.until("a claim for one root of two is refused", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, "add a request for each of the DeviceClasses net0-b") {
 			return fmt.Errorf("kubectl says %s (%w)", out, err)
 		}
 		return nil
 	})
-	for _, object := range []string{claim("v1", "whole", "net0-a", "net0-b"), claim("v1", "foreign", "gpu"), claim("v1", "taken", "mine-a")} {
+	for _, object := range []string{claim("v1", "whole", "net0-a", "net0-b"), claim("v1", "foreign", "gpu"),
+		claim("v1", "taken", "mine-a")} {
 		p.kubectl(object, "create", "-f", "-")
 	}
 	p.timeClaims()
@@ -266,8 +286,10 @@ func (p *plane) timeClaims() {
 	const claims = 50
 	begin := time.Now()
 	for i := range claims {
-		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("timed%d", i)}}
-		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu"}}}
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
+			Name: fmt.Sprintf("timed%d", i)}}
+		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r",
+			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu"}}}
 		if err := p.api.Create(p.t.Context(), claim); err != nil {
 			p.t.Fatal(err)
 		}

@@ -49,7 +49,8 @@ func newPlane(t *testing.T) *plane {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build from nothing
 	defer cancel()
-	cluster, err := lab.Up(ctx, lab.Options{Name: "controller", Clone: clone, ControlPlaneOnly: true, Progress: os.Stderr})
+	cluster, err := lab.Up(ctx, lab.Options{Name: "controller", Clone: clone, ControlPlaneOnly: true,
+		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,8 @@ func (p *plane) startController(args ...string) (stop func()) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	args = append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"), "--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)
+	args = append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"), "--kubeconfig=" + p.Kubeconfig(),
+		"--metrics-bind-address=" + metricsAddress}, args...)
 	cmd := p.Command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := p.StartCommand(cmd); err != nil {
@@ -199,7 +201,9 @@ func (p *plane) counts() (counts, error) {
 		return counts{}, fmt.Errorf("metrics: %s", response.Status)
 	}
 	found := counts{writes: map[string]int{}}
-	for _, match := range regexp.MustCompile(`(?m)^(rest_client_requests_total|controller_runtime_reconcile_total)\{(.*)\} (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, match := range regexp.MustCompile(
+		`(?m)^(rest_client_requests_total|controller_runtime_reconcile_total)\{(.*)\} (\S+)$`,
+	).FindAllStringSubmatch(string(text), -1) {
 		value, err := strconv.ParseFloat(match[3], 64)
 		if err != nil {
 			return counts{}, err

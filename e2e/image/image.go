@@ -69,8 +69,8 @@ type rootFS struct {
 	DiffIDs []string `json:"diff_ids"`
 }
 
-// Write packs the image that s describes into the tar file at path, in the OCI image layout with one uncompressed layer.
-// The file appears complete or not at all.
+// Write packs the image that s describes into the tar file at path, in the OCI image layout with one uncompressed
+// layer. The file appears complete or not at all.
 func Write(path string, s Spec) error {
 	entries, err := s.entries()
 	if err != nil {
@@ -167,7 +167,8 @@ func addLayer(out *tar.Writer, want descriptor, entries []entry) error {
 		return err
 	}
 	if got := m.digest(); got != want.Digest {
-		return fmt.Errorf("a source file changed while the image was being packed (layer %s became %s): pack it again", want.Digest, got)
+		return fmt.Errorf("a source file changed while the image was being packed (layer %s became %s): pack it again",
+			want.Digest, got)
 	}
 	return nil
 }

@@ -18,8 +18,9 @@ import (
 
 func spec(source string) image.Spec {
 	return image.Spec{
-		Ref:        "localhost/thing:e2e",
-		Files:      []image.File{{Path: "/bin/thing", Source: source}, {Path: "/etc/thing.conf", Data: []byte("x=1\n"), Mode: 0o600}},
+		Ref: "localhost/thing:e2e",
+		Files: []image.File{{Path: "/bin/thing", Source: source},
+			{Path: "/etc/thing.conf", Data: []byte("x=1\n"), Mode: 0o600}},
 		Links:      map[string]string{"/bin/a": "thing", "/bin/b": "thing", "/bin/c": "/bin/thing"},
 		Dirs:       []string{"/var/lib/thing"},
 		Entrypoint: []string{"/bin/thing"},
@@ -133,7 +134,8 @@ func TestContent(t *testing.T) {
 	if config.RootFS.DiffIDs[0] != man.Layers[0].Digest {
 		t.Error("the diff ID is not the digest of the uncompressed layer")
 	}
-	if c := config.Config; c.WorkingDir != "/" || c.Entrypoint[0] != "/bin/thing" || len(c.Env) != 2 || c.Labels["a"] != "1" {
+	if c := config.Config; c.WorkingDir != "/" || c.Entrypoint[0] != "/bin/thing" || len(c.Env) != 2 ||
+		c.Labels["a"] != "1" {
 		t.Errorf("unexpected configuration %+v", c)
 	}
 	checkLayer(t, get(man.Layers[0], nil))
@@ -167,16 +169,17 @@ func TestBadInputIsRefused(t *testing.T) {
 		return image.Spec{Ref: "localhost/x:y", Files: []image.File{{Path: p, Data: []byte("x")}}}
 	}
 	for name, s := range map[string]image.Spec{
-		"relative":        file("bin/x"),
-		"climbs":          file("/bin/../../etc/passwd"),
-		"not clean":       file("/bin//x"),
-		"root":            file("/"),
-		"empty":           file(""),
-		"NUL":             file("/bin/x\x00y"),
-		"no tag":          {Ref: "localhost/x", Files: []image.File{good}},
-		"blank in name":   {Ref: "local host/x:y", Files: []image.File{good}},
-		"twice":           {Ref: "localhost/x:y", Files: []image.File{good, good}},
-		"below a link":    {Ref: "localhost/x:y", Files: []image.File{{Path: "/a/x"}}, Links: map[string]string{"/a": "/etc"}},
+		"relative":      file("bin/x"),
+		"climbs":        file("/bin/../../etc/passwd"),
+		"not clean":     file("/bin//x"),
+		"root":          file("/"),
+		"empty":         file(""),
+		"NUL":           file("/bin/x\x00y"),
+		"no tag":        {Ref: "localhost/x", Files: []image.File{good}},
+		"blank in name": {Ref: "local host/x:y", Files: []image.File{good}},
+		"twice":         {Ref: "localhost/x:y", Files: []image.File{good, good}},
+		"below a link": {Ref: "localhost/x:y", Files: []image.File{{Path: "/a/x"}},
+			Links: map[string]string{"/a": "/etc"}},
 		"below a file":    {Ref: "localhost/x:y", Files: []image.File{good, {Path: "/bin/x/y"}}},
 		"link to nowhere": {Ref: "localhost/x:y", Links: map[string]string{"/a": ""}},
 		"no source":       {Ref: "localhost/x:y", Files: []image.File{{Path: "/x", Source: "/does/not/exist"}}},

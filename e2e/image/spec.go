@@ -103,8 +103,8 @@ func (s Spec) entries() ([]entry, error) {
 	return withParents(items)
 }
 
-// withParents adds the missing parent directories and sorts. An entry below a file or a link is refused: whoever unpacks
-// the layer could be led out of it.
+// withParents adds the missing parent directories and sorts. An entry below a file or a link is refused: whoever
+// unpacks the layer could be led out of it.
 func withParents(items map[string]entry) ([]entry, error) {
 	if _, ok := items["/tmp"]; !ok {
 		items["/tmp"] = entry{path: "/tmp", kind: tar.TypeDir, mode: 0o1777}

@@ -48,8 +48,9 @@ func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	return b, err == nil && exists(b.Dir), err
 }
 
-// Build makes sure that all programs of the cluster are there. From nothing that takes minutes; once built they are found
-// again for as long as their module, such as e2e/tools, and the version of Go stay the same. Several may build at once: the others wait.
+// Build makes sure that all programs of the cluster are there. From nothing that takes minutes; once built they are
+// found again for as long as their module, such as e2e/tools, and the version of Go stay the same. Several may build at
+// once: the others wait.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -124,8 +125,8 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	return nil
 }
 
-// printProgress says how far the build is until finished is closed. Go names only the packages that it compiles, not those it
-// has in its cache, so the total is an upper bound.
+// printProgress says how far the build is until finished is closed. Go names only the packages that it compiles, not
+// those it has in its cache, so the total is an upper bound.
 func printProgress(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()

@@ -124,7 +124,8 @@ func (c *Cluster) Logs(component Component) string {
 	return filepath.Join(c.state.RunDir, node.LogDir, string(component)+".log")
 }
 
-// Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and RESTConfig.
+// Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and
+// RESTConfig.
 func (c *Cluster) Kubeconfig() string { return c.opts.pki("admin.kubeconfig") }
 
 // Status tells how the components are.

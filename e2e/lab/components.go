@@ -54,8 +54,10 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case ControllerManager:
 		args = controllerManagerArgs(o)
 	case Scheduler:
-		args = withGates(o, "--kubeconfig="+o.pki("scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
-			"--kube-api-qps=500", "--kube-api-burst=1000") // with the defaults it schedules ten pods with claims a second
+		args = withGates(o, "--kubeconfig="+o.pki("scheduler.kubeconfig"), "--bind-address=127.0.0.1",
+			"--leader-elect=false",
+			// with the defaults it schedules ten pods with claims a second
+			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case Kubelet:
 		args = kubeletArgs(o)
 	default:
@@ -75,7 +77,8 @@ func withGates(o Options, args ...string) []string {
 	return args
 }
 
-// etcdData is where etcd keeps its data, which it maps into its memory: a folder that a machine shares with its host can't be.
+// etcdData is where etcd keeps its data, which it maps into its memory: a folder that a machine shares with its host
+// can't be.
 func (o Options) etcdData() string {
 	if o.allElsewhere {
 		return "/var/lib/etcd"
@@ -96,7 +99,8 @@ func apiServerArgs(o Options) []string {
 	args := withGates(o,
 		"--etcd-servers="+etcdURL,
 		"--bind-address="+apiAddress, "--secure-port=443",
-		// A Service's endpoint must not be a loopback address: advertise the node's and keep the endpoint out of the way.
+		// A Service's endpoint must not be a loopback address: advertise the node's and keep the endpoint out of the
+		// way.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
 		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of their pods
@@ -105,7 +109,8 @@ func apiServerArgs(o Options) []string {
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
 		"--kubelet-certificate-authority="+o.pki("ca.crt"), "--kubelet-preferred-address-types=Hostname",
-		"--kubelet-client-certificate="+o.pki("apiserver-kubelet.crt"), "--kubelet-client-key="+o.pki("apiserver-kubelet.key"),
+		"--kubelet-client-certificate="+o.pki("apiserver-kubelet.crt"), "--kubelet-client-key="+
+			o.pki("apiserver-kubelet.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+o.pki("sa.pub"), "--service-account-signing-key-file="+o.pki("sa.key"),
 	)

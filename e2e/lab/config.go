@@ -127,7 +127,8 @@ func clusterNetwork() (string, error) {
 			"type": "bridge", "bridge": bridgeName, "isGateway": false, "ipMasq": false, "hairpinMode": true,
 			"ipam": map[string]any{
 				"type": "host-local", "dataDir": "/run/cni-ipam",
-				"ranges": []any{[]any{map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": nodeAddress}}},
+				"ranges": []any{[]any{map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart,
+					"gateway": nodeAddress}}},
 				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 			},
 		}},

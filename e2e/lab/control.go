@@ -77,7 +77,9 @@ func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
 var errEnded = errors.New("has ended")
 
 // waitFor polls try until it succeeds; it gives up when the component has ended.
-func (c *Cluster) waitFor(ctx context.Context, what string, component Component, try func(context.Context) error) error {
+func (c *Cluster) waitFor(
+	ctx context.Context, what string, component Component, try func(context.Context) error,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := poll(ctx, pollInterval, func(ctx context.Context) error {

@@ -53,8 +53,8 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove ends the cluster that the options name, however it is, and removes what is left of it. It tells whether there was
-// anything. Only Name, CacheDir and RunDir of the options matter.
+// Remove ends the cluster that the options name, however it is, and removes what is left of it. It tells whether there
+// was anything. Only Name, CacheDir and RunDir of the options matter.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

@@ -16,9 +16,11 @@ import (
 type Network struct {
 	// Link is how the card is called on the machine.
 	Link string
-	// Subnet is the network behind the card, a CIDR, and Gateway the address in it that stands for the cluster's namespace.
+	// Subnet is the network behind the card, a CIDR, and Gateway the address in it that stands for the cluster's
+	// namespace.
 	Subnet, Gateway string
-	// Machine is the address of the machine. What comes to each of Ports on the cluster's loopback interface goes there.
+	// Machine is the address of the machine. What comes to each of Ports on the cluster's loopback interface goes
+	// there.
 	Machine string
 	Ports   []int
 }
@@ -28,25 +30,26 @@ const kubeletPort = 10250
 
 // NetworkElsewhere is what a machine needs to be the node of a cluster that has it elsewhere.
 func NetworkElsewhere() Network {
-	return Network{Link: "uplink", Subnet: podSubnet, Gateway: gatewayAddress, Machine: nodeAddress, Ports: []int{kubeletPort}}
+	return Network{Link: "uplink", Subnet: podSubnet, Gateway: gatewayAddress, Machine: nodeAddress,
+		Ports: []int{kubeletPort}}
 }
 
-// FoldersElsewhere are those that a machine elsewhere must see under their own paths: one that it writes to, and those that
-// it reads, that of the programs first.
+// FoldersElsewhere are those that a machine elsewhere must see under their own paths: one that it writes to, and those
+// that it reads, that of the programs first.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
-// JoinCommand is what a machine elsewhere runs to become the node. It runs the given command when containerd and kubelet work,
-// and ends with it.
+// JoinCommand is what a machine elsewhere runs to become the node. It runs the given command when containerd and
+// kubelet work, and ends with it.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
-// Pack prepares all that another machine needs to be a whole cluster, control plane included, and starts nothing: one that shows
-// FoldersElsewhere under their own paths and runs JoinCommand, on which it ends with the cluster. All of it is in RunDir, which
-// must be empty or new, and which the caller removes.
+// Pack prepares all that another machine needs to be a whole cluster, control plane included, and starts nothing: one
+// that shows FoldersElsewhere under their own paths and runs JoinCommand, on which it ends with the cluster. All of it
+// is in RunDir, which must be empty or new, and which the caller removes.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()
@@ -67,7 +70,8 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: o, state: state{Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: binaries, Cgroup: cgroupName(o.Name, o.RunDir)}}
+	c := &Cluster{opts: o, state: state{Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: binaries,
+		Cgroup: cgroupName(o.Name, o.RunDir)}}
 	if err := c.write(ctx); err != nil {
 		return nil, fmt.Errorf("cannot prepare a cluster: %w", err)
 	}
@@ -85,7 +89,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 		return nil, err
 	}
 	j := &node.Joining{
-		Cgroup: c.state.Cgroup, Import: []string{c.state.Binaries.Path("ctr"), "--namespace=k8s.io", "images", "import", "--local", "-"},
+		Cgroup: c.state.Cgroup, Import: []string{c.state.Binaries.Path("ctr"), "--namespace=k8s.io", "images", "import",
+			"--local", "-"},
 	}
 	components := Components()
 	if c.opts.NodeElsewhere {
@@ -99,7 +104,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 		}
 		component := node.Component{Name: string(name), Argv: argv, Health: name.health()}
 		if name == Containerd {
-			component.Health, component.Images = containerdSocket, images // before kubelet, which may have pods to start
+			// before kubelet, which may have pods to start
+			component.Health, component.Images = containerdSocket, images
 		}
 		j.Components = append(j.Components, component)
 	}

@@ -36,7 +36,8 @@ func (c *Cluster) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := c.Run(cmd)
 	if err != nil {
-		err = fmt.Errorf("cannot run %s in cluster %q: %w: %s", strings.Join(args, " "), c.state.Name, err, strings.TrimSpace(errOut.String()))
+		err = fmt.Errorf("cannot run %s in cluster %q: %w: %s", strings.Join(args, " "), c.state.Name, err,
+			strings.TrimSpace(errOut.String()))
 	}
 	return []byte(out.String()), err
 }
@@ -63,7 +64,8 @@ func (c *Cluster) environment() []string {
 	})
 	b := c.state.Binaries
 	return append(env,
-		"PATH="+strings.Join([]string{b.Dir, b.CNIDir, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, ":"),
+		"PATH="+strings.Join([]string{b.Dir, b.CNIDir, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			":"),
 		"KUBECONFIG="+c.Kubeconfig(),
 		"KUBECACHEDIR="+filepath.Join(c.state.RunDir, "kubecache"),
 	)
@@ -110,8 +112,8 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// onThread runs do on a thread of its own that has entered some of the cluster's namespaces. The thread is never used for
-// anything else: it ends with the goroutine, because that is still locked to it.
+// onThread runs do on a thread of its own that has entered some of the cluster's namespaces. The thread is never used
+// for anything else: it ends with the goroutine, because that is still locked to it.
 func (c *Cluster) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {

@@ -21,7 +21,8 @@ const (
 )
 
 // applets are the commands of the toolbox.
-const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df diff dirname dmesg du echo egrep env expr " +
+const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df diff dirname dmesg du echo egrep " +
+	"env expr " +
 	"false fgrep find free grep gunzip gzip head hostname httpd id ifconfig ip kill killall less ln ls md5sum mkdir " +
 	"mkfifo mknod mktemp more mount mv nc netstat nproc nslookup od ping ping6 pgrep pkill printenv printf ps pwd " +
 	"readlink realpath rm rmdir route sed seq sh sha256sum sleep sort stat strings stty sync sysctl tac tail tar tee " +

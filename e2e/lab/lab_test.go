@@ -36,7 +36,8 @@ func skipUnlessPossible(t *testing.T, versions ...string) {
 	}
 	for _, version := range append(versions, "") {
 		if _, cached, err := lab.Cached(t.Context(), lab.BuildOptions{Kubernetes: version}); err != nil || !cached {
-			t.Skipf("the cluster's programs are not built: run `go run ./e2e/cmd/lab build --kubernetes=%s` once, or set %s=1 (%v)", version, needed, err)
+			t.Skipf("the cluster's programs are not built: run `go run ./e2e/cmd/lab build --kubernetes=%s` once, or "+
+				"set %s=1 (%v)", version, needed, err)
 		}
 	}
 }
@@ -113,13 +114,16 @@ func TestControlPlane(t *testing.T) {
 	if got, err := client.Discovery().ServerVersion(); err != nil || got.Major+"."+got.Minor != version {
 		t.Errorf("the API server is of version %v (%v)", got, err)
 	}
-	if line, err := c.Exec(t.Context(), "cat", fmt.Sprintf("/proc/%d/cmdline", status[lab.APIServer].PID)); err != nil || !bytes.Contains(line, []byte("DRAListTypeAttributes=true")) {
+	if line, err := c.Exec(t.Context(), "cat",
+		fmt.Sprintf("/proc/%d/cmdline", status[lab.APIServer].PID)); err != nil ||
+		!bytes.Contains(line, []byte("DRAListTypeAttributes=true")) {
 		t.Errorf("the API server runs as %q (%v)", line, err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Status: corev1.NodeStatus{
 		Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
 	}}
-	if made, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil || len(made.Spec.Taints) > 0 {
+	if made, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil ||
+		len(made.Spec.Taints) > 0 {
 		t.Errorf("no pod can go to the node %+v (%v)", made, err)
 	}
 	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod("probe"), metav1.CreateOptions{}); err != nil {
@@ -200,7 +204,8 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 			t.Errorf("%v printed %q, want %q (%v)", probe.args, out, probe.want, err)
 		}
 	}
-	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "oops") {
+	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil ||
+		!strings.Contains(err.Error(), "oops") {
 		t.Errorf("a failing command gave %v", err)
 	}
 	if sockets, err := c.NodeGlob("/var/run/containerd/containerd.sock"); err != nil || len(sockets) != 1 {
@@ -240,7 +245,8 @@ func pod(name string) *corev1.Pod {
 nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
 				ReadinessProbe: &corev1.Probe{
 					PeriodSeconds: 1,
-					ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/tmp/ok"}}},
+					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e",
+						"/tmp/ok"}}},
 				},
 			}},
 		},
@@ -269,22 +275,25 @@ func waitReady(ctx context.Context, t *testing.T, client kubernetes.Interface, n
 	waitCondition(ctx, t, client, name, corev1.PodReady)
 }
 
-func waitCondition(ctx context.Context, t *testing.T, client kubernetes.Interface, name string, condition corev1.PodConditionType) {
+func waitCondition(
+	ctx context.Context, t *testing.T, client kubernetes.Interface, name string, condition corev1.PodConditionType,
+) {
 	t.Helper()
 	var last corev1.PodStatus
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
-		}
-		last = p.Status
-		for _, cond := range p.Status.Conditions {
-			if cond.Type == condition && cond.Status == corev1.ConditionTrue {
-				return true, nil
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
 			}
-		}
-		return false, nil
-	})
+			last = p.Status
+			for _, cond := range p.Status.Conditions {
+				if cond.Type == condition && cond.Status == corev1.ConditionTrue {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
 	if err != nil {
 		t.Fatalf("pod %s is not %s: %v: %+v", name, condition, err, last)
 	}
@@ -299,8 +308,8 @@ func hostMounts(t *testing.T) []byte {
 	return data
 }
 
-// hostState lists the host's interfaces, and what components write by default outside of the folders that a cluster has of
-// its own.
+// hostState lists the host's interfaces, and what components write by default outside of the folders that a cluster has
+// of its own.
 func hostState(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()

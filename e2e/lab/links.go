@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller closes it.
+// Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller
+// closes it.
 func (c *Cluster) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(c.namespacePath("net"))
 	if err != nil {

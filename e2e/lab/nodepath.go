@@ -54,7 +54,8 @@ func resolveIn(root, path string) (string, error) {
 			continue
 		}
 		info, err := os.Lstat(filepath.Join(root, next))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 || strings.HasPrefix(next, "/proc/") {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 ||
+			strings.HasPrefix(next, "/proc/") {
 			resolved = next
 			continue
 		}

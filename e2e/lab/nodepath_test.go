@@ -22,8 +22,9 @@ func TestPathsStayInTheNode(t *testing.T) {
 		}
 	}
 	for link, target := range map[string]string{
-		"var/run": "/run", "data/up": "../../../../run/netns", "data/chain": "/var/run/netns", "data/a/netns": "/run/netns",
-		"data/loop": "/data/loop", "proc/1/ns/net": "net:[4026531840]", "data/gone": "/nowhere/at",
+		"var/run": "/run", "data/up": "../../../../run/netns", "data/chain": "/var/run/netns",
+		"data/a/netns": "/run/netns",
+		"data/loop":    "/data/loop", "proc/1/ns/net": "net:[4026531840]", "data/gone": "/nowhere/at",
 	} {
 		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)

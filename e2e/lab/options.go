@@ -21,8 +21,8 @@ const DefaultName = "default"
 // extraCNIVariable is the environment variable with a folder of further CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
-// ExtraCNIDirs is the folder of CNI plugins in $EXTRA_CNI_DIR, if set, and then the given ones. What replaces plugins for a purpose of
-// its own stands behind what the user wants.
+// ExtraCNIDirs is the folder of CNI plugins in $EXTRA_CNI_DIR, if set, and then the given ones. What replaces plugins
+// for a purpose of its own stands behind what the user wants.
 func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
 		return append([]string{dir}, dirs...)
@@ -40,12 +40,12 @@ type Options struct {
 	Clone string
 	// Kubernetes is a version such as "1.36", which needs ControlPlaneOnly; empty means that of e2e/tools.
 	Kubernetes string
-	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes, and
-	// never run; nodes stay as they are made.
+	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes,
+	// and never run; nodes stay as they are made.
 	ControlPlaneOnly bool
-	// NodeElsewhere leaves out containerd and kubelet, too, but prepares all that another machine needs to be the node: one
-	// that shows RunDir and the programs under their own paths, has a card whose other side is in the cluster's network
-	// namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach each other.
+	// NodeElsewhere leaves out containerd and kubelet, too, but prepares all that another machine needs to be the node:
+	// one that shows RunDir and the programs under their own paths, has a card whose other side is in the cluster's
+	// network namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach each other.
 	NodeElsewhere bool
 	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
@@ -57,13 +57,13 @@ type Options struct {
 	FeatureGates map[string]bool
 	// RuntimeConfig switches API groups on or off, for example "resource.k8s.io/v1beta2": "true".
 	RuntimeConfig map[string]string
-	// SyncFrequency is how often kubelet looks at its pods; zero means 5 s. Kubernetes' own default is a minute, so that
-	// whatever failed once would be tried again only after that long.
+	// SyncFrequency is how often kubelet looks at its pods; zero means 5 s. Kubernetes' own default is a minute, so
+	// that whatever failed once would be tried again only after that long.
 	SyncFrequency time.Duration
 	// NRITimeout is how long containerd waits for an answer of an NRI plugin; zero means its own default, 2 s.
 	NRITimeout time.Duration
-	// ExtraCNIDirs have further CNI plugins, which are shown in /opt/cni/bin, where they replace those of later folders and the
-	// reference plugins; empty means ExtraCNIDirs().
+	// ExtraCNIDirs have further CNI plugins, which are shown in /opt/cni/bin, where they replace those of later folders
+	// and the reference plugins; empty means ExtraCNIDirs().
 	ExtraCNIDirs []string
 	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
 	Images []string
@@ -100,7 +100,8 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.Kubernetes != "" && !o.ControlPlaneOnly {
-		return o, fmt.Errorf("of Kubernetes %s there is only a control plane: set ControlPlaneOnly, which is --control-plane of lab up", o.Kubernetes)
+		return o, fmt.Errorf("of Kubernetes %s there is only a control plane: set ControlPlaneOnly, which is "+
+			"--control-plane of lab up", o.Kubernetes)
 	}
 	if err := o.checkFiles(); err != nil {
 		return o, err
@@ -157,7 +158,8 @@ func (o *Options) paths() error {
 
 // wait bounds the start by the timeout.
 func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.StartTimeout, fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))
+	return context.WithTimeoutCause(ctx, o.StartTimeout,
+		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))
 }
 
 // cgroupName is the cluster's own name in every cgroup hierarchy. The run directory is part of it, since two users can

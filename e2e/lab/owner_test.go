@@ -60,10 +60,11 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait() // was killed
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		_, err := os.Stat(filepath.Join("/proc", pid))
-		return errors.Is(err, fs.ErrNotExist), nil
-	})
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true,
+		func(context.Context) (bool, error) {
+			_, err := os.Stat(filepath.Join("/proc", pid))
+			return errors.Is(err, fs.ErrNotExist), nil
+		})
 	if err != nil {
 		t.Errorf("the cluster outlives its owner: %v", err)
 	}

@@ -45,9 +45,11 @@ type identity struct {
 func identities(node string) []identity {
 	return []identity{
 		{file: "apiserver", name: "kube-apiserver", dns: []string{
-			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local",
 		}},
-		{file: "kubelet-server", name: "system:node:" + node, orgs: []string{"system:nodes"}, dns: []string{node, "localhost"}},
+		{file: "kubelet-server", name: "system:node:" + node, orgs: []string{"system:nodes"},
+			dns: []string{node, "localhost"}},
 		{file: "apiserver-kubelet", name: "kube-apiserver-kubelet-client", orgs: []string{"system:masters"}},
 		{file: "admin", name: "kubernetes-admin", orgs: []string{"system:masters"}, kubeconfig: true},
 		{file: "controller-manager", name: "system:kube-controller-manager", kubeconfig: true},

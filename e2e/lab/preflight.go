@@ -32,7 +32,8 @@ func checkCompiler(ctx context.Context, p *progress) error {
 // checkMachine makes sure that a cluster can run.
 func checkMachine(ctx context.Context, p *progress) error {
 	if os.Geteuid() != 0 {
-		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with sudo -E")
+		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with " +
+			"sudo -E")
 	}
 	return require(ctx, p, []requirement{
 		{"busybox-static", func(context.Context) error { _, err := StaticBusybox(); return err }},
@@ -48,10 +49,12 @@ func require(ctx context.Context, p *progress, all []requirement) error {
 	}
 	names := strings.Join(missing, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Geteuid() != 0 {
-		return fmt.Errorf("this machine lacks %s: install them (Debian names), or run this as root where apt-get is", names)
+		return fmt.Errorf("this machine lacks %s: install them (Debian names), or run this as root where apt-get is",
+			names)
 	}
 	p.step("installing Debian packages: %s", names)
-	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, missing...)} {
+	for _, args := range [][]string{{"update"},
+		append([]string{"install", "-y", "--no-install-recommends"}, missing...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {

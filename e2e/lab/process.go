@@ -35,8 +35,8 @@ func identify(pid int) (processID, error) {
 	return processID{PID: pid, Start: start, Boot: bootID()}, err
 }
 
-// readStat returns start time and state from /proc/PID/stat. The name before them may hold anything, so they are counted
-// from its closing parenthesis.
+// readStat returns start time and state from /proc/PID/stat. The name before them may hold anything, so they are
+// counted from its closing parenthesis.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -50,7 +50,8 @@ func readStat(pid int) (start uint64, status byte, err error) {
 	return start, fields[0][0], err
 }
 
-// alive tells whether the process is there. A zombie is not: for process 1 of a namespace it means that all others ended.
+// alive tells whether the process is there. A zombie is not: for process 1 of a namespace it means that all others
+// ended.
 func (p processID) alive() bool {
 	if p.PID <= 0 {
 		return false

@@ -22,7 +22,8 @@ const (
 	whereaboutsCmd = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
 
-// toolchain is a module with tools, e2e/tools or that of another version of Kubernetes: what to build and with which flags.
+// toolchain is a module with tools, e2e/tools or that of another version of Kubernetes: what to build and with which
+// flags.
 type toolchain struct {
 	dir   string   // of the module
 	tools []string // package paths
@@ -48,7 +49,8 @@ func toolsDir(clone, version string) (string, error) {
 		}
 		known = append(known, other)
 	}
-	return "", fmt.Errorf("there is no Kubernetes %q here beside that of e2e/tools: use one of %q, or none for e2e/tools", version, known)
+	return "", fmt.Errorf("there is no Kubernetes %q here beside that of e2e/tools: use one of %q, or none for "+
+		"e2e/tools", version, known)
 }
 
 // goMod is the part of `go mod edit -json` that matters here.
@@ -93,7 +95,8 @@ func buildFlags(mod goMod) ([]string, error) {
 		return nil, fmt.Errorf("it must require a version of k8s.io/kubernetes: it has %q", kubernetes)
 	}
 	const base = "-X k8s.io/component-base/version."
-	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base + "gitMinor=" + parts[1]}
+	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base +
+		"gitMinor=" + parts[1]}
 	// These are in no module that has only a control plane.
 	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
 		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)

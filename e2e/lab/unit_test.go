@@ -99,7 +99,8 @@ func TestCommandLines(t *testing.T) {
 		if must(t, args, err)[0] != "/bin-dir/"+string(c) {
 			t.Errorf("%s runs %s", c, args[0])
 		}
-		if line := strings.Join(args, " "); strings.Contains(line, "feature-gates") || strings.Contains(line, "runtime-config") {
+		if line := strings.Join(args, " "); strings.Contains(line, "feature-gates") ||
+			strings.Contains(line, "runtime-config") {
 			t.Errorf("%s does not run with its defaults: %s", c, line)
 		}
 	}
@@ -222,7 +223,8 @@ func TestToolsOfAnotherVersion(t *testing.T) {
 		}
 	}
 	for _, unknown := range []string{"1.2", "../1.36", "*"} {
-		if dir, err := toolsDir(filepath.Dir(filepath.Dir(tools.dir)), unknown); err == nil || !strings.Contains(err.Error(), "1.36") {
+		if dir, err := toolsDir(filepath.Dir(filepath.Dir(tools.dir)), unknown); err == nil ||
+			!strings.Contains(err.Error(), "1.36") {
 			t.Errorf("version %q is in %q (%v)", unknown, dir, err)
 		}
 	}
@@ -297,7 +299,8 @@ func TestJoining(t *testing.T) {
 		uplink     string
 		address    string // of kubelet
 	}{
-		"node":  {Options{NodeElsewhere: true}, []Component{Containerd, Kubelet}, NetworkElsewhere().Link, NetworkElsewhere().Machine},
+		"node": {Options{NodeElsewhere: true}, []Component{Containerd, Kubelet}, NetworkElsewhere().Link,
+			NetworkElsewhere().Machine},
 		"whole": {Options{allElsewhere: true}, Components(), "", "127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -308,8 +311,10 @@ func TestJoining(t *testing.T) {
 				if c.Health == "" || !strings.HasPrefix(c.Argv[0], "/programs/") {
 					t.Errorf("%s is started as %q and asked at %q", c.Name, c.Argv, c.Health)
 				}
-				if imports := c.Name == string(Containerd); imports && len(c.Images) != 3 || !imports && len(c.Images) > 0 {
-					t.Errorf("%s has the images %q, want the two of every cluster and the given one for containerd", c.Name, c.Images)
+				if imports := c.Name == string(Containerd); imports && len(c.Images) != 3 || !imports &&
+					len(c.Images) > 0 {
+					t.Errorf("%s has the images %q, want the two of every cluster and the given one for containerd",
+						c.Name, c.Images)
 				}
 				for _, path := range c.Images {
 					if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
@@ -371,7 +376,8 @@ func TestPackRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, o := range map[string]Options{
-		"holds something else": {RunDir: full}, "NodeElsewhere": {NodeElsewhere: true}, "ControlPlaneOnly": {ControlPlaneOnly: true}, "good name": {Name: "NO"},
+		"holds something else": {RunDir: full}, "NodeElsewhere": {NodeElsewhere: true},
+		"ControlPlaneOnly": {ControlPlaneOnly: true}, "good name": {Name: "NO"},
 	} {
 		o.CacheDir = t.TempDir()
 		if _, err := Pack(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {

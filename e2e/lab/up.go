@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Up starts a cluster and returns when pods can be made. What an earlier run of the same name left is removed first. The
-// context bounds the start only; without Detached the cluster ends with this process at the latest.
+// Up starts a cluster and returns when pods can be made. What an earlier run of the same name left is removed first.
+// The context bounds the start only; without Detached the cluster ends with this process at the latest.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -28,7 +28,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := checkMachine(ctx, p); err != nil {
 		return nil, err
 	}
-	bins, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Kubernetes: o.Kubernetes, Progress: o.Progress})
+	bins, err := Build(ctx, BuildOptions{CacheDir: o.CacheDir, Clone: o.Clone, Kubernetes: o.Kubernetes,
+		Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	ctx, cancel := o.wait(ctx)
 	defer cancel()
 	if err := c.bringUp(ctx, p); err != nil {
-		err = fmt.Errorf("cannot start cluster %q: %w; logs are in %s", o.Name, err, filepath.Join(o.RunDir, node.LogDir))
+		err = fmt.Errorf("cannot start cluster %q: %w; logs are in %s", o.Name, err,
+			filepath.Join(o.RunDir, node.LogDir))
 		return nil, errors.Join(err, c.end(context.WithoutCancel(ctx)))
 	}
 	p.step("cluster %q is ready", o.Name)
@@ -66,7 +68,8 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
-		return fmt.Errorf("it is running already (process %d): stop it first, for example with: lab down --name %s", s.Init.PID, o.Name)
+		return fmt.Errorf("it is running already (process %d): stop it first, for example with: lab down --name %s",
+			s.Init.PID, o.Name)
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) && exists(o.RunDir):
@@ -79,8 +82,8 @@ func sweep(ctx context.Context, o Options) error {
 	return (&Cluster{opts: o, state: s}).remove(ctx)
 }
 
-// running tells whether a cluster is in use. A detached one that never became ready is not: its start was broken off, since
-// we hold the lock. One that does not answer, or whose owner may just have ended, gets a moment to finish dying.
+// running tells whether a cluster is in use. A detached one that never became ready is not: its start was broken off,
+// since we hold the lock. One that does not answer, or whose owner may just have ended, gets a moment to finish dying.
 func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
@@ -149,7 +152,8 @@ func (c *Cluster) write(ctx context.Context) error {
 
 // prepare writes everything that the components read.
 func (c *Cluster) prepare() error {
-	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir, imageDir, helperDir, manifestDir} {
+	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir,
+		imageDir, helperDir, manifestDir} {
 		if err := os.MkdirAll(filepath.Join(c.state.RunDir, d), 0o700); err != nil {
 			return err
 		}
@@ -201,7 +205,8 @@ func (c *Cluster) saveSpec() error {
 // helpers builds the two small programs of our own.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./e2e/cmd/labnode", "./e2e/cmd/pause")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
+		"./e2e/cmd/labnode", "./e2e/cmd/pause")
 	cmd.Dir = c.opts.Clone
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// measured are the metrics that docs/observing.md documents, with their labels. A test of package plugin holds that table against what
-// the driver measures.
+// measured are the metrics that docs/observing.md documents, with their labels. A test of package plugin holds that
+// table against what the driver measures.
 func measured(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/observing.md")
@@ -147,7 +147,8 @@ func TestAlerts(t *testing.T) {
 					text := rule.Annotations[name]
 					tree := parse.New(name)
 					tree.Mode = parse.SkipFuncCheck
-					if _, err := tree.Parse("{{$value := 0}}{{$labels := 0}}"+text, "", "", map[string]*parse.Tree{}); err != nil || text == "" {
+					if _, err := tree.Parse("{{$value := 0}}{{$labels := 0}}"+text, "", "",
+						map[string]*parse.Tree{}); err != nil || text == "" {
 						t.Errorf("%s %q: %v", name, text, err)
 					}
 				}

@@ -17,8 +17,8 @@ const (
 	functions = 8      // of each card
 )
 
-// asks are bandwidths that claims want of one card, one after the other, in several orders. 0 asks for nothing, which gets
-// the smallest tier.
+// asks are bandwidths that claims want of one card, one after the other, in several orders. 0 asks for nothing, which
+// gets the smallest tier.
 var asks = [][]int64{
 	{50000, 25000, 25000, 10000, 10000, 10000, 0},
 	{0, 10000, 10000, 10000, 25000, 25000, 50000},
@@ -37,7 +37,8 @@ var tiers = []int64{10000, 25000, 50000}
 // would be more.
 func TestBandwidth(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
-		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)), []v1alpha1.DeviceExposurePolicy{exposurePolicy(t, "tiers", `
+		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)),
+			[]v1alpha1.DeviceExposurePolicy{exposurePolicy(t, "tiers", `
 selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
 action: expose
 exposure:
@@ -108,8 +109,8 @@ func bandwidthOf(device resourceapi.Device) int64 {
 	return value.Value()
 }
 
-// A claim finds a device by the capacity that it asks for alone, takes that much of it, and what is the default if it asks
-// for nothing.
+// A claim finds a device by the capacity that it asks for alone, takes that much of it, and what is the default if it
+// asks for nothing.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{
@@ -135,12 +136,15 @@ exposure:
 			device   string // a part of its name; empty if the claim is refused
 			consumed string // of the capacity of a shared device
 		}{
-			{"two of the card's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}}, "-macvlan", "2"},
+			{"two of the card's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},
+				"-macvlan", "2"},
 			{"the default", request{class: "macvlan"}, "-macvlan", "1"},
 			{"more than are left", request{class: anyPlugin, capacity: map[string]string{"macvlans": "3"}}, "", ""},
-			{"more than one claim may have", request{class: anyPlugin, capacity: map[string]string{"macvlans": "5"}}, "", ""},
+			{"more than one claim may have", request{class: anyPlugin, capacity: map[string]string{"macvlans": "5"}},
+				"", ""},
 			{"the fair share", request{class: anyPlugin, capacity: map[string]string{"bandwidth": fair}}, "v", ""},
-			{"more than the fair share", request{class: anyPlugin, capacity: map[string]string{"bandwidth": fair + "1"}}, "", ""},
+			{"more than the fair share",
+				request{class: anyPlugin, capacity: map[string]string{"bandwidth": fair + "1"}}, "", ""},
 			{"a function", request{class: "sriov"}, "v", ""},
 		} {
 			pod, err := n.pod(t.Context(), fmt.Sprint(i), false, claim(test.request))

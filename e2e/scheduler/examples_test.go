@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// What the API server has for the machines of the published design's examples is what the golden files say, whatever the
-// version and its feature gates are.
+// What the API server has for the machines of the published design's examples is what the golden files say, whatever
+// the version and its feature gates are.
 func TestExamples(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		machines := discoverytest.Examples()
@@ -86,7 +86,9 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 }
 
 // golden reads an example's policies and what is published for them.
-func golden(t *testing.T, name string) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {
+func golden(
+	t *testing.T, name string,
+) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "slices", "testdata", name+".yaml"))
 	if err != nil {
@@ -112,8 +114,8 @@ func parse[T any](t *testing.T, text string) T {
 	return value
 }
 
-// specs are the specs of slices as YAML, in an order that does not depend on the names that are generated for them, as if
-// all were of the first generation. The golden files' node is called as this one.
+// specs are the specs of slices as YAML, in an order that does not depend on the names that are generated for them, as
+// if all were of the first generation. The golden files' node is called as this one.
 func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 	t.Helper()
 	texts := make(map[string]bool, len(all))

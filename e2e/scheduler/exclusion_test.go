@@ -100,7 +100,8 @@ func (n node) got(ctx context.Context, pod, card string, uses ...use) error {
 		if u.function {
 			prefix = card + "v"
 		}
-		if i >= len(devices) || !strings.HasPrefix(devices[i].Device, prefix) || !strings.HasSuffix(devices[i].Device, "-"+u.name) {
+		if i >= len(devices) || !strings.HasPrefix(devices[i].Device, prefix) ||
+			!strings.HasSuffix(devices[i].Device, "-"+u.name) {
 			return fmt.Errorf("pod %s got %s, want %s of %s", pod, names(devices), series(uses).names(), card)
 		}
 	}

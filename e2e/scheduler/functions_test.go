@@ -19,27 +19,29 @@ func TestFunctionsComeAndGo(t *testing.T) {
 		vf := use{name: "vf", plugin: "sriov", function: true}
 		recording := filepath.Join(t.TempDir(), "recording")
 		become(t, recording, 0)
-		n := p.publish(t, "changing", recording, []v1alpha1.DeviceExposurePolicy{passthrough.policy(t), vf.policy(t)}, p.encodings...)
+		n := p.publish(t, "changing", recording, []v1alpha1.DeviceExposurePolicy{passthrough.policy(t), vf.policy(t)},
+			p.encodings...)
 		for _, count := range []int{0, 4, 0, 7} {
 			become(t, recording, count)
 			want := map[string]int64{"card0-passthrough": 0}
 			for i := range count {
 				want[fmt.Sprintf("card0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
 			}
-			err := n.until(t.Context(), fmt.Sprintf("a card with %d virtual functions is published", count), func() error {
-				devices, err := n.devices()
-				if err != nil {
-					return err
-				}
-				got := map[string]int64{}
-				for name, device := range devices {
-					got[name] = bandwidthOf(device)
-				}
-				if diff := cmp.Diff(want, got); diff != "" {
-					return fmt.Errorf("bandwidth of devices (-want +got):\n%s", diff)
-				}
-				return nil
-			})
+			err := n.until(t.Context(), fmt.Sprintf("a card with %d virtual functions is published", count),
+				func() error {
+					devices, err := n.devices()
+					if err != nil {
+						return err
+					}
+					got := map[string]int64{}
+					for name, device := range devices {
+						got[name] = bandwidthOf(device)
+					}
+					if diff := cmp.Diff(want, got); diff != "" {
+						return fmt.Errorf("bandwidth of devices (-want +got):\n%s", diff)
+					}
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

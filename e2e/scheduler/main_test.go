@@ -37,7 +37,8 @@ type version struct {
 var versions = []version{
 	{name: "newest"},
 	{
-		name: "newest-alpha", gates: map[string]bool{"DRAListTypeAttributes": true, "DRADeviceCompatibilityGroups": true},
+		name: "newest-alpha", gates: map[string]bool{"DRAListTypeAttributes": true,
+			"DRADeviceCompatibilityGroups": true},
 		encodings: []string{listAttributes, compatibilityGroups},
 	},
 	{name: "1.36", kubernetes: "1.36"},
@@ -97,7 +98,8 @@ func planeOf(v version) (*plane, error) {
 	return p, err
 }
 
-// startPlane starts a control plane with our definitions and classes. If that fails, what was started ends with this process.
+// startPlane starts a control plane with our definitions and classes. If that fails, what was started ends with this
+// process.
 func startPlane(v version) (*plane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build from nothing
 	defer cancel()
@@ -127,7 +129,8 @@ func startPlane(v version) (*plane, error) {
 		return nil, err
 	}
 	p := &plane{
-		Cluster: cluster, client: client, version: served.GitVersion + " (" + v.name + ")", templates: v.kubernetes == "", encodings: v.encodings,
+		Cluster: cluster, client: client, version: served.GitVersion + " (" + v.name +
+			")", templates: v.kubernetes == "", encodings: v.encodings,
 		driver: filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
 	}
 	definitions := filepath.Join(clone, "deploy", "crds")

@@ -30,8 +30,8 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a card of its own. There is a node for each way: a pod takes the scheduler
-// the longer the more pools its node has.
+// fill tries every series in every way, each on a card of its own. There is a node for each way: a pod takes the
+// scheduler the longer the more pools its node has.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
 	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))
@@ -100,7 +100,8 @@ func (m *matrix) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: what can be used beside what is in use? (%s)\n", m.title, strings.Join(allArrivals(), "/"))
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	line := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) } // a strings.Builder takes everything
+	// a strings.Builder takes everything
+	line := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
 	line(append([]string{"in use"}, strings.Split(series(m.uses).names(), ", ")...))
 	for row := range slices.Chunk(m.rows, len(m.uses)) {
 		cells := []string{row[0][:len(row[0])-1].names()}

@@ -37,8 +37,8 @@ type plane struct {
 	client  kubernetes.Interface
 	driver  string // the binary
 	version string // for people
-	// templates says that pods of tests get claims from templates. The scheduler of 1.36 now and then misses that such claims
-	// were made, and looks at the pod again after minutes.
+	// templates says that pods of tests get claims from templates. The scheduler of 1.36 now and then misses that such
+	// claims were made, and looks at the pod again after minutes.
 	templates bool
 	// encodings are flags of the driver, for which the classes are made.
 	encodings []string
@@ -59,10 +59,12 @@ func (p *plane) watch(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(p.client, 0)
 	resources := factory.Resource().V1()
 	for _, informer := range []cache.SharedIndexInformer{
-		factory.Core().V1().Pods().Informer(), resources.ResourceClaims().Informer(), resources.ResourceSlices().Informer(),
+		factory.Core().V1().Pods().Informer(), resources.ResourceClaims().Informer(),
+		resources.ResourceSlices().Informer(),
 	} {
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { p.wake() }, UpdateFunc: func(any, any) { p.wake() }, DeleteFunc: func(any) { p.wake() },
+			AddFunc: func(any) { p.wake() }, UpdateFunc: func(any, any) { p.wake() },
+			DeleteFunc: func(any) { p.wake() },
 		}); err != nil {
 			return err
 		}
@@ -138,9 +140,12 @@ type node struct {
 	name string
 }
 
-// publish makes a node whose machine is in the directory recording, with policies that are for this node only. The driver
-// runs with the flags until the end of the test. Pools have the node's name, so a node never has what an earlier test left.
-func (p *plane) publish(t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string) node {
+// publish makes a node whose machine is in the directory recording, with policies that are for this node only. The
+// driver runs with the flags until the end of the test. Pools have the node's name, so a node never has what an earlier
+// test left.
+func (p *plane) publish(
+	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
+) node {
 	t.Helper()
 	p.mu.Lock()
 	p.nodes++
@@ -233,7 +238,8 @@ func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	}
 	for pool, count := range pools {
 		if count != pool.ResourceSliceCount {
-			return nil, fmt.Errorf("pool %s of generation %d has %d of %d slices", pool.Name, pool.Generation, count, pool.ResourceSliceCount)
+			return nil, fmt.Errorf("pool %s of generation %d has %d of %d slices", pool.Name, pool.Generation, count,
+				pool.ResourceSliceCount)
 		}
 	}
 	return mine, nil

@@ -18,17 +18,19 @@ import (
 // anyPlugin is the class of all devices of the driver.
 const anyPlugin = "network"
 
-// classes are a DeviceClass for each CNI plugin, as the controller makes them for topologies, and one for all. With lists, the
-// CNI plugins of a device are one attribute.
+// classes are a DeviceClass for each CNI plugin, as the controller makes them for topologies, and one for all. With
+// lists, the CNI plugins of a device are one attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
 		expression := strings.Join(append([]string{isOurs}, conditions...), " && ")
-		return "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name + "}\nspec:\n  selectors:\n  - cel: {expression: '" + expression + "'}\n"
+		return "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name +
+			"}\nspec:\n  selectors:\n  - cel: {expression: '" + expression + "'}\n"
 	}
 	documents := []string{class(anyPlugin)}
 	for _, plugin := range []string{"host-device", "ipvlan", "macvlan", "sriov"} {
-		supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin))
+		supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`,
+			v1alpha1.CNIAttribute(plugin))
 		if lists {
 			const list = `device.attributes["dra.networking"].supportedCNIs`
 			supports = fmt.Sprintf("has(%s) && %s.includes(%q)", list, list, plugin)
@@ -54,22 +56,29 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
 		if r.card != "" {
 			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
-				`device.attributes["dra.networking"].ifName == %q || device.attributes["dra.networking"].pfName == %q`, r.card, r.card)}}}
+				`device.attributes["dra.networking"].ifName == %q || device.attributes["dra.networking"].pfName == %q`,
+				r.card, r.card)}}}
 		}
 		if len(r.capacity) > 0 {
-			exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{}}
+			exactly.Capacity = &resourceapi.CapacityRequirements{
+				Requests: map[resourceapi.QualifiedName]resource.Quantity{},
+			}
 			for key, amount := range r.capacity {
-				exactly.Capacity.Requests[resourceapi.QualifiedName(v1alpha1.AttributeDomain+"/"+key)] = resource.MustParse(amount)
+				exactly.Capacity.Requests[resourceapi.QualifiedName(v1alpha1.AttributeDomain+"/"+
+					key)] = resource.MustParse(amount)
 			}
 		}
-		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
+		spec.Devices.Requests = append(spec.Devices.Requests,
+			resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
 	}
 	return spec
 }
 
-// pod makes a pod that can go to this node only, with a claim for each spec, which may be made from templates. It returns the
-// pod's name.
-func (n node) pod(ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec) (string, error) {
+// pod makes a pod that can go to this node only, with a claim for each spec, which may be made from templates. It
+// returns the pod's name.
+func (n node) pod(
+	ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec,
+) (string, error) {
 	name = n.name + "-" + name
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -91,7 +100,9 @@ func (n node) pod(ctx context.Context, name string, templates bool, specs ...res
 }
 
 // claim makes a claim or a template of one, for a pod to use.
-func (n node) claim(ctx context.Context, name string, template bool, spec resourceapi.ResourceClaimSpec) (corev1.PodResourceClaim, error) {
+func (n node) claim(
+	ctx context.Context, name string, template bool, spec resourceapi.ResourceClaimSpec,
+) (corev1.PodResourceClaim, error) {
 	api, object := n.client.ResourceV1(), metav1.ObjectMeta{Name: name}
 	if template {
 		_, err := api.ResourceClaimTemplates(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaimTemplate{
@@ -99,14 +110,16 @@ func (n node) claim(ctx context.Context, name string, template bool, spec resour
 		}, metav1.CreateOptions{})
 		return corev1.PodResourceClaim{ResourceClaimTemplateName: &name}, err
 	}
-	_, err := api.ResourceClaims(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaim{ObjectMeta: object, Spec: spec}, metav1.CreateOptions{})
+	_, err := api.ResourceClaims(metav1.NamespaceDefault).Create(ctx,
+		&resourceapi.ResourceClaim{ObjectMeta: object, Spec: spec}, metav1.CreateOptions{})
 	return corev1.PodResourceClaim{ResourceClaimName: &name}, err
 }
 
 // release deletes a pod, whose claims are then free for others.
 func (n node) release(ctx context.Context, pod string) error {
 	now := int64(0)
-	return n.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	return n.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pod,
+		metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
 // verdict is what the scheduler has said of a pod.
@@ -118,8 +131,8 @@ const (
 	refused
 )
 
-// verdict returns what is said of a pod so far. Only claims that cannot be allocated count as refused: a pod may also wait
-// for its claims to be made, or for a pool to be complete.
+// verdict returns what is said of a pod so far. Only claims that cannot be allocated count as refused: a pod may also
+// wait for its claims to be made, or for a pool to be complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -152,7 +165,9 @@ func (n node) decided(ctx context.Context, pod string) (bool, error) {
 }
 
 // allocated waits until a pod is scheduled, and returns its devices in the order of its claims and their requests.
-func (n node) allocated(ctx context.Context, name string) (devices []resourceapi.DeviceRequestAllocationResult, err error) {
+func (n node) allocated(
+	ctx context.Context, name string,
+) (devices []resourceapi.DeviceRequestAllocationResult, err error) {
 	err = n.until(ctx, "pod "+name+" is scheduled and its claims are allocated", func() error {
 		if v, err := n.verdict(name); v != scheduled {
 			return err
@@ -163,9 +178,11 @@ func (n node) allocated(ctx context.Context, name string) (devices []resourceapi
 	return devices, err
 }
 
-// outcome waits until a pod is scheduled or refused, as it should be, and returns the devices that it then has. What should be
-// scheduled may be refused at first: the scheduler may not have seen the node's devices yet.
-func (n node) outcome(ctx context.Context, pod string, wanted bool) ([]resourceapi.DeviceRequestAllocationResult, error) {
+// outcome waits until a pod is scheduled or refused, as it should be, and returns the devices that it then has. What
+// should be scheduled may be refused at first: the scheduler may not have seen the node's devices yet.
+func (n node) outcome(
+	ctx context.Context, pod string, wanted bool,
+) ([]resourceapi.DeviceRequestAllocationResult, error) {
 	if wanted {
 		return n.allocated(ctx, pod)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A node with eight cards of 128 virtual functions each: it is published whole, what flaps is not written, a change writes the
-// slices of its pool only, and the driver is small when it is at rest.
+// A node with eight cards of 128 virtual functions each: it is published whole, what flaps is not written, a change
+// writes the slices of its pool only, and the driver is small when it is at rest.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		const cards, functions, most = 8, 128, 36 << 10 // KiB; 28 MiB where this was written
@@ -23,7 +23,8 @@ func TestThousandDevices(t *testing.T) {
 		recording := filepath.Join(t.TempDir(), "recording")
 		point(t, recording, m)
 		policies := []v1alpha1.DeviceExposurePolicy{
-			use{name: "passthrough", plugin: "host-device", exclusive: true}.policy(t), use{name: "vf", plugin: "sriov", function: true}.policy(t),
+			use{name: "passthrough", plugin: "host-device", exclusive: true}.policy(t), use{name: "vf", plugin: "sriov",
+				function: true}.policy(t),
 		}
 		n := p.publish(t, "thousand", recording, policies, p.encodings...)
 		n.offers(t, cards*(1+functions))
@@ -38,7 +39,8 @@ func TestThousandDevices(t *testing.T) {
 		pool := n.name + "/" + cardName(1)
 		err := n.until(t.Context(), "the change is published", func() error {
 			devices, err := n.devices()
-			if mtu := devices[cardName(1)+"-passthrough"].Attributes["dra.networking/mtu"].IntValue; err == nil && (mtu == nil || *mtu != 9000) {
+			if mtu := devices[cardName(1)+"-passthrough"].Attributes["dra.networking/mtu"].IntValue; err == nil &&
+				(mtu == nil || *mtu != 9000) {
 				err = fmt.Errorf("the MTU is %v", mtu)
 			}
 			return err
@@ -52,11 +54,13 @@ func TestThousandDevices(t *testing.T) {
 			}
 		}
 		var anonymous, file int
-		err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-			anonymous, file = n.resident(t)
-			return anonymous <= most, nil // pages of the file are the page cache's
-		})
-		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary", cards*(1+functions), len(before), anonymous>>10, file>>10)
+		err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true,
+			func(context.Context) (bool, error) {
+				anonymous, file = n.resident(t)
+				return anonymous <= most, nil // pages of the file are the page cache's
+			})
+		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary",
+			cards*(1+functions), len(before), anonymous>>10, file>>10)
 		if err != nil {
 			t.Errorf("the driver has %d KiB of its own resident, more than %d", anonymous, most)
 		}

@@ -45,8 +45,8 @@ func (s *simulation) add(count *int) {
 	*count++
 }
 
-// TestSimulateAgreesWithTheScheduler asks `netdra simulate` about random claims, and then the scheduler. What is named as being in the
-// way of a claim is released, and then the scheduler must take the pod that it has refused.
+// TestSimulateAgreesWithTheScheduler asks `netdra simulate` about random claims, and then the scheduler. What is named
+// as being in the way of a claim is released, and then the scheduler must take the pod that it has refused.
 func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
@@ -65,7 +65,9 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 				policies := machines.policies(t)
 				site := fmt.Sprintf("site-%d", i)
 				for j := range policies {
-					policies[j].Spec.Exposure.AdditionalAttributes = map[string]v1alpha1.AttributeValue{"dra.networking/" + siteAttribute: {String: &site}}
+					policies[j].Spec.Exposure.AdditionalAttributes = map[string]v1alpha1.AttributeValue{
+						"dra.networking/" + siteAttribute: {String: &site},
+					}
 				}
 				n := p.publish(t, "simulated", recording, policies)
 				n.offers(t, 2*machines.entries())
@@ -76,7 +78,8 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	})
 	tried := seen.fitted + seen.refused
 	share := 100 * seen.refused / max(tried, 1)
-	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; what was named as in the way was released %d times", tried, seen.fitted, seen.refused, share, seen.proven)
+	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; what was named as in the way was released %d times", tried,
+		seen.fitted, seen.refused, share, seen.proven)
 	if !t.Failed() && (tried < 200 || share < refusedAtLeast || share > refusedAtMost || seen.proven < provenAtLeast) {
 		t.Error("the test sees too few of one kind")
 	}
@@ -104,7 +107,8 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			t.Fatal(err)
 		}
 		if _, err := n.outcome(t.Context(), pod, said.Fits); err != nil {
-			t.Fatalf("claim %d: simulate says that it fits: %v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said, spec.Devices)
+			t.Fatalf("claim %d: simulate says that it fits: %v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
+				spec.Devices)
 		}
 		if said.Fits {
 			seen.add(&seen.fitted)
@@ -189,7 +193,8 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	if err != nil {
 		return said{}, err
 	}
-	cmd := n.Command(t.Context(), filepath.Join(filepath.Dir(n.driver), "netdra"), "simulate", "--cluster", "-o", "json", "-f", "-")
+	cmd := n.Command(t.Context(), filepath.Join(filepath.Dir(n.driver), "netdra"), "simulate", "--cluster", "-o",
+		"json", "-f", "-")
 	var out, problems strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(string(text)), &out, &problems
 	err = n.Run(cmd)
@@ -220,7 +225,8 @@ func randomClaim(random *rand.Rand, site string) resourceapi.ResourceClaimSpec {
 				"dra.networking/macvlans": *resource.NewQuantity(1+random.Int64N(5), resource.DecimalSI),
 			}}
 		}
-		spec.Devices.Requests = append(spec.Devices.Requests, resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
+		spec.Devices.Requests = append(spec.Devices.Requests,
+			resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
 	}
 	if random.IntN(4) == 0 {
 		sameCard := resourceapi.FullyQualifiedName("dra.networking/pfName")

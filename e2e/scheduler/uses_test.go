@@ -82,7 +82,9 @@ func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 		list = append(list, u.policy(t))
 	}
 	if c.hidden {
-		list = append(list, exposurePolicy(t, "hidden", `{action: exclude, selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}}`))
+		list = append(list,
+			exposurePolicy(t, "hidden",
+				`{action: exclude, selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}}`))
 	}
 	return list
 }
@@ -106,7 +108,8 @@ func exclusionMachines() []cards {
 	vf := use{name: "vf", plugin: "sriov", function: true}
 	free := func(u use) use { u.capacity, u.group = "shares", ""; return u }
 	return []cards{
-		{name: "grouped", title: "macvlan and ipvlan exclude each other", functions: 3, uses: []use{macvlan, ipvlan, passthrough, vf}},
+		{name: "grouped", title: "macvlan and ipvlan exclude each other", functions: 3,
+			uses: []use{macvlan, ipvlan, passthrough, vf}},
 		{name: "ungrouped", title: "macvlan and ipvlan have no group, and capacities of the same name", functions: 3,
 			uses: []use{free(macvlan), free(ipvlan), passthrough, vf}},
 		{name: "nic", title: "cards without virtual functions", uses: []use{passthrough, takeover, macvlan, ipvlan}},
@@ -156,6 +159,6 @@ func (c cards) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals are the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a claim for each,
-// and in one claim.
+// allArrivals are the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a claim
+// for each, and in one claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }

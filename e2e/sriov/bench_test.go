@@ -32,8 +32,8 @@ const pluginState = "/var/lib/cni/sriov"
 // patience is how long anything may take inside, where all code is emulated.
 const patience = time.Minute
 
-// The main thread must stay in the host's namespace, since a main thread can't end: a pod that a goroutine has entered and not
-// left would live as long as the process.
+// The main thread must stay in the host's namespace, since a main thread can't end: a pod that a goroutine has entered
+// and not left would live as long as the process.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
 // TestMain makes this binary three programs: the tests, a driver that they kill, and a CNI plugin that dies with it.
@@ -148,7 +148,8 @@ func (b *bench) info(pf string, index int) netlink.VfInfo {
 func (b *bench) settings(pf string, index int) string {
 	b.Helper()
 	vf := b.info(pf, index)
-	return fmt.Sprintf("vlan %d qos %d spoofchk %v trust %v rate %d", vf.Vlan, vf.Qos, vf.Spoofchk, vf.Trust == 1, vf.MaxTxRate)
+	return fmt.Sprintf("vlan %d qos %d spoofchk %v trust %v rate %d", vf.Vlan, vf.Qos, vf.Spoofchk, vf.Trust == 1,
+		vf.MaxTxRate)
 }
 
 // eventually repeats a look until it finds nothing wrong.

@@ -13,7 +13,10 @@ import (
 
 // steps of one device with an address.
 func oneStep(cniType, settings string, host int) string {
-	return fmt.Sprintf(`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType, settings, host)
+	return fmt.Sprintf(
+		`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType,
+		settings, host,
+	)
 }
 
 // The link is found by its PCI address, whatever it is called.
@@ -37,15 +40,18 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	const settings = `vlan: %d, vlanQoS: 3, spoofchk: "on", trust: "on", max_tx_rate: 200,`
 	a := d.attach("a", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
 	same := d.attach("same", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
-	other := d.attach("other", "sriov", oneStep("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3), function{"nic", pf1, 1})
+	other := d.attach("other", "sriov", oneStep("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3),
+		function{"nic", pf1, 1})
 	none := d.attach("none", "sriov", oneStep("sriov", "", 4), function{"nic", pf0, 1})
 	for _, want := range []struct {
 		pf    string
 		index int
 		text  string
 	}{
-		{pf0, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"}, {pf1, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"},
-		{pf1, 1, "vlan 200 qos 3 spoofchk true trust true rate 200"}, {pf0, 1, "vlan 0 qos 0 spoofchk true trust false rate 0"},
+		{pf0, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"},
+		{pf1, 0, "vlan 100 qos 3 spoofchk true trust true rate 200"},
+		{pf1, 1, "vlan 200 qos 3 spoofchk true trust true rate 200"},
+		{pf0, 1, "vlan 0 qos 0 spoofchk true trust false rate 0"},
 	} {
 		if have := b.settings(want.pf, want.index); have != want.text {
 			t.Errorf("virtual function %d of %s has %q, want %q", want.index, want.pf, have, want.text)
@@ -87,7 +93,8 @@ func TestSpoofCheck(t *testing.T) {
 	b.expect(before)
 	b.empty()
 	if cheated {
-		t.Skip("this card takes the setting and does not obey it, as QEMU's: a frame from another's address came through")
+		t.Skip("this card takes the setting and does not obey it, as QEMU's: a frame from another's address came " +
+			"through")
 	}
 }
 
@@ -109,8 +116,8 @@ const bondOfTwo = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The published design's main case: two functions of two cards, bonded, with VLANs on top. Traffic goes on when one card
-// loses its link.
+// The published design's main case: two functions of two cards, bonded, with VLANs on top. Traffic goes on when one
+// card loses its link.
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -121,7 +128,8 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 			function{"left", pf0, i}, function{"right", pf1, i}))
 	}
 	want := []string{
-		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true", "net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
+		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true",
+		"net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
 	}
 	for _, p := range pods {
 		if diff := cmp.Diff(want, p.links()); diff != "" {
@@ -130,7 +138,8 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	}
 	talk := func(when string) {
 		t.Helper()
-		t.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], "10.5.0.2"), pods[0].reaches(pods[1], "10.6.0.2"))
+		t.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], "10.5.0.2"),
+			pods[0].reaches(pods[1], "10.6.0.2"))
 	}
 	talk("both cards")
 	for _, lost := range []string{pf0, pf1} {
@@ -164,7 +173,8 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 		}
 		return nil
 	})
-	if left, right := b.link(b.vf(pf0, 0)).Attrs().Name, b.link(b.vf(pf1, 0)).Attrs().Name; left != "net1" || right != "net2" {
+	if left, right := b.link(b.vf(pf0, 0)).Attrs().Name, b.link(b.vf(pf1, 0)).Attrs().Name; left != "net1" ||
+		right != "net2" {
 		t.Errorf("the members are on the host as %s and %s: they should have the pod's names", left, right)
 	}
 	b.eventually("DEL that succeeds", p.del)
@@ -182,7 +192,8 @@ func TestManyAtOnce(t *testing.T) {
 	var pods []*pod
 	for i := range 8 {
 		pf := []string{pf0, pf1}[i%2]
-		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", oneStep("sriov", `vlan: 100, trust: "on",`, i+1), function{"nic", pf, i / 2}))
+		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", oneStep("sriov", `vlan: 100, trust: "on",`, i+1),
+			function{"nic", pf, i / 2}))
 	}
 	all := func(do func(*pod) error) {
 		t.Helper()
@@ -244,10 +255,12 @@ func (p *pod) soil(pf string, index int) {
 	)
 }
 
-// However a function is left, and whether or not its plugin's DEL can do anything for it, the next tenant gets it as new.
+// However a function is left, and whether or not its plugin's DEL can do anything for it, the next tenant gets it as
+// new.
 func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	for _, cniType := range []string{"host-device", "sriov"} {
-		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {}, "namespace destroyed": (*pod).destroy} {
+		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {},
+			"namespace destroyed": (*pod).destroy} {
 			t.Run(cniType+" "+name, func(t *testing.T) {
 				b := newBench(t, 1)
 				d := newDriver(b)
@@ -265,8 +278,9 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	}
 }
 
-// A tenant does not take from the next the right to change its address: the igb driver refuses it to functions whose address was set
-// for them, as the sriov plugin does at every DEL and an earlier user may have done before the first allocation.
+// A tenant does not take from the next the right to change its address: the igb driver refuses it to functions whose
+// address was set for them, as the sriov plugin does at every DEL and an earlier user may have done before the first
+// allocation.
 func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		cniType string
@@ -345,8 +359,9 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	}
 }
 
-// A function that has no link, because a userspace driver has it, is refused by a step that does not want that. One that does
-// leaves it its driver. The plugin's own DEL fails as long as the pod lives, and still nothing stays of what it has set.
+// A function that has no link, because a userspace driver has it, is refused by a step that does not want that. One
+// that does leaves it its driver. The plugin's own DEL fails as long as the pod lives, and still nothing stays of what
+// it has set.
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -354,10 +369,12 @@ func TestFunctionWithoutLink(t *testing.T) {
 	before := b.card()
 	root, err := device("nic", b.vf(pf0, 0), "sriov")
 	b.must(err)
-	if _, err := d.plan("link", `[{name: nic, type: sriov}]`, root); err == nil || !strings.Contains(err.Error(), "has no interface") {
+	if _, err := d.plan("link", `[{name: nic, type: sriov}]`, root); err == nil ||
+		!strings.Contains(err.Error(), "has no interface") {
 		t.Errorf("a step that wants a link: %v", err)
 	}
-	p := d.attach("vfio", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`, function{"nic", pf0, 0})
+	p := d.attach("vfio", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
+		function{"nic", pf0, 0})
 	if have, want := b.settings(pf0, 0), "vlan 77 qos 0 spoofchk true trust true rate 0"; have != want {
 		t.Errorf("the function has %q, want %q", have, want)
 	}

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// clusterPatience is how long anything may take for which kubelet and containerd have to do something. A pod takes ten seconds
-// here, and waits for the others.
+// clusterPatience is how long anything may take for which kubelet and containerd have to do something. A pod takes ten
+// seconds here, and waits for the others.
 const clusterPatience = 3 * time.Minute
 
 // observed is the environment variable by which the processes of pods are found.
@@ -72,26 +72,29 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	return c
 }
 
-// part gives a subtest a namespace of its own, and expects at its end that nothing is left of it: that every virtual function is
-// on the host as it was, and offered.
+// part gives a subtest a namespace of its own, and expects at its end that nothing is left of it: that every virtual
+// function is on the host as it was, and offered.
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
 		cluster := *c
-		cluster.bench, cluster.namespace, cluster.explained = &bench{T: t}, strings.ReplaceAll(name, " ", "-"), new(bool)
+		cluster.bench, cluster.namespace, cluster.explained = &bench{T: t}, strings.ReplaceAll(name, " ",
+			"-"), new(bool)
 		cluster.driverReady()
 		cluster.before = cluster.card()
 		cluster.apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", cluster.namespace))
 		cluster.until("default ServiceAccount", func(ctx context.Context) error {
-			_, err := cluster.client.CoreV1().ServiceAccounts(cluster.namespace).Get(ctx, "default", metav1.GetOptions{})
+			_, err := cluster.client.CoreV1().ServiceAccounts(cluster.namespace).Get(ctx, "default",
+				metav1.GetOptions{})
 			return err
 		})
 		start := time.Now()
 		do(&cluster)
 		cluster.removeAll()
-		cluster.until("functions that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
-			return errors.Join(cluster.different(cluster.before), cluster.forgotten(ctx))
-		})
+		cluster.until("functions that are as they were, and nothing that the driver still has",
+			func(ctx context.Context) error {
+				return errors.Join(cluster.different(cluster.before), cluster.forgotten(ctx))
+			})
 		cluster.until("devices that all can be had", func(ctx context.Context) error {
 			devices, err := cluster.offered(ctx)
 			for device, taint := range devices {
@@ -134,7 +137,9 @@ func askDriver(ctx context.Context, kind string) (string, error) {
 	})
 }
 
-func get(ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error)) (string, error) {
+func get(
+	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
+) (string, error) {
 	c := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
@@ -194,12 +199,15 @@ func (c *cluster) explain() {
 	ctx := context.Background()
 	events, err := c.client.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{})
 	for i := range events.Items {
-		c.Logf("event of %s: %s: %s", events.Items[i].InvolvedObject.Name, events.Items[i].Reason, events.Items[i].Message)
+		c.Logf("event of %s: %s: %s", events.Items[i].InvolvedObject.Name, events.Items[i].Reason,
+			events.Items[i].Message)
 	}
-	pods, listErr := c.client.CoreV1().Pods(driverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + driverName})
+	pods, listErr := c.client.CoreV1().Pods(driverNamespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + driverName})
 	for i := range pods.Items {
 		lines := int64(60)
-		logs, logErr := c.client.CoreV1().Pods(driverNamespace).GetLogs(pods.Items[i].Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		logs, logErr := c.client.CoreV1().Pods(driverNamespace).GetLogs(pods.Items[i].Name,
+			&corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
 		c.Logf("the driver's log: %v\n%s", logErr, logs)
 	}
 	if err := errors.Join(err, listErr); err != nil {
@@ -214,7 +222,8 @@ func (c *cluster) devices(pod string) []string {
 	c.must(err)
 	var names []string
 	for i := range claims.Items {
-		if owner := metav1.GetControllerOf(&claims.Items[i]); owner == nil || owner.Name != pod || claims.Items[i].Status.Allocation == nil {
+		if owner := metav1.GetControllerOf(&claims.Items[i]); owner == nil || owner.Name != pod ||
+			claims.Items[i].Status.Allocation == nil {
 			continue
 		}
 		for _, result := range claims.Items[i].Status.Allocation.Devices.Results {

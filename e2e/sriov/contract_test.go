@@ -17,7 +17,8 @@ func (b *bench) call(command, container, namespace, config string) error {
 	path, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
 	b.must(err)
 	cmd := exec.Command(path)
-	cmd.Env = append(cmd.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+strings.NewReplacer("/", "-", "_", "-").Replace(container), "CNI_NETNS="+namespace, "CNI_IFNAME=net1")
+	cmd.Env = append(cmd.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+
+		strings.NewReplacer("/", "-", "_", "-").Replace(container), "CNI_NETNS="+namespace, "CNI_IFNAME=net1")
 	cmd.Stdin = strings.NewReader(config)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -31,8 +32,8 @@ func sriovConfig(address, more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test", "type": "sriov", "deviceID": %q%s}`, address, more)
 }
 
-// What the driver is built around: what the sriov plugin does, be it the test double or a real one, where it does less than one
-// would think.
+// What the driver is built around: what the sriov plugin does, be it the test double or a real one, where it does less
+// than one would think.
 func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	const vlan = `, "vlan": 77`
 	vlanIs := func(b *bench, when string, want int) {
@@ -50,7 +51,8 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	for name, test := range map[string]func(b *bench, pod, config string){
 		"two pods": func(b *bench, pod, config string) {
 			b.must(b.call("ADD", b.Name(), pod, config))
-			refuses(b, "ADD for another pod", b.call("ADD", "other", cnitest.NewPod(b.T, "other"), config), "already allocated")
+			refuses(b, "ADD for another pod", b.call("ADD", "other", cnitest.NewPod(b.T, "other"), config),
+				"already allocated")
 			b.must(b.call("DEL", b.Name(), pod, config))
 			vlanIs(b, "DEL", 0)
 			b.link(b.vf(pf0, 0)) // it is home

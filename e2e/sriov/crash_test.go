@@ -79,8 +79,8 @@ func (o orders) process() *exec.Cmd {
 	return cmd
 }
 
-// dieInTheMiddle is the sriov plugin up to where the function is in a namespace that only this process knows, with settings
-// made, another address and another name. Then the driver and the plugin are killed.
+// dieInTheMiddle is the sriov plugin up to where the function is in a namespace that only this process knows, with
+// settings made, another address and another name. Then the driver and the plugin are killed.
 func dieInTheMiddle() error {
 	var config struct{ DeviceID string }
 	data, err := io.ReadAll(os.Stdin)
@@ -130,8 +130,8 @@ func plug() int {
 	return 1
 }
 
-// A driver that is killed while its plugin has the function in no namespace of anybody leaves it to the kernel, which puts
-// it on the host under the pod's name. The next driver finds it and gives it back all that it had.
+// A driver that is killed while its plugin has the function in no namespace of anybody leaves it to the kernel, which
+// puts it on the host under the pod's name. The next driver finds it and gives it back all that it had.
 func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b := newBench(t, 1)
 	before := b.card()
@@ -142,7 +142,8 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	other, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
 	b.must(err)
 	b.must(os.Symlink(other, filepath.Join(deadly, otherPlugin)))
-	o := orders{Journal: filepath.Join(t.TempDir(), "journal.db"), Dirs: append([]string{deadly}, cniDirs()...), VF: b.vf(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
+	o := orders{Journal: filepath.Join(t.TempDir(), "journal.db"), Dirs: append([]string{deadly}, cniDirs()...),
+		VF: b.vf(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
 	t.Cleanup(func() { _ = host.Linux{}.Unpin("/run/netns/dra-crash") })
 	output, err := o.process().CombinedOutput()
 	var exit *exec.ExitError

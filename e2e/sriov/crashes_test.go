@@ -42,7 +42,8 @@ func (c *cluster) oneFunction(name string) {
 // setDriver takes the driver from the node, or gives it back.
 func (c *cluster) setDriver(selector string) {
 	c.Helper()
-	_, err := c.client.AppsV1().DaemonSets(driverNamespace).Patch(context.Background(), driverName, types.MergePatchType,
+	_, err := c.client.AppsV1().DaemonSets(driverNamespace).Patch(context.Background(), driverName,
+		types.MergePatchType,
 		[]byte(`{"spec":{"template":{"spec":{"nodeSelector":`+selector+`}}}}`), metav1.PatchOptions{})
 	c.must(err)
 }
@@ -55,7 +56,8 @@ func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.setDriver(`{"no":"node"}`)
 	c.Cleanup(func() { c.setDriver("null") })
 	c.until("end of the driver", func(ctx context.Context) error {
-		pods, err := c.client.CoreV1().Pods(driverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + driverName})
+		pods, err := c.client.CoreV1().Pods(driverNamespace).List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + driverName})
 		if err == nil && len(pods.Items) > 0 {
 			err = errStill
 		}
@@ -99,8 +101,8 @@ func (c *cluster) away() (away int) {
 	return away
 }
 
-// Everything that holds a pod's namespace is taken away, so that the kernel destroys it and puts the function on the host. The
-// pod gets a new sandbox, with its function.
+// Everything that holds a pod's namespace is taken away, so that the kernel destroys it and puts the function on the
+// host. The pod gets a new sandbox, with its function.
 func (c *cluster) destroysNamespaces() {
 	c.oneFunction("destroyed")
 	c.create("destroyed", "pod")

@@ -55,13 +55,15 @@ func (o *observer) read() string {
 	return strings.Join(lines, "\n")
 }
 
-// describe leaves out the names of links, which the kernel gives in no certain order, except how those of virtual functions
-// are made of that of the physical one.
+// describe leaves out the names of links, which the kernel gives in no certain order, except how those of virtual
+// functions are made of that of the physical one.
 func describe(d *discovery.Device) string {
 	if d.Type == discovery.TypePF {
-		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver, d.NumVFs, d.TotalVFs, d.OperState)
+		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver,
+			d.NumVFs, d.TotalVFs, d.OperState)
 	}
-	line := fmt.Sprintf("%s %s %s numa %d %s", d.PCIAddress, d.Type, strings.Replace(string(d.Name), string(d.PFName), "PF", 1), d.NUMANode, d.Driver)
+	line := fmt.Sprintf("%s %s %s numa %d %s", d.PCIAddress, d.Type,
+		strings.Replace(string(d.Name), string(d.PFName), "PF", 1), d.NUMANode, d.Driver)
 	if d.Interface == "" {
 		line += " away"
 	}
@@ -69,7 +71,8 @@ func describe(d *discovery.Device) string {
 		line += " called net1"
 	}
 	if s := d.Settings; s != nil && (s.VLAN != 0 || s.QoS != 0 || s.Trust || !s.SpoofCheck || s.MaxTxRate != 0) {
-		line += fmt.Sprintf(" vlan %d/%d trust %v spoofchk %v rate %d mac %s", s.VLAN, s.QoS, s.Trust, s.SpoofCheck, s.MaxTxRate, s.MAC)
+		line += fmt.Sprintf(" vlan %d/%d trust %v spoofchk %v rate %d mac %s", s.VLAN, s.QoS, s.Trust, s.SpoofCheck,
+			s.MaxTxRate, s.MAC)
 	}
 	return line
 }
@@ -102,8 +105,8 @@ func functions(numa, vfs int) string {
 	return text
 }
 
-// The published design's life of a card: functions are made, taken, given another driver, configured, and removed, while the
-// driver runs. Each step must be noticed without being looked for.
+// The published design's life of a card: functions are made, taken, given another driver, configured, and removed,
+// while the driver runs. Each step must be noticed without being looked for.
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)
@@ -130,7 +133,8 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	o.becomes("its pod is gone", both)
 
 	b.bind(b.vf(pf1, 2), "vfio-pci")
-	o.becomes("one has vfio-pci", change(both, "0000:81:10.4 vf PFv2 numa 1 igbvf", "0000:81:10.4 vf PFv2 numa 1 vfio-pci away"))
+	o.becomes("one has vfio-pci",
+		change(both, "0000:81:10.4 vf PFv2 numa 1 igbvf", "0000:81:10.4 vf PFv2 numa 1 vfio-pci away"))
 	b.bind(b.vf(pf1, 2), "")
 	o.becomes("it has igbvf again", both)
 
@@ -156,5 +160,6 @@ func TestDiscoveryKeepsNames(t *testing.T) {
 	o := newObserver(b)
 	link := b.link(b.vf(pf0, 1))
 	b.must(netlink.LinkSetName(link, "net1"))
-	o.becomes("renamed", strings.Replace(functions(0, 2)+functions(1, 2), "41:10.2 vf PFv1 numa 0 igbvf", "41:10.2 vf PFv1 numa 0 igbvf called net1", 1))
+	o.becomes("renamed", strings.Replace(functions(0, 2)+functions(1, 2), "41:10.2 vf PFv1 numa 0 igbvf",
+		"41:10.2 vf PFv1 numa 0 igbvf called net1", 1))
 }

@@ -57,7 +57,8 @@ func openDriver(path string, dirs []string) (*driver, error) {
 		return nil, err
 	}
 	d.executor = executor.New(executor.Options{
-		Exec: executor.PluginExec{Lock: path + ".cni"}, Host: host.Linux{}, Journal: chains, Dirs: dirs, StepTimeout: patience,
+		Exec: executor.PluginExec{Lock: path + ".cni"}, Host: host.Linux{}, Journal: chains, Dirs: dirs,
+		StepTimeout: patience,
 	})
 	d.left, _, err = chains.Load(d.executor)
 	return d, err
@@ -74,7 +75,8 @@ func device(step, address, cniType string) (cnichain.RootDevice, error) {
 		name = links[0].Name()
 	}
 	baseline, err := host.Linux{}.Snapshot(cnichain.Device{
-		Pool: "node", Name: step, Request: step, IfName: name, PCIAddress: address, PF: filepath.Base(pf), Exclusive: true, CNIs: []string{cniType},
+		Pool: "node", Name: step, Request: step, IfName: name, PCIAddress: address, PF: filepath.Base(pf),
+		Exclusive: true, CNIs: []string{cniType},
 		Attributes: map[string]any{"pciAddress": address},
 	})
 	return cnichain.RootDevice{Step: step, Device: baseline}, err
@@ -97,14 +99,16 @@ func (d *driver) plan(name, steps string, devices ...cnichain.RootDevice) (*cnic
 		return nil, err
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Node: "node", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Node: "node", Schemas: cnichain.DefaultSchemas(),
+		Plugins: plugins, Devices: devices,
 	})
 	return plan, problems.ToAggregate()
 }
 
 // attachment is a new one of a pod of that name.
 func attachment(name string, plan *cnichain.Plan) *executor.Attachment {
-	a := executor.NewAttachment("sandbox-"+name, executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
+	a := executor.NewAttachment("sandbox-"+name, executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name},
+		[]cnichain.Plan{*plan})
 	a.Pin = "/run/netns/dra-" + name
 	return a
 }
@@ -201,7 +205,8 @@ func (p *pod) links() []string {
 			if attrs.Name == "lo" || attrs.Name == "eth0" {
 				continue
 			}
-			lines = append(lines, fmt.Sprintf("%s %s mtu %d up %v", attrs.Name, link.Type(), attrs.MTU, attrs.Flags&net.FlagUp != 0))
+			lines = append(lines, fmt.Sprintf("%s %s mtu %d up %v", attrs.Name, link.Type(), attrs.MTU,
+				attrs.Flags&net.FlagUp != 0))
 		}
 		return err
 	})
@@ -238,8 +243,8 @@ func (b *bench) expect(before []string) {
 	}
 }
 
-// empty expects that the sriov plugin has no record of anything. After a DEL that failed it keeps a note of which namespace has the
-// function, which ends with that namespace.
+// empty expects that the sriov plugin has no record of anything. After a DEL that failed it keeps a note of which
+// namespace has the function, which ends with that namespace.
 func (b *bench) empty() {
 	b.Helper()
 	b.must(filepath.WalkDir(pluginState, func(path string, entry os.DirEntry, err error) error {

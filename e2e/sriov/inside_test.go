@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped shares it
-// with etcd, API server, controller manager and scheduler.
+// TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped
+// shares it with etcd, API server, controller manager and scheduler.
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
@@ -26,7 +26,8 @@ func TestClusterInside(t *testing.T) {
 
 // isWhole sees that nothing of the cluster is elsewhere, and gives a pod a function.
 func (c *cluster) isWhole() {
-	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "containerd", "kubelet", driverName, "dra-network-controller"} {
+	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+		"containerd", "kubelet", driverName, "dra-network-controller"} {
 		if have := c.programs(); !slices.Contains(have, program) {
 			c.Errorf("%s does not run on this machine, but %q", program, have)
 		}
@@ -41,7 +42,8 @@ func (c *cluster) isWhole() {
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("pod").links()); diff != "" {
 		c.Errorf("links of the pod (-want +have):\n%s", diff)
 	}
-	if have, want := c.settings(pf0, c.index("pod", 0)), "vlan 77 qos 0 spoofchk false trust true rate 100"; have != want {
+	if have, want := c.settings(pf0, c.index("pod", 0)),
+		"vlan 77 qos 0 spoofchk false trust true rate 100"; have != want {
 		c.Errorf("the function of the pod has %q, want %q", have, want)
 	}
 }

@@ -33,7 +33,8 @@ func (c *cluster) apply(documents string) {
 		if kind := object.GetKind(); kind == "Pod" || kind == "ResourceClaimTemplate" {
 			object.SetNamespace(c.namespace)
 		}
-		c.must(c.objects.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("test"), client.ForceOwnership))
+		c.must(c.objects.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(object),
+			client.FieldOwner("test"), client.ForceOwnership))
 		c.Cleanup(func() {
 			if err := client.IgnoreNotFound(c.objects.Delete(context.Background(), object)); err != nil {
 				c.Error(err)
@@ -135,7 +136,8 @@ func (c *cluster) waits(name string) {
 			c.Fatalf("pod %s was scheduled", name)
 		}
 		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && strings.Contains(condition.Message, "cannot allocate all claims") {
+			if condition.Type == corev1.PodScheduled &&
+				strings.Contains(condition.Message, "cannot allocate all claims") {
 				return nil
 			}
 		}
@@ -172,7 +174,8 @@ func (c *cluster) removeAll() {
 	var names []string
 	for i := range pods.Items {
 		names = append(names, pods.Items[i].Name)
-		if err := c.client.CoreV1().Pods(c.namespace).Delete(context.Background(), pods.Items[i].Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.client.CoreV1().Pods(c.namespace).Delete(context.Background(), pods.Items[i].Name,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			c.Error(err)
 		}
 	}

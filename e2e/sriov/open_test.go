@@ -19,13 +19,14 @@ const (
 	vfioType1             = 1
 )
 
-// A function that an application still has open stays with it: the kernel would wait for its end, and with it the driver. It comes home
-// as soon as it is closed.
+// A function that an application still has open stays with it: the kernel would wait for its end, and with it the
+// driver. It comes home as soon as it is closed.
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
 	before := b.card()
-	p := d.attach("open", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`, function{"nic", pf0, 0})
+	p := d.attach("open", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`,
+		function{"nic", pf0, 0})
 	closeIt := b.open(b.vf(pf0, 0))
 	if err := p.del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
 		t.Errorf("error is %v", err)

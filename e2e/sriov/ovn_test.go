@@ -21,8 +21,9 @@ const ovnState = "/var/lib/cni/networks/ovn-k8s-cni-overlay"
 // ovnRecord is what that plugin must know to bring a function home.
 type ovnRecord struct{ Network, Link, MAC, DeviceID string }
 
-// Functions on a network of OVN-Kubernetes' own, as in deploy/samples: the driver tells the plugin which by its PCI address. The
-// plugin gives it another MAC address and MTU, and knows what it was on the host; the driver sees to the rest.
+// Functions on a network of OVN-Kubernetes' own, as in deploy/samples: the driver tells the plugin which by its PCI
+// address. The plugin gives it another MAC address and MTU, and knows what it was on the host; the driver sees to the
+// rest.
 func (c *cluster) acceleratesNetworks() {
 	c.topology("fast", c.named(`
 - name: net
@@ -33,7 +34,8 @@ func (c *cluster) acceleratesNetworks() {
 	var want []ovnRecord
 	for i := range 4 {
 		attrs := c.link(c.vf(pf1, i)).Attrs()
-		want = append(want, ovnRecord{Network: "tenant-fast", Link: attrs.Name, MAC: attrs.HardwareAddr.String(), DeviceID: c.vf(pf1, i)})
+		want = append(want, ovnRecord{Network: "tenant-fast", Link: attrs.Name, MAC: attrs.HardwareAddr.String(),
+			DeviceID: c.vf(pf1, i)})
 	}
 	c.create("fast", "a", "b")
 	c.ready("a", "b")
@@ -77,7 +79,8 @@ func (c *cluster) ovnRecordOf(address string) (found ovnRecord) {
 	return found
 }
 
-// ovnAddress expects that a pod's function has a MAC address that is made of its IP address, and that the card knows it.
+// ovnAddress expects that a pod's function has a MAC address that is made of its IP address, and that the card knows
+// it.
 func (c *cluster) ovnAddress(p *pod, index int) {
 	c.Helper()
 	address := p.address("net1")
@@ -90,8 +93,10 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 		}
 		return err
 	})
-	if card := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want || card != want {
-		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.path, address, have, card, want)
+	if card := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
+		card != want {
+		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.path,
+			address, have, card, want)
 	}
 }
 

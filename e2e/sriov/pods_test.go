@@ -19,9 +19,9 @@ import (
 // pf2 is a physical function without virtual ones, for what shares a card.
 const pf2 = "0000:42:00.0"
 
-// policies are those of the published design (sections 5 and 6.2) for three cards: the first has virtual functions, and is
-// given away as a whole or shared by macvlan; the second has virtual functions; the third is shared by macvlan or by ipvlan. And
-// a bridge, with functions as its ports that are not offered.
+// policies are those of the published design (sections 5 and 6.2) for three cards: the first has virtual functions, and
+// is given away as a whole or shared by macvlan; the second has virtual functions; the third is shared by macvlan or by
+// ipvlan. And a bridge, with functions as its ports that are not offered.
 const policies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -171,7 +171,8 @@ func (c *cluster) publishedAs(ctx context.Context) (string, error) {
 				line += fmt.Sprintf(" (%s %s)", name, quantity(device.Capacity[name].Value))
 			}
 			for _, plugin := range []string{"host_device", "ipvlan", "macvlan", "sriov", "bridge"} {
-				if value := device.Attributes[resourceapi.QualifiedName("cni.dra.networking/"+plugin)].BoolValue; value != nil && *value {
+				if value := device.Attributes[resourceapi.QualifiedName("cni.dra.networking/"+
+					plugin)].BoolValue; value != nil && *value {
 					line += " " + plugin
 				}
 			}
@@ -210,7 +211,8 @@ func (c *cluster) published(want string) {
 func functionsOf(card, count, bandwidth int) string {
 	text := ""
 	for i := range count {
-		text += fmt.Sprintf("e2e-node/PF%[1]d: PF%[1]dv%[2]d bandwidth %[3]d exclusion-slots 1 (dra.networking/bandwidth %[3]d) host_device sriov\n", card, i, bandwidth)
+		text += fmt.Sprintf("e2e-node/PF%[1]d: PF%[1]dv%[2]d bandwidth %[3]d exclusion-slots 1 "+
+			"(dra.networking/bandwidth %[3]d) host_device sriov\n", card, i, bandwidth)
 	}
 	return text
 }
@@ -228,15 +230,16 @@ e2e-node/PF0: PF0-macvlan macvlans-capacity 64 (dra.networking/macvlans 64) macv
 e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 64 host_device
 ` + functionsOf(0, 4, 200)
 	if second > 0 {
-		text += fmt.Sprintf("e2e-node/PF1 has bandwidth 1k exclusion-slots %d\n", second+1) + functionsOf(1, second, bandwidth)
+		text += fmt.Sprintf("e2e-node/PF1 has bandwidth 1k exclusion-slots %d\n", second+1) + functionsOf(1,
+			second, bandwidth)
 	}
 	return text + strings.TrimPrefix(publishedOfThird, "\n")
 }
 
 func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
 
-// Examples 1 and 2: one function by sriov with all settings, which are seen on the card and are gone afterwards, and one by
-// host-device.
+// Examples 1 and 2: one function by sriov with all settings, which are seen on the card and are gone afterwards, and
+// one by host-device.
 func (c *cluster) setsFunctions() {
 	c.topology("tagged", c.named(`
 - name: nic
@@ -252,7 +255,8 @@ func (c *cluster) setsFunctions() {
 	c.create("moved", "m")
 	c.ready("a", "b", "m")
 	for _, name := range []string{"a", "b"} {
-		if have, want := c.settings(pf0, c.index(name, 0)), "vlan 100 qos 3 spoofchk false trust true rate 200"; have != want {
+		if have, want := c.settings(pf0, c.index(name, 0)),
+			"vlan 100 qos 3 spoofchk false trust true rate 200"; have != want {
 			c.Errorf("the function of pod %s has %q, want %q", name, have, want)
 		}
 	}
@@ -290,7 +294,8 @@ const bondOfCards = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The design's main case: functions of two cards, bonded, with VLANs. Two such pods talk on when one card loses its link.
+// The design's main case: functions of two cards, bonded, with VLANs. Two such pods talk on when one card loses its
+// link.
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
@@ -298,7 +303,8 @@ func (c *cluster) bondsFunctions() {
 	c.attached("one")
 	pods := []*pod{c.inside("one"), c.inside("two")}
 	want := []string{
-		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true", "net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
+		"blue vlan mtu 1500 up true", "bond0 bond mtu 1500 up true", "net1 device mtu 1500 up true",
+		"net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
 	}
 	for _, p := range pods {
 		if diff := cmp.Diff(want, p.links()); diff != "" {
@@ -307,7 +313,8 @@ func (c *cluster) bondsFunctions() {
 	}
 	talk := func(when string) {
 		c.Helper()
-		c.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], pods[1].address("red")), pods[0].reaches(pods[1], pods[1].address("blue")))
+		c.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], pods[1].address("red")),
+			pods[0].reaches(pods[1], pods[1].address("blue")))
 	}
 	talk("both cards")
 	for _, lost := range []string{pf0, pf1} {
@@ -318,7 +325,8 @@ func (c *cluster) bondsFunctions() {
 	}
 }
 
-// Example 4: macvlan and ipvlan don't fit on one link. Whoever comes first has it; the other waits until the last one has gone.
+// Example 4: macvlan and ipvlan don't fit on one link. Whoever comes first has it; the other waits until the last one
+// has gone.
 func (c *cluster) keepsPersonasApart() {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		c.topology(kind, c.named(fmt.Sprintf(`
@@ -345,7 +353,8 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a card goes to a pod as a whole only while nobody has a function of it or a macvlan on it, and then nobody gets any.
+// Example 6: a card goes to a pod as a whole only while nobody has a function of it or a macvlan on it, and then nobody
+// gets any.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
 		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
@@ -380,8 +389,8 @@ func (c *cluster) keepsPassthroughApart() {
 	}
 }
 
-// Example 7: a function that is a port of a bridge is not offered, the bridge is; and what is left of the card can't be had as a
-// whole.
+// Example 7: a function that is a port of a bridge is not offered, the bridge is; and what is left of the card can't be
+// had as a whole.
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
 	c.must(netlink.LinkAdd(bridge))
@@ -389,7 +398,8 @@ func (c *cluster) bridgesFunctions() {
 	c.Cleanup(func() { c.must(netlink.LinkDel(bridge)) })
 	c.must(errors.Join(netlink.LinkSetUp(bridge), netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(port)))
 	without := strings.Replace(publishedOfAll(4, 200), functionsOf(1, 4, 200), functionsOf(1, 3, 200), 1)
-	without = strings.Replace(without, "e2e-node/PF1 has bandwidth 1k exclusion-slots 5", "e2e-node/PF1 has bandwidth 1k exclusion-slots 4", 1)
+	without = strings.Replace(without, "e2e-node/PF1 has bandwidth 1k exclusion-slots 5",
+		"e2e-node/PF1 has bandwidth 1k exclusion-slots 4", 1)
 	c.published(without + "e2e-node/br-sriov-data: br-sriov-data (dra.networking/ports 64) bridge\n")
 	c.topology("port", `
 - name: nic

@@ -12,8 +12,8 @@ import (
 
 const (
 	port = "4242"
-	// interval is between two messages; silence is how many are sent before it is believed that none arrives. That many take
-	// several times as long as the first of two pods that see each other takes.
+	// interval is between two messages; silence is how many are sent before it is believed that none arrives. That many
+	// take several times as long as the first of two pods that see each other takes.
 	interval = 100 * time.Millisecond
 	silence  = 25
 )

@@ -15,7 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// opener is a container's command that opens each group of devices that it is given, as an application does that drives them.
+// opener is a container's command that opens each group of devices that it is given, as an application does that drives
+// them.
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
 // application makes a topology for applications that drive functions of a card themselves.
@@ -58,9 +59,9 @@ func (c *cluster) opened(pod string) []string {
 	return paths
 }
 
-// Applications that drive functions themselves get the device nodes. The functions have the application's driver as long as the
-// pod has them, and the settings that the plugin makes through the physical function; those that an administrator has
-// given that driver keep it.
+// Applications that drive functions themselves get the device nodes. The functions have the application's driver as
+// long as the pod has them, and the settings that the plugin makes through the physical function; those that an
+// administrator has given that driver keep it.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.vf(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -110,7 +111,8 @@ spec:
 			c.Errorf("pod %s has the links %q", pod, links)
 		}
 	}
-	if have, want := c.settings(pf0, c.index("one", 0)), "vlan 55 qos 0 spoofchk false trust true rate 0"; have != want {
+	if have, want := c.settings(pf0, c.index("one", 0)),
+		"vlan 55 qos 0 spoofchk false trust true rate 0"; have != want {
 		c.Errorf("the function of pod one has %q, want %q", have, want)
 	}
 	if have, want := c.settings(pf1, 0), "vlan 56 qos 0 spoofchk true trust false rate 0"; have != want {
@@ -126,25 +128,34 @@ spec:
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that was prepared has the driver %q", driver)
 	}
-	// What an administrator would do with this card, as limits.md says: or the next owner of the function could not change its address.
+	// What an administrator would do with this card, as limits.md says: or the next owner of the function could not
+	// change its address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.link(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
-	c.before = c.card()               // the kernel has given that one another name and address
-	c.must(os.RemoveAll(pluginState)) // which namespaces the plugin thinks have functions; it lets go of those that are gone
+	c.before = c.card() // the kernel has given that one another name and address
+	// which namespaces the plugin thinks have functions; it lets go of those that are gone
+	c.must(os.RemoveAll(pluginState))
 }
 
-// The driver is killed as soon as a function has lost its own driver, when it has it again, and when the plugin has noted in whose
-// namespace the function is. Of this mode the plugin's DEL leaves the note, and it must not be in the way of the next attempt.
+// The driver is killed as soon as a function has lost its own driver, when it has it again, and when the plugin has
+// noted in whose namespace the function is. Of this mode the plugin's DEL leaves the note, and it must not be in the
+// way of the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.vf(pf0, 0), c.vf(pf0, 1)}
 	hasOwnDriver := func(address string) bool { return driverOf(address) == "igbvf" }
 	c.createWith(opener, "bound", "unbound")
-	c.soon("a function without its driver", func() bool { return !hasOwnDriver(functions[0]) || !hasOwnDriver(functions[1]) })
+	c.soon("a function without its driver", func() bool {
+		return !hasOwnDriver(functions[0]) ||
+			!hasOwnDriver(functions[1])
+	})
 	c.killDriver()
 	c.ready("unbound")
 	c.delete("unbound")
-	c.soon("functions with their driver", func() bool { return hasOwnDriver(functions[0]) && hasOwnDriver(functions[1]) })
+	c.soon("functions with their driver", func() bool {
+		return hasOwnDriver(functions[0]) &&
+			hasOwnDriver(functions[1])
+	})
 	c.killDriver()
 	c.gone("unbound")
 	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one
@@ -153,7 +164,8 @@ func (c *cluster) killsDriverWhileItBinds() {
 	c.killDriver()
 	c.ready("noted")
 	c.removeAll()
-	c.until("functions as they were", func(ctx context.Context) error { return errors.Join(c.different(c.before), c.forgotten(ctx)) })
+	c.until("functions as they were",
+		func(ctx context.Context) error { return errors.Join(c.different(c.before), c.forgotten(ctx)) })
 	c.must(os.RemoveAll(pluginState))
 }
 

@@ -96,7 +96,8 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	}
 	step("manifests applied")
 	for _, workload := range Workloads() {
-		if _, err := cluster.Exec(ctx, "kubectl", "-n", Namespace, "rollout", "status", workload, "--timeout=60s"); err != nil {
+		if _, err := cluster.Exec(ctx, "kubectl", "-n", Namespace, "rollout", "status", workload,
+			"--timeout=60s"); err != nil {
 			logs, _ := cluster.Exec(ctx, "kubectl", "-n", Namespace, "logs", workload, "--tail=20")
 			return fmt.Errorf("%s is not ready: %w\n%s", workload, err, logs)
 		}
@@ -107,15 +108,16 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 
 // restart ends what runs from older images of the same name.
 func restart(ctx context.Context, cluster *lab.Cluster) error {
-	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found", "--wait=true", "--timeout=60s")
+	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found",
+		"--wait=true", "--timeout=60s")
 	return err
 }
 
 // Workloads are what the manifests make that runs, as kubectl names it.
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
-// Commands are those that apply the manifests of a deploy folder, as the comment in its kustomization.yaml says: definitions
-// first. They do not wait for what they make.
+// Commands are those that apply the manifests of a deploy folder, as the comment in its kustomization.yaml says:
+// definitions first. They do not wait for what they make.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

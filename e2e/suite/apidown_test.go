@@ -59,8 +59,8 @@ func TestAPIServerDown(t *testing.T) {
 	e.asItWas(before)
 }
 
-// catchUp has everybody connect to the API server now. After an outage clients wait for up to a minute before they look again; those
-// that start anew do not, and other tests need not wait, either.
+// catchUp has everybody connect to the API server now. After an outage clients wait for up to a minute before they look
+// again; those that start anew do not, and other tests need not wait, either.
 func (e *env) catchUp() {
 	e.Helper()
 	for _, component := range []lab.Component{lab.ControllerManager, lab.Scheduler, lab.Kubelet} {
@@ -70,8 +70,8 @@ func (e *env) catchUp() {
 	e.driverReady()
 }
 
-// A node that boots again has lost every process and network namespace, and what was in memory; the disk is as it was. Pods come
-// back with their interfaces, and nothing is left of what they had.
+// A node that boots again has lost every process and network namespace, and what was in memory; the disk is as it was.
+// Pods come back with their interfaces, and nothing is left of what they had.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -81,7 +81,8 @@ func TestReboot(t *testing.T) {
 	start := time.Now()
 	e.reboot(s.links, s.unlink)
 	t.Logf("runtime and kubelet run again after %s", since(start))
-	e.eventually("the pod's container was started again", func(context.Context) (bool, error) { return len(e.containersOf("p")) == 1, nil })
+	e.eventually("the pod's container was started again",
+		func(context.Context) (bool, error) { return len(e.containersOf("p")) == 1, nil })
 	e.driverReady()
 	e.ready("p")
 	t.Logf("Ready after %s", since(start))
@@ -94,8 +95,9 @@ func TestReboot(t *testing.T) {
 	s.goes("p")
 }
 
-// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID stays as it is, so that of what the
-// journal says only the namespaces are gone. Plug and unplug are about the hardware, which a real machine finds again.
+// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID stays as it is, so that of
+// what the journal says only the namespaces are gone. Plug and unplug are about the hardware, which a real machine
+// finds again.
 func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -129,15 +131,16 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another, and whose end the runtime has not told, is detached although its claim is not
-// released. Meanwhile the other works.
+// A pod that shares its claim with another, and whose end the runtime has not told, is detached although its claim is
+// not released. Meanwhile the other works.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")
 	before := e.state()
 	e.observe()
 	e.create(sharedClaim("both", "lo0-uplink"))
-	e.create(documents(watchedPod("a", "resourceClaimName: both", "net1"), watchedPod("b", "resourceClaimName: both", "net1")))
+	e.create(documents(watchedPod("a", "resourceClaimName: both", "net1"),
+		watchedPod("b", "resourceClaimName: both", "net1")))
 	e.ready("a", "b")
 	e.restart(lab.Containerd)
 	e.deleting("a")

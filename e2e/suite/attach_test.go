@@ -25,12 +25,14 @@ func TestMacvlanWithTuning(t *testing.T) {
 	e.offer("mv0")
 	e.apply(pod("p", "mv"))
 	e.ready("p")
-	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1402", "inet 10.101.0.2/24"}) {
+	if shown := e.inPod("p", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
+		[]string{"mtu 1402", "inet 10.101.0.2/24"}) {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	// What the container finds about its device (KEP-5304).
-	if metadata := e.inPod("p", "sh", "-c", "cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
+	if metadata := e.inPod("p", "sh", "-c",
+		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`}) {
 		t.Errorf("the container is told\n%s", metadata)
 	}
@@ -39,7 +41,8 @@ func TestMacvlanWithTuning(t *testing.T) {
 		t.Fatalf("CNI logs are %v", logs)
 	}
 	text, err := os.ReadFile(logs[0])
-	if err != nil || strings.Count(string(text), "\n") != 2 || !containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {
+	if err != nil || strings.Count(string(text), "\n") != 2 ||
+		!containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {
 		t.Errorf("CNI log is %s, %v", text, err)
 	}
 }
@@ -131,7 +134,8 @@ func TestBridge(t *testing.T) {
 	e.apply(pods)
 	e.ready("a", "b")
 	peer := strings.Split(strings.Fields(e.inPod("b", "sh", "-c", "ip -4 -o addr show dev data0"))[3], "/")[0]
-	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown, "1 packets received") {
+	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "data0", peer); !strings.Contains(shown,
+		"1 packets received") {
 		t.Errorf("ping says\n%s", shown)
 	}
 	e.remove(pods)
@@ -151,7 +155,8 @@ func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
     command: [sh, -c, "ip -o link show net1 >/seen && sleep 86400"]
 `)
 	e.ready("p")
-	if output, err := e.kubectl("", "exec", "p", "-c", "sidecar", "--", "cat", "/seen"); err != nil || !strings.Contains(output, "net1") {
+	if output, err := e.kubectl("", "exec", "p", "-c", "sidecar", "--", "cat", "/seen"); err != nil ||
+		!strings.Contains(output, "net1") {
 		t.Errorf("the sidecar saw %q when it started, %v", output, err)
 	}
 }
@@ -171,7 +176,8 @@ func TestTwoClaimsOfOnePod(t *testing.T) {
 		claimTemplate("a", "tca-uplink"), claimTemplate("b", "tcb-uplink")))
 	e.offer("tc0", "tc1")
 	e.apply(strings.NewReplacer(
-		"[{name: net, resourceClaimTemplateName: b}]", "[{name: second, resourceClaimTemplateName: b}, {name: first, resourceClaimTemplateName: a}]",
+		"[{name: net, resourceClaimTemplateName: b}]", "[{name: second, resourceClaimTemplateName: b}, {name: first, "+
+			"resourceClaimTemplateName: a}]",
 		"[{name: net}]", "[{name: first}, {name: second}]").Replace(pod("p", "b")))
 	e.ready("p")
 	shown := e.inPod("p", "ip", "-4", "-o", "addr")

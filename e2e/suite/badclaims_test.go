@@ -8,9 +8,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Claims that can never succeed: the pod is told why, waits, holds nothing, and goes when it is deleted. Some classes are
-// an administrator's own; ours can't be wrong in these ways, and the API server refuses much of it for ours before any
-// node sees it.
+// Claims that can never succeed: the pod is told why, waits, holds nothing, and goes when it is deleted. Some classes
+// are an administrator's own; ours can't be wrong in these ways, and the API server refuses much of it for ours before
+// any node sees it.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -43,8 +43,10 @@ func podOf(bad claimspectest.Case) string {
 		uses = append(uses, fmt.Sprintf("{name: net%d}", i))
 	}
 	return strings.NewReplacer(
-		"spec:\n", fmt.Sprintf("spec:\n  hostNetwork: %t\n  resourceClaims: [%s]\n", bad.HostNetwork, strings.Join(claims, ", ")),
-		"    imagePullPolicy:", fmt.Sprintf("    resources: {claims: [%s]}\n    imagePullPolicy:", strings.Join(uses, ", ")),
+		"spec:\n", fmt.Sprintf("spec:\n  hostNetwork: %t\n  resourceClaims: [%s]\n", bad.HostNetwork,
+			strings.Join(claims, ", ")),
+		"    imagePullPolicy:", fmt.Sprintf("    resources: {claims: [%s]}\n    imagePullPolicy:",
+			strings.Join(uses, ", ")),
 	).Replace(pod(bad.Name, ""))
 }
 
@@ -68,10 +70,12 @@ func TestAdminAccess(t *testing.T) {
 	e := newEnv(t, "admin")
 	e.veth("ad0")
 	e.apply(documents(expose("ad0", "host-device", false, "ad0"), topology("ad0", `
-- {name: link, type: host-device, selector: {cel: 'device.attributes["dra.networking"].ifName == "ad0"'}}`), claimTemplate("ad0", "ad0-link")))
+- {name: link, type: host-device, selector: {cel: 'device.attributes["dra.networking"].ifName == "ad0"'}}`),
+		claimTemplate("ad0", "ad0-link")))
 	e.offer("ad0")
 	before := e.state()
-	if output, err := e.kubectl("", "label", "namespace", e.namespace, "resource.kubernetes.io/admin-access=true"); err != nil {
+	if output, err := e.kubectl("", "label", "namespace", e.namespace,
+		"resource.kubernetes.io/admin-access=true"); err != nil {
 		t.Fatal(err, output)
 	}
 	e.create(strings.Replace(claimTemplate("watch", "ad0-link"), "ad0-link}", "ad0-link, adminAccess: true}", 1))

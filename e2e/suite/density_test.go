@@ -56,7 +56,8 @@ func TestFullNode(t *testing.T) {
 	e.ready(append(names, "four")...)
 	t.Logf("%d pods with one interface and one with four were Ready after %s; %s", crowd, since(start), e.use())
 	for i := range links {
-		if shown := e.inPod("four", "ip", "-4", "-o", "addr", "show", "dev", fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
+		if shown := e.inPod("four", "ip", "-4", "-o", "addr", "show", "dev",
+			fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
 			t.Errorf("net%d is\n%s", i+1, shown)
 		}
 	}
@@ -64,7 +65,8 @@ func TestFullNode(t *testing.T) {
 		t.Errorf("%d interfaces have the addresses %q", crowd+len(links), leases)
 	}
 	start = time.Now()
-	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
+		metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.gone(append(names, "four")...)
@@ -72,7 +74,8 @@ func TestFullNode(t *testing.T) {
 	e.asItWas(before)
 	e.eventually("the driver uses no more than before", func(context.Context) (bool, error) {
 		now := e.use()
-		return now.goroutines <= first.goroutines+5 && now.files <= first.files+5, fmt.Errorf("now: %s, before: %s", now, first)
+		return now.goroutines <= first.goroutines+5 &&
+			now.files <= first.files+5, fmt.Errorf("now: %s, before: %s", now, first)
 	})
 	last := e.use()
 	t.Logf("at the end: %s; before: %s", last, first)
@@ -88,7 +91,8 @@ type use struct {
 }
 
 func (u use) String() string {
-	return fmt.Sprintf("memory %d MiB, at its peak %d MiB, %d goroutines, %d open files", u.memory, u.peak, u.goroutines, u.files)
+	return fmt.Sprintf("memory %d MiB, at its peak %d MiB, %d goroutines, %d open files", u.memory, u.peak,
+		u.goroutines, u.files)
 }
 
 func (e *env) use() use {

@@ -23,7 +23,8 @@ func TestDoctor(t *testing.T) {
 	e.healthy("a node with a pod")
 
 	for command, want := range map[string][]string{
-		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."}, "gc": {"there are no orphaned files"},
+		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."},
+		"gc": {"there are no orphaned files"},
 	} {
 		if output, err := e.netdra(command); err != nil || !containsAll(output, want) {
 			t.Errorf("netdra %s: %v\n%s", command, err, output)
@@ -38,7 +39,8 @@ func TestDoctor(t *testing.T) {
 	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 wrong"}) {
 		t.Errorf("a node without macvlan: %v\n%s", err, report)
 	}
-	if output, err := e.netdra("gc", "--all"); err != nil || !containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
+	if output, err := e.netdra("gc", "--all"); err != nil ||
+		!containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
 		t.Errorf("netdra gc: %v\n%s", err, output)
 	}
 	e.healthy("with what was missing and without what was left, the node")
@@ -48,13 +50,14 @@ func TestDoctor(t *testing.T) {
 	e.healthy("the node afterwards")
 }
 
-// healthy waits until doctor has no findings. The driver looks at plugins once a minute, and when devices change: what it says of policies
-// may be of a moment ago, when a plugin was away or another test's link was there.
+// healthy waits until doctor has no findings. The driver looks at plugins once a minute, and when devices change: what
+// it says of policies may be of a moment ago, when a plugin was away or another test's link was there.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {
 		report, err := e.doctor()
-		return err == nil && strings.Contains(report, "this node is healthy: 0 wrong, 0 risky"), fmt.Errorf("%w\n%s", err, report)
+		return err == nil &&
+			strings.Contains(report, "this node is healthy: 0 wrong, 0 risky"), fmt.Errorf("%w\n%s", err, report)
 	})
 }
 

@@ -54,7 +54,8 @@ func newEnv(t *testing.T, namespace string) *env {
 	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	t.Cleanup(func() {
 		e.explain()
-		// The next test has another namespace, and need not wait for the end of this one but for that of its pods on the node.
+		// The next test has another namespace, and need not wait for the end of this one but for that of its pods on
+		// the node.
 		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err, output)
 		}
@@ -113,7 +114,8 @@ func (e *env) apply(yaml string) {
 // remove deletes what YAML names, and waits until it is gone.
 func (e *env) remove(yaml string) {
 	e.Helper()
-	if output, err := e.kubectl(yaml, "delete", "--ignore-not-found", "--wait=true", "--timeout=60s", "-f", "-"); err != nil {
+	if output, err := e.kubectl(yaml, "delete", "--ignore-not-found", "--wait=true", "--timeout=60s", "-f",
+		"-"); err != nil {
 		e.Errorf("cannot delete: %v\n%s", err, output)
 	}
 }
@@ -143,13 +145,14 @@ func (e *env) inPod(pod string, args ...string) string {
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		done, err := condition(ctx)
-		if ctx.Err() == nil || last == nil { // that time is over says nothing
-			last = err
-		}
-		return done, nil
-	})
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			done, err := condition(ctx)
+			if ctx.Err() == nil || last == nil { // that time is over says nothing
+				last = err
+			}
+			return done, nil
+		})
 	if err != nil {
 		e.Fatalf("not so after %s: %s: %v", patience, what, last)
 	}
@@ -280,8 +283,8 @@ func (e *env) offer(devices ...string) {
 	})
 }
 
-// offerMacvlan makes a link and everything that a pod needs to get a macvlan interface on it: policy, topology and claim
-// template have the link's name.
+// offerMacvlan makes a link and everything that a pod needs to get a macvlan interface on it: policy, topology and
+// claim template have the link's name.
 func (e *env) offerMacvlan(link, subnet string) {
 	e.Helper()
 	e.veth(link)

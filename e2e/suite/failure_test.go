@@ -36,11 +36,12 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.apply(failing)
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
-	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that kept
-	// the container.
+	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that
+	// kept the container.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"not-attached-yet"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
-	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`, `<span class="step undone">undone</span>`)
+	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
+		`<span class="step undone">undone</span>`)
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
 		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
@@ -83,7 +84,8 @@ func (e *env) stopDriver() {
 	}
 	e.Cleanup(e.startDriver)
 	e.eventually("the driver is gone", func(ctx context.Context) (bool, error) {
-		pods, err := e.client.CoreV1().Pods(stack.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + stack.Driver})
+		pods, err := e.client.CoreV1().Pods(stack.Namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + stack.Driver})
 		return err == nil && len(pods.Items) == 0, err
 	})
 }
@@ -94,7 +96,8 @@ func (e *env) startDriver() {
 		`{"spec":{"template":{"spec":{"nodeSelector":null}}}}`); err != nil {
 		e.Fatal(err, output)
 	}
-	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
+	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
+		"--timeout=60s"); err != nil {
 		e.Fatal(err, output)
 	}
 }
@@ -135,7 +138,8 @@ func (e *env) staticPodWithoutAPIServer() {
 	remove := e.staticPod(name)
 	e.eventually("container of the static pod runs", func(ctx context.Context) (bool, error) {
 		ids, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q",
-			fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.kubernetes.container.name"==main`, name, e.cluster.NodeName()))
+			fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.kubernetes.container.name"==main`, name,
+				e.cluster.NodeName()))
 		if err != nil || len(ids) == 0 {
 			return false, err
 		}
@@ -164,7 +168,8 @@ func (e *env) stopAPIServer() (restore func()) {
 		e.Fatal(err)
 	}
 	restore = sync.OnceFunc(func() {
-		if err := errors.Join(e.cluster.Start(ctx, lab.APIServer), e.cluster.WaitHealthy(ctx, lab.APIServer)); err != nil {
+		if err := errors.Join(e.cluster.Start(ctx, lab.APIServer),
+			e.cluster.WaitHealthy(ctx, lab.APIServer)); err != nil {
 			e.Fatal(err)
 		}
 	})
@@ -177,9 +182,11 @@ func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	// Of the definitions of our kinds nobody could say these two: it is the webhook of the controller, as it is shipped.
+	// Of the definitions of our kinds nobody could say these two: it is the webhook of the controller, as it is
+	// shipped.
 	t.Run("policy with broken CEL", func(*testing.T) {
-		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`, `ifName in ["mi0"`, 1),
+		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`,
+			`ifName in ["mi0"`, 1),
 			"spec.selector.cel", "Syntax error")
 	})
 	t.Run("topology with a parameter that its plugin does not have", func(*testing.T) {
@@ -191,7 +198,9 @@ func TestMistakesAreExplained(t *testing.T) {
 		output, err := e.kubectl(topology("mi-order", `
 - {name: tune, type: tuning, dependOn: [uplink]}
 - {name: uplink, type: macvlan, selector: {cel: "true"}}`), "apply", "-f", "-")
-		if err == nil || !strings.Contains(output, "a step must stand after every step that it depends on: move tune down, below uplink") {
+		if err == nil ||
+			!strings.Contains(output,
+				"a step must stand after every step that it depends on: move tune down, below uplink") {
 			t.Errorf("kubectl said %v:\n%s", err, output)
 		}
 	})
@@ -202,7 +211,8 @@ func TestMistakesAreExplained(t *testing.T) {
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`)))
 		e.offer("mi0")
 		e.apply(pod("p", "half"))
-		// Whoever is first: the API server when the claim is made, if it knows the topology's classes by then, or the node.
+		// Whoever is first: the API server when the claim is made, if it knows the topology's classes by then, or the
+		// node.
 		e.event("p", "add a request", "mi-right")
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What the driver publishes for the examples of the published design, and the policies that ask for it, are accepted by the
-// real API server: it has rules that are in no library.
+// What the driver publishes for the examples of the published design, and the policies that ask for it, are accepted by
+// the real API server: it has rules that are in no library.
 func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")
@@ -30,10 +30,13 @@ func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 		}
 		// A policy of that name may be there already, a slice has none.
 		for verb, documents := range map[string][]string{"apply": policies, "create": slices} {
-			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o", "name", "-f", "-")
+			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o",
+				"name", "-f", "-")
 			// The webhook has remarks on some of them.
-			if accepted := strings.Count(output, "\n") - strings.Count(output, "Warning: "); err != nil || accepted != len(documents) || accepted == 0 {
-				t.Errorf("%s: %d of %d objects were accepted: %v\n%s", filepath.Base(file), accepted, len(documents), err, output)
+			if accepted := strings.Count(output, "\n") - strings.Count(output, "Warning: "); err != nil ||
+				accepted != len(documents) || accepted == 0 {
+				t.Errorf("%s: %d of %d objects were accepted: %v\n%s", filepath.Base(file), accepted, len(documents),
+					err, output)
 			}
 		}
 	}

@@ -20,7 +20,8 @@ func TestJudges(t *testing.T) {
 	e := newEnv(t, "judges")
 	t.Run("observer", func(t *testing.T) {
 		e := e.part(t)
-		e.create(strings.Replace(pod("p", ""), "    image:", "    env: [{name: "+observer.Pod+", value: p}, {name: "+observer.Interfaces+", value: \"eth0,net1\"}]\n    image:", 1))
+		e.create(strings.Replace(pod("p", ""), "    image:", "    env: [{name: "+observer.Pod+", value: p}, {name: "+
+			observer.Interfaces+", value: \"eth0,net1\"}]\n    image:", 1))
 		watching := observer.New(e.fileOnNode("/proc"), nil)
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
@@ -130,7 +131,8 @@ func (e *env) attachmentSeen() {
 	e.create(pod("attached", "ju1"))
 	e.ready("attached")
 	now := e.state()
-	pins := slices.DeleteFunc(slices.Clone(now.Pins), func(pin string) bool { return slices.Contains(before.Pins, pin) })
+	pins := slices.DeleteFunc(slices.Clone(now.Pins),
+		func(pin string) bool { return slices.Contains(before.Pins, pin) })
 	if len(pins) != 1 || !pinName.MatchString(pins[0]) {
 		e.Errorf("new pins are %q", pins)
 	}

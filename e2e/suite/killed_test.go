@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A driver, a runtime or a kubelet that is killed at any moment leaves nothing on the node, no container without its interfaces
-// and no pod that is stuck.
+// A driver, a runtime or a kubelet that is killed at any moment leaves nothing on the node, no container without its
+// interfaces and no pod that is stuck.
 func TestKilled(t *testing.T) {
 	e := newEnv(t, "killed")
 	s := e.stage("ki", 132, 0)
@@ -144,7 +144,8 @@ func (e *env) restart(component lab.Component) {
 	}
 }
 
-// A driver that hangs is worse than one that is away: the runtime asks it of every pod. It is ended soon, and another one works.
+// A driver that hangs is worse than one that is away: the runtime asks it of every pod. It is ended soon, and another
+// one works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")
@@ -159,7 +160,8 @@ func TestDriverThatHangs(t *testing.T) {
 	e.create(pod("p", "ha0"))
 	e.eventually("the driver that hangs is replaced", func(context.Context) (bool, error) {
 		now := e.processes(stack.Driver)
-		return len(now) == 1 && !slices.Contains(hung, now[0]), fmt.Errorf("processes are %v, the one that hangs is %v", now, hung)
+		return len(now) == 1 &&
+			!slices.Contains(hung, now[0]), fmt.Errorf("processes are %v, the one that hangs is %v", now, hung)
 	})
 	t.Logf("another driver ran %s after the first began to hang", since(start))
 	e.ready("p")

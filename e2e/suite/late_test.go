@@ -14,18 +14,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A chain of six seconds, three times what the runtime waits. It fails at first: then nothing of it is left, the containers have
-// not started and an event says why. Later it succeeds, and the pod, which is still the same, starts at once. Other pods never
-// wait for it.
+// A chain of six seconds, three times what the runtime waits. It fails at first: then nothing of it is left, the
+// containers have not started and an event says why. Later it succeeds, and the pod, which is still the same, starts at
+// once. Other pods never wait for it.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
 	e.observe()
-	succeed, release := s.set("FAIL"), s.set("ADD") // so that it takes six seconds, or as long as others need on this machine
+	// so that it takes six seconds, or as long as others need on this machine
+	succeed, release := s.set("FAIL"), s.set("ADD")
 	start := time.Now()
 	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, second) +
 		watchedContainer("unnamed", "p", "[]", whole, second) + // held, too, while the driver is there
-		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) + "    restartPolicy: Always\n")
+		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) +
+		"    restartPolicy: Always\n")
 	s.pluginRuns()
 	e.startOthers(s)
 	release()
@@ -79,7 +81,8 @@ func (e *env) startOthers(s *stage) {
 	e.deleting("other-a", "other-b")
 }
 
-// undone waits until the links are as they were and no address is given out. The claim stays prepared, with what is kept for it.
+// undone waits until the links are as they were and no address is given out. The claim stays prepared, with what is
+// kept for it.
 func (s *stage) undone() {
 	s.Helper()
 	isLease := func(file string) bool { return strings.HasPrefix(file, "/var/lib/cni/") }

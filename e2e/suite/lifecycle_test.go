@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// TestLifecycle removes the driver as docs/howto.md says, installs it with Helm, upgrades it under a pod, and removes it again. After
-// each removal nothing of it is left in the cluster and on the node.
+// TestLifecycle removes the driver as docs/howto.md says, installs it with Helm, upgrades it under a pod, and removes
+// it again. After each removal nothing of it is left in the cluster and on the node.
 func TestLifecycle(t *testing.T) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -38,18 +38,21 @@ func TestLifecycle(t *testing.T) {
 	e.must("kubectl", "create", "namespace", stack.Namespace)
 	e.must("kubectl", "label", "namespace", stack.Namespace, "pod-security.kubernetes.io/enforce=privileged")
 	e.importPlugin("image-macvlan")
-	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set", "cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
-	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() { // no schema says what its parameter of the device is
+	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set",
+		"cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
+	// no schema says what its parameter of the device is
+	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() {
 		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=60s")
 		e.must("kubectl", "delete", "-f", deploy+"/crds")
 		e.must("kubectl", "delete", "namespace", stack.Namespace, "--timeout=60s")
 	}, func() {
-		e.must(helm, "upgrade", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
+		e.must(helm, "upgrade", "dra-network", deploy+"/chart", "--namespace", stack.Namespace,
+			"--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
 	})
 }
 
-// usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver as the
-// documentation says.
+// usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver
+// as the documentation says.
 func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
 	link := "lc-" + name
@@ -58,7 +61,8 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 - name: uplink
   type: %s
   selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
-  config: {%smode: bridge, ipam: {type: host-local, subnet: 10.145.0.0/24}}`, plugin, link, config)), claimTemplate(link, link+"-uplink"))
+  config: {%smode: bridge, ipam: {type: host-local, subnet: 10.145.0.0/24}}`, plugin, link, config)),
+		claimTemplate(link, link+"-uplink"))
 	e.create(objects)
 	e.offer(link)
 	e.create(pod(name, link))
@@ -100,14 +104,16 @@ func (e *env) removedFromNode() {
 			e.Error(err)
 		}
 	}
-	for _, pattern := range []string{"/var/run/cdi/*", "/var/run/netns/dra-*", "/var/lib/kubelet/plugins/*", "/var/lib/kubelet/plugins_registry/*", "/var/lib/cni/results/*dra*"} {
+	for _, pattern := range []string{"/var/run/cdi/*", "/var/run/netns/dra-*", "/var/lib/kubelet/plugins/*",
+		"/var/lib/kubelet/plugins_registry/*", "/var/lib/cni/results/*dra*"} {
 		if left := e.filesOnNode(pattern); len(left) > 0 {
 			e.Errorf("%s: left on the node are %v", pattern, left)
 		}
 	}
 }
 
-// nothingInTheCluster waits until no object of the driver is left. Kubelet removes the node's slices 30 seconds after the driver.
+// nothingInTheCluster waits until no object of the driver is left. Kubelet removes the node's slices 30 seconds after
+// the driver.
 func (e *env) nothingInTheCluster() {
 	e.Helper()
 	e.eventually("nothing of the driver is in the cluster", func(context.Context) (bool, error) {
@@ -117,7 +123,8 @@ func (e *env) nothingInTheCluster() {
 		}
 		return err == nil, err
 	})
-	left, err := e.kubectl("", "get", "crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations,namespaces", "-o", "name")
+	left, err := e.kubectl("", "get",
+		"crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations,namespaces", "-o", "name")
 	if err != nil || strings.Contains(left, "dra-network") || strings.Contains(left, "networking.dra.io") {
 		e.Errorf("left in the cluster are, %v:\n%s", err, left)
 	}
@@ -137,7 +144,8 @@ func (e *env) importPlugin(name string) {
 	tar := filepath.Join(e.TempDir(), "plugins.tar")
 	err = image.Write(tar, image.Spec{
 		Ref: "localhost/cni-plugins:e2e", Links: links,
-		Files: []image.File{{Path: "/bin/busybox", Source: busybox}, {Path: "/opt/cni/bin/" + name, Source: e.fileOnNode("/opt/cni/bin/macvlan")}},
+		Files: []image.File{{Path: "/bin/busybox", Source: busybox},
+			{Path: "/opt/cni/bin/" + name, Source: e.fileOnNode("/opt/cni/bin/macvlan")}},
 	})
 	if err == nil {
 		err = e.cluster.ImportImages(context.Background(), tar)
@@ -150,7 +158,8 @@ func (e *env) importPlugin(name string) {
 func (e *env) installPlain() {
 	clone, err := filepath.Abs("../..")
 	if err == nil {
-		err = stack.Install(context.Background(), e.cluster, stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
+		err = stack.Install(context.Background(), e.cluster,
+			stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
 	}
 	if err != nil {
 		e.Errorf("cannot install the driver again: %v", err)

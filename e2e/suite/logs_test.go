@@ -25,8 +25,10 @@ func TestLogs(t *testing.T) {
 	e.deleting("p")
 	e.gone("p")
 	wanted := []string{
-		"Publishing ResourceSlices", "Decided on a device", "Prepared the claim", "Attached the pod", "Detached the pod",
-		"Answered NodePrepareResources", "Answered NodeUnprepareResources", "Answered the container runtime", "Ran a CNI plugin",
+		"Publishing ResourceSlices", "Decided on a device", "Prepared the claim", "Attached the pod",
+		"Detached the pod",
+		"Answered NodePrepareResources", "Answered NodeUnprepareResources", "Answered the container runtime",
+		"Ran a CNI plugin",
 	}
 	e.eventually("all is logged", func(context.Context) (bool, error) {
 		text, err := e.kubectl("", "-n", stack.Namespace, "logs", "daemonset/"+stack.Driver)
@@ -63,7 +65,8 @@ func (e *env) setVerbosity(level int) {
 		if _, err := daemonSets.Update(context.Background(), daemonSet, metav1.UpdateOptions{}); err != nil {
 			e.Fatal(err)
 		}
-		output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver, "--timeout=60s")
+		output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
+			"--timeout=60s")
 		if err != nil {
 			e.Fatal(err, output)
 		}
@@ -92,8 +95,8 @@ func productFiles(t *testing.T) map[string]bool {
 	return files
 }
 
-// logProblems says which lines of the given files break the rules. A value of several lines goes on in lines that begin with
-// white space (klog).
+// logProblems says which lines of the given files break the rules. A value of several lines goes on in lines that begin
+// with white space (klog).
 func logProblems(text string, files map[string]bool) (problems []string) {
 	const value = `(?:"(?:[^"\\]|\\.)*"|\[(?:"(?:[^"\\]|\\.)*"|[^\]"])*\]|<|[^\s"\[]*)`
 	line := regexp.MustCompile(`^([IWEF])\d{4} [0-9:.]{15} +\d+ ([^:\s]+):\d+\] (.*)$`)
@@ -120,7 +123,8 @@ func logProblems(text string, files map[string]bool) (problems []string) {
 			continue
 		}
 		message := parts[1]
-		if first := message[:min(1, len(message))]; first != strings.ToUpper(first) || strings.HasSuffix(message, ".") || message == "" {
+		if first := message[:min(1, len(message))]; first != strings.ToUpper(first) ||
+			strings.HasSuffix(message, ".") || message == "" {
 			complain("the message is no sentence with a capital letter and without a full stop")
 		}
 		pairs := pair.FindAllStringSubmatch(parts[2], -1)
@@ -140,20 +144,23 @@ func logProblems(text string, files map[string]bool) (problems []string) {
 func TestLogProblems(t *testing.T) {
 	const header = "1122 12:15:23.918605       1 ours.go:71] "
 	for line, want := range map[string]string{
-		`I` + header + `"Attached the pod" pod="a/b" duration="3ms" n=1`:                     "",
-		`E` + header + `"Cannot attach the pod" err="no \"x\"" pod="a/b"`:                    "",
-		"E" + header + "\"Cannot attach the pod\" err=<\n\ttwo\n\tlines\n >":                 "",
-		`I1122 12:15:23.918605       1 library.go:7] whatever it says`:                       "",
-		`time="2026" level=info msg="x"`:                                                     "no line of klog",
-		`I` + header + `Attached the pod`:                                                    "no quoted message",
-		`I` + header + `"attached the pod"`:                                                  "capital letter",
-		`I` + header + `"Attached the pod."`:                                                 "full stop",
-		`I` + header + `"Attached the pod" cni-dir="x"`:                                      "cni-dir is not in lowerCamelCase",
-		`E` + header + `"Cannot attach the pod" pod="a/b"`:                                   "does not begin with err=",
+		`I` + header + `"Attached the pod" pod="a/b" duration="3ms" n=1`:     "",
+		`E` + header + `"Cannot attach the pod" err="no \"x\"" pod="a/b"`:    "",
+		"E" + header + "\"Cannot attach the pod\" err=<\n\ttwo\n\tlines\n >": "",
+		`I1122 12:15:23.918605       1 library.go:7] whatever it says`:       "",
+		`time="2026" level=info msg="x"`:                                     "no line of klog",
+		`I` + header + `Attached the pod`:                                    "no quoted message",
+		`I` + header + `"attached the pod"`:                                  "capital letter",
+		`I` + header + `"Attached the pod."`:                                 "full stop",
+		`I` + header + `"Attached the pod" cni-dir="x"`: "cni-dir is not in " +
+			"lowerCamelCase",
+		`E` + header +
+			`"Cannot attach the pod" pod="a/b"`: "does not begin with err=",
 		`I` + header + `"Looked at devices" reasons=["a","b c"] again="30s" path="/x y" n=0`: "",
 	} {
 		problems := logProblems(line+"\n", map[string]bool{"ours.go": true})
-		if want == "" && len(problems) > 0 || want != "" && (len(problems) != 1 || !strings.Contains(problems[0], want)) {
+		if want == "" && len(problems) > 0 || want != "" &&
+			(len(problems) != 1 || !strings.Contains(problems[0], want)) {
 			t.Errorf("%s: %q, want %q", line, problems, want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Ten links, one exclusive claim at a time, create, Ready, delete, 50 times without a pause; beside it the same, less often, with
-// pods without claims. The times are printed, not asserted.
+// Ten links, one exclusive claim at a time, create, Ready, delete, 50 times without a pause; beside it the same, less
+// often, with pods without claims. The times are printed, not asserted.
 func TestTightLoop(t *testing.T) {
 	e := newEnv(t, "loop")
 	var links []string
@@ -35,7 +35,8 @@ func TestTightLoop(t *testing.T) {
 		times []time.Duration
 	}{{"without a claim", plain}, {"with an exclusive claim", claimed}} {
 		slices.Sort(series.times)
-		t.Logf("create to Ready %-24s P50 %s  P90 %s  max %s", series.name, percentile(series.times, 50), percentile(series.times, 90), percentile(series.times, 100))
+		t.Logf("create to Ready %-24s P50 %s  P90 %s  max %s", series.name, percentile(series.times, 50),
+			percentile(series.times, 90), percentile(series.times, 100))
 	}
 	t.Logf("difference at P50: %s", percentile(claimed, 50)-percentile(plain, 50))
 }
@@ -62,7 +63,8 @@ func (e *env) loopWith(name, template string, n int, deletion metav1.DeleteOptio
 		if err := yaml.Unmarshal([]byte(pod(fmt.Sprintf("%s-%d", name, i), template)), wanted); err != nil {
 			e.Fatal(err)
 		}
-		watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", wanted.Name).String()})
+		watch, err := pods.Watch(ctx,
+			metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", wanted.Name).String()})
 		if err != nil {
 			e.Fatal(err)
 		}

@@ -52,18 +52,22 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	extra := filepath.Join(cache, *clusterName+"-cni") // one place, so that a run that is killed leaves no more than this
-	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan", "../cmd/ovn-k8s-cni-overlay")
+	// one place, so that a run that is killed leaves no more than this
+	extra := filepath.Join(cache, *clusterName+"-cni")
+	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
+		"../cmd/ovn-k8s-cni-overlay")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra), Progress: os.Stderr})
+	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra),
+		Progress: os.Stderr})
 	if err != nil {
 		return nil, nil, err
 	}
 	theCluster.cluster = cluster
-	if err := stack.Install(ctx, cluster, stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr}); err != nil {
+	if err := stack.Install(ctx, cluster,
+		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr}); err != nil {
 		return nil, nil, err
 	}
 	config, err := cluster.RESTConfig()

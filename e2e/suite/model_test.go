@@ -23,12 +23,14 @@ import (
 
 var (
 	modelTime    = flag.Duration("model", time.Minute, "how long TestModel injects faults")
-	modelJournal = flag.Bool("model-journal", false, "have TestModel lose the journal at the end, and wait for pods that kubelet tries again after minutes")
+	modelJournal = flag.Bool("model-journal", false, "have TestModel lose the journal at the end, and wait for pods "+
+		"that kubelet tries again after minutes")
 )
 
-// The invariant of docs/concepts.md, held against random interleavings of faults and kinds of pods: a container that names a
-// claim runs only in a network namespace to which the claim is attached. A container that starts otherwise ends with [early].
-// When the faults are over, every pod becomes Ready by itself, and once the pods are gone nothing of them is left.
+// The invariant of docs/concepts.md, held against random interleavings of faults and kinds of pods: a container that
+// names a claim runs only in a network namespace to which the claim is attached. A container that starts otherwise ends
+// with [early]. When the faults are over, every pod becomes Ready by itself, and once the pods are gone nothing of them
+// is left.
 func TestModel(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -68,8 +70,9 @@ type model struct {
 	without string
 }
 
-// withoutJournal loses the journal: pods run on, their containers can be started again, and new sandboxes get their interfaces.
-// What else it knew is lost (docs/limits.md), so a link that a pod has as a whole is not risked, and all pods are replaced.
+// withoutJournal loses the journal: pods run on, their containers can be started again, and new sandboxes get their
+// interfaces. What else it knew is lost (docs/limits.md), so a link that a pod has as a whole is not risked, and all
+// pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
@@ -119,8 +122,8 @@ func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
 
-// offer makes links, topologies and claims. Addresses are static, so that a journal that is lost leaves no lease behind: what a
-// lost journal has known is lost (docs/limits.md). Nobody sends anything.
+// offer makes links, topologies and claims. Addresses are static, so that a journal that is lost leaves no lease
+// behind: what a lost journal has known is lost (docs/limits.md). Nobody sends anything.
 func (m *model) offer() {
 	m.Helper()
 	m.generation = map[string]int{}
@@ -134,8 +137,10 @@ func (m *model) offer() {
   selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}
   config: {%s}`
 	m.apply(documents(
-		expose("mo0", "macvlan", true, "mo0"), topology("model", fmt.Sprintf(step, "macvlan", "mo0", static)), claimTemplate("model", "model-link"),
-		expose("mo1", "netdev", false, "mo1"), topology("model-whole", fmt.Sprintf(step, "netdev", "mo1", static)), claimTemplate("model-whole", "model-whole-link"),
+		expose("mo0", "macvlan", true, "mo0"), topology("model", fmt.Sprintf(step, "macvlan", "mo0", static)),
+		claimTemplate("model", "model-link"),
+		expose("mo1", "netdev", false, "mo1"), topology("model-whole", fmt.Sprintf(step, "netdev", "mo1", static)),
+		claimTemplate("model-whole", "model-whole-link"),
 		m.extendedClass(), `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -199,7 +204,8 @@ func (m *model) make(kind string) {
     command: [sleep, "86400"]
 `
 	case "init":
-		yaml += "  initContainers:\n" + watchedContainer("init", name, "[{name: net}]", whole) + "    restartPolicy: Always\n"
+		yaml += "  initContainers:\n" + watchedContainer("init", name, "[{name: net}]", whole) +
+			"    restartPolicy: Always\n"
 	case "extended":
 		yaml = fmt.Sprintf(`
 apiVersion: v1
@@ -209,7 +215,8 @@ spec:
   terminationGracePeriodSeconds: 1
   automountServiceAccountToken: false
   containers:
-%s`, name, strings.Replace(watchedContainer("main", name, "[]", whole), "resources: {claims: []}", "resources: {limits: {example.com/model: 1}}", 1))
+%s`, name, strings.Replace(watchedContainer("main", name, "[]", whole), "resources: {claims: []}",
+			"resources: {limits: {example.com/model: 1}}", 1))
 	}
 	m.create(yaml)
 }
@@ -241,7 +248,8 @@ func (m *model) faults() map[string]func() {
 	return map[string]func(){
 		"driver killed": func() { m.kill(stack.Driver) },
 		"driver stopped": func() {
-			m.try("stop the driver", "-n", stack.Namespace, "delete", "pod", "-l", "app.kubernetes.io/name="+stack.Driver, "--wait=false")
+			m.try("stop the driver", "-n", stack.Namespace, "delete", "pod", "-l", "app.kubernetes.io/name="+
+				stack.Driver, "--wait=false")
 		},
 		"NRI away": func() {
 			m.hideNRI()
@@ -375,7 +383,8 @@ func (m *model) loseJournal() {
 // inspect fails the test if a container has started without its interfaces.
 func (m *model) inspect() {
 	m.Helper()
-	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "watched=true"})
+	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(),
+		metav1.ListOptions{LabelSelector: "watched=true"})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -404,8 +413,8 @@ func (m *model) settle() {
 	m.inspect()
 }
 
-// eventuallyReady waits for longer than [env.ready]: kubelet doubles the time until it tries a container again, up to five
-// minutes, with each time that it has ended.
+// eventuallyReady waits for longer than [env.ready]: kubelet doubles the time until it tries a container again, up to
+// five minutes, with each time that it has ended.
 func (m *model) eventuallyReady(name string) {
 	m.Helper()
 	var last string

@@ -94,20 +94,25 @@ func (e *env) nodeLinks() ([]string, error) {
 			continue
 		}
 		_, veth := link.(*netlink.Veth)
-		links = append(links, fmt.Sprintf("%s %s %s mtu %d up %v master %q alias %q names %v veth %v", attributes.Name, link.Type(),
-			attributes.HardwareAddr, attributes.MTU, attributes.Flags&net.FlagUp != 0, master, attributes.Alias, attributes.AltNames, veth))
+		links = append(links, fmt.Sprintf("%s %s %s mtu %d up %v master %q alias %q names %v veth %v", attributes.Name,
+			link.Type(),
+			attributes.HardwareAddr, attributes.MTU, attributes.Flags&net.FlagUp != 0, master, attributes.Alias,
+			attributes.AltNames, veth))
 	}
 	slices.Sort(links)
 	return links, nil
 }
 
-// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own network keeps,
-// the driver's journal and sockets.
-var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`)
+// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own
+// network keeps, the driver's journal and sockets.
+var lasting = regexp.MustCompile(
+	`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`,
+)
 
 func (e *env) nodeFiles() ([]string, error) {
 	var files []string
-	for _, dir := range []string{"/var/lib/cni", "/run/cni", "/var/run/cdi", "/var/lib/kubelet/plugins/dra.networking"} {
+	for _, dir := range []string{"/var/lib/cni", "/run/cni", "/var/run/cdi",
+		"/var/lib/kubelet/plugins/dra.networking"} {
 		root, err := e.cluster.NodePath(dir)
 		if err != nil {
 			return nil, err
@@ -146,7 +151,8 @@ func (e *env) journal(ctx context.Context) ([]string, error) {
 // records are what the driver has of a kind, as JSON.
 func (e *env) records(ctx context.Context, kind string) ([]json.RawMessage, error) {
 	body, err := get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/netdra.sock"))
+		return (&net.Dialer{}).DialContext(ctx, "unix",
+			e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/netdra.sock"))
 	})
 	if err != nil {
 		return nil, err
@@ -187,8 +193,11 @@ func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
 }
 
 // get asks an HTTP server that is reached in a way of its own.
-func get(ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error)) ([]byte, error) {
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+func get(
+	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
+) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// localnet makes what OVN-Kubernetes and its administrator would have made: the bridge br-int, with a link as the uplink of the
-// physical network.
+// localnet makes what OVN-Kubernetes and its administrator would have made: the bridge br-int, with a link as the
+// uplink of the physical network.
 func (e *env) localnet(uplink, physicalNetwork string) {
 	e.Helper()
 	e.veth(uplink)
@@ -72,21 +72,23 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	e.apply(pods)
 	e.ready("a", "b")
 	for _, name := range []string{"a", "b"} {
-		if shown := e.inPod(name, "ip", "addr", "show", "dev", "net1"); !containsAll(shown, []string{"mtu 1380", "inet 10.108.0.", "/24", "link/ether 0a:58:0a:6c:00:0"}) {
+		if shown := e.inPod(name, "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
+			[]string{"mtu 1380", "inet 10.108.0.", "/24", "link/ether 0a:58:0a:6c:00:0"}) {
 			t.Errorf("net1 of %s is\n%s", name, shown)
 		}
 		e.deviceStatus(name, `"interfaceName":"net1"`, `"10.108.0.`, `"type":"Ready"`, `"status":"True"`)
 	}
 	peer := strings.Split(strings.Fields(e.inPod("b", "sh", "-c", "ip -4 -o addr show dev net1"))[3], "/")[0]
-	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "net1", peer); !strings.Contains(shown, "1 packets received") {
+	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "net1", peer); !strings.Contains(shown,
+		"1 packets received") {
 		t.Errorf("ping says\n%s", shown)
 	}
 	e.link("ov0")
 	e.remove(pods)
 }
 
-// A localnet that is given a device says so on the pod. The built-in schema doesn't let it come to that: here somebody has put one
-// of his own in its place.
+// A localnet that is given a device says so on the pod. The built-in schema doesn't let it come to that: here somebody
+// has put one of his own in its place.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")

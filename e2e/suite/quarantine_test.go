@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A device that can't come home, since something on the host has taken its name, does not keep its pod: it is held back, nobody
-// gets it, and when the name is free again, `netdra release` has it brought home.
+// A device that can't come home, since something on the host has taken its name, does not keep its pod: it is held
+// back, nobody gets it, and when the name is free again, `netdra release` has it brought home.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")
@@ -47,15 +47,19 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	t.Logf("the pod was gone %s after it was deleted", since(start))
 	e.eventually("the device is tainted", func(ctx context.Context) (bool, error) {
 		taints, err := e.taints(ctx, "qu0")
-		return taints == "dra.networking/unavailable=quarantined:NoSchedule", fmt.Errorf("taints are %q, %w", taints, err)
+		return taints == "dra.networking/unavailable=quarantined:NoSchedule", fmt.Errorf("taints are %q, %w",
+			taints, err)
 	})
-	if leftovers, err := e.netdra("release"); err != nil || !containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
+	if leftovers, err := e.netdra("release"); err != nil ||
+		!containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
 		t.Errorf("netdra release says %v\n%s", err, leftovers)
 	}
-	if journal := e.state().Journal; !slices.ContainsFunc(journal, func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
+	if journal := e.state().Journal; !slices.ContainsFunc(journal,
+		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
 		t.Errorf("the state of the node does not have what could not be undone: %q", journal)
 	}
-	e.reports("device qu0</strong>", "is in quarantine: what a pod left on it could not be undone", "netdra release", "quarantined: what an earlier pod left on it")
+	e.reports("device qu0</strong>", "is in quarantine: what a pod left on it could not be undone", "netdra release",
+		"quarantined: what an earlier pod left on it")
 	// The scheduler does not give it out; who tolerates the taint is refused by the driver.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)

@@ -28,7 +28,8 @@ func TestRollingUpdate(t *testing.T) {
 		// The second container doesn't name the claim: a driver that is away can't hold it, as docs/limits.md says.
 		e.create(watchedPod(names[i], "resourceClaimTemplateName: ro0", "net1") + unnamedContainer("net1"))
 		if i == 2 {
-			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+stack.Driver); err != nil {
+			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+
+				stack.Driver); err != nil {
 				t.Fatal(err, output)
 			}
 		}
@@ -36,7 +37,8 @@ func TestRollingUpdate(t *testing.T) {
 	}
 	e.ready(names...)
 	t.Logf("%d pods were Ready %s after the first was created", len(names), since(start))
-	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
+	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
+		"--timeout=60s"); err != nil {
 		t.Fatal(err, output)
 	}
 	if now := e.processes(stack.Driver); len(now) != 1 || len(old) != 1 || now[0] == old[0] {

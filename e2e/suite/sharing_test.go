@@ -18,7 +18,8 @@ func TestClaimsEndApart(t *testing.T) {
 	before := e.state()
 	e.observe()
 	e.create(documents(sharedClaim("a", "ap0-uplink"), sharedClaim("b", "ap1-uplink")))
-	both := strings.NewReplacer("resourceClaimName: a}", "resourceClaimName: a}, {name: second, resourceClaimName: b}", "claims: [{name: net}]", "claims: [{name: net}, {name: second}]").
+	both := strings.NewReplacer("resourceClaimName: a}", "resourceClaimName: a}, {name: second, resourceClaimName: b}",
+		"claims: [{name: net}]", "claims: [{name: net}, {name: second}]").
 		Replace(watchedPod("both", "resourceClaimName: a", "net1", "net2"))
 	e.create(documents(both, watchedPod("one", "resourceClaimName: b", "net1")))
 	e.ready("both", "one")
@@ -26,9 +27,11 @@ func TestClaimsEndApart(t *testing.T) {
 	e.gone("both")
 	e.eventually("only the claim that is in use is prepared", func(ctx context.Context) (bool, error) {
 		claims, err := e.records(ctx, "claims")
-		return len(claims) == 1 && strings.Contains(string(claims[0]), `"b"`), fmt.Errorf("claims are %s, %w", claims, err)
+		return len(claims) == 1 &&
+			strings.Contains(string(claims[0]), `"b"`), fmt.Errorf("claims are %s, %w", claims, err)
 	})
-	if shown := e.inPod("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.146.0.") {
+	if shown := e.inPod("one", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
+		"inet 10.146.0.") {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.neverStartedEarly()
@@ -67,7 +70,8 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 
 func (e *env) deleteClaims(names ...string) {
 	e.Helper()
-	if output, err := e.kubectl("", append([]string{"delete", "resourceclaim", "--timeout=60s"}, names...)...); err != nil {
+	if output, err := e.kubectl("",
+		append([]string{"delete", "resourceclaim", "--timeout=60s"}, names...)...); err != nil {
 		e.Fatal(err, output)
 	}
 }
@@ -80,9 +84,11 @@ func TestSchedulerBypassed(t *testing.T) {
 	ways := map[string]string{"macvlan": "fast", "slow-macvlan": "slow", "host-device": "whole"}
 	for plugin, name := range ways {
 		policy := expose("by0-"+name, plugin, plugin != "host-device", "by0")
-		policy = strings.Replace(policy, "supportedCNIPlugins", "deviceNameSuffix: -"+name+"\n    supportedCNIPlugins", 1)
+		policy = strings.Replace(policy, "supportedCNIPlugins", "deviceNameSuffix: -"+name+
+			"\n    supportedCNIPlugins", 1)
 		if plugin != "host-device" {
-			policy = strings.Replace(policy, "supportedCNIPlugins", "exclusionGroup: handlers\n    supportedCNIPlugins", 1)
+			policy = strings.Replace(policy, "supportedCNIPlugins", "exclusionGroup: handlers\n    supportedCNIPlugins",
+				1)
 		}
 		e.apply(documents(policy, topology("by-"+name, fmt.Sprintf(`
 - name: link
@@ -135,7 +141,8 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	return allocation
 }
 
-// claimWith makes a claim with an allocation that no scheduler has made, and a pod of the same name on the node that uses it.
+// claimWith makes a claim with an allocation that no scheduler has made, and a pod of the same name on the node that
+// uses it.
 func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()

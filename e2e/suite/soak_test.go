@@ -25,19 +25,21 @@ import (
 var (
 	soakTime = flag.Duration("soak", 0, "how long pods come and go while components are killed; 0: not at all")
 	soakSeed = flag.Uint64("seed", 0, "what random decisions are made from; 0: another one each time")
-	soakLog  = flag.String("soak-log", "", "file for all that the driver logs during the soak; kubelet keeps only the end of it")
+	soakLog  = flag.String("soak-log", "", "file for all that the driver logs during the soak; kubelet keeps only "+
+		"the end of it")
 )
 
-// A soak of longSoak or more stops the API server, too: for longOutage, then and every outagePeriod. Afterwards nothing is killed for
-// as long again, since clients look only then whether it is back.
+// A soak of longSoak or more stops the API server, too: for longOutage, then and every outagePeriod. Afterwards nothing
+// is killed for as long again, since clients look only then whether it is back.
 const (
 	longSoak     = 2 * time.Minute
 	longOutage   = time.Minute
 	outagePeriod = 5 * time.Minute
 )
 
-// Pods of every kind come and go, each in its own rhythm, while the driver, the runtime and kubelet are killed at random. No
-// container runs without its interfaces, an exclusive device is in one pod at a time, no pod is stuck, and nothing is left.
+// Pods of every kind come and go, each in its own rhythm, while the driver, the runtime and kubelet are killed at
+// random. No container runs without its interfaces, an exclusive device is in one pod at a time, no pod is stuck, and
+// nothing is left.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
 		t.Skip("takes its time, and is not the same twice: `make soak` runs it")
@@ -81,8 +83,8 @@ type soakKind struct {
 	interfaces []string
 }
 
-// soakKinds offers devices for pods of several kinds: a link as a whole, one that may be used by a single pod, shared ones, a slow
-// chain, two interfaces at once.
+// soakKinds offers devices for pods of several kinds: a link as a whole, one that may be used by a single pod, shared
+// ones, a slow chain, two interfaces at once.
 func (e *env) soakKinds() []soakKind {
 	e.Helper()
 	for i := range 4 {
@@ -94,15 +96,20 @@ func (e *env) soakKinds() []soakKind {
   selector: {cel: 'device.attributes["dra.networking"].ifName == "so%d"'}
   config: {ipam: {type: host-local, subnet: 10.15%d.0.0/24}%s}`
 	e.apply(documents(
-		expose("so0", "macvlan", true, "so0"), topology("shared", fmt.Sprintf(step, "macvlan", 0, 0, "")), claimTemplate("shared", "shared-link"),
-		expose("so1", "netdev", false, "so1"), topology("whole", fmt.Sprintf(step, "netdev", 1, 1, "")), claimTemplate("whole", "whole-link"),
-		expose("so2", "macvlan", false, "so2"), topology("single", fmt.Sprintf(step, "macvlan", 2, 2, "")), claimTemplate("single", "single-link"),
-		expose("so3", "slow-macvlan", true, "so3"), topology("slow", fmt.Sprintf(step, "slow-macvlan", 3, 3, ", seconds: 1.5")), claimTemplate("slow", "slow-link"),
+		expose("so0", "macvlan", true, "so0"), topology("shared", fmt.Sprintf(step, "macvlan", 0, 0, "")),
+		claimTemplate("shared", "shared-link"),
+		expose("so1", "netdev", false, "so1"), topology("whole", fmt.Sprintf(step, "netdev", 1, 1, "")),
+		claimTemplate("whole", "whole-link"),
+		expose("so2", "macvlan", false, "so2"), topology("single", fmt.Sprintf(step, "macvlan", 2, 2, "")),
+		claimTemplate("single", "single-link"),
+		expose("so3", "slow-macvlan", true, "so3"), topology("slow",
+			fmt.Sprintf(step, "slow-macvlan", 3, 3, ", seconds: 1.5")), claimTemplate("slow", "slow-link"),
 		claimTemplate("pair", "shared-link", "slow-link"),
 	))
 	e.offer("so0", "so1", "so2", "so3")
 	single := []string{"net1"}
-	return []soakKind{{"shared", single}, {"shared", single}, {"shared", single}, {"whole", single}, {"single", single}, {"single", single}, {"slow", single}, {"pair", []string{"net1", "net2"}}}
+	return []soakKind{{"shared", single}, {"shared", single}, {"shared", single}, {"whole", single}, {"single", single},
+		{"single", single}, {"slow", single}, {"pair", []string{"net1", "net2"}}}
 }
 
 type soak struct {
@@ -120,11 +127,13 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	for i := 0; time.Now().Before(s.end); i++ {
 		pod := fmt.Sprintf("%s-%d", name, i)
 		yaml := watchedPod(pod, "resourceClaimTemplateName: "+kind.template, kind.interfaces...)
-		if !s.try("create", func() (string, error) { return s.kubectl(yaml, "create", "-f", "-") }) || !s.waitReady(pod, kind.template) {
+		if !s.try("create", func() (string, error) { return s.kubectl(yaml, "create", "-f", "-") }) ||
+			!s.waitReady(pod, kind.template) {
 			s.Errorf("pod %s is stuck", pod)
 			return
 		}
-		if seen, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), pod, metav1.GetOptions{}); err == nil && startedEarly(seen, "main") {
+		if seen, err := s.client.CoreV1().Pods(s.namespace).Get(context.Background(), pod,
+			metav1.GetOptions{}); err == nil && startedEarly(seen, "main") {
 			s.Errorf("pod %s was started without its interfaces", pod)
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // pods live for a while
@@ -140,8 +149,8 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	}
 }
 
-// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may prefer the other one's pods again and
-// again: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
+// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may prefer the other one's
+// pods again and again: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
 func (s *soak) waitReady(pod, template string) bool {
 	progress := time.Now()
 	for time.Since(progress) < 4*patience {
@@ -164,7 +173,8 @@ func (s *soak) waitReady(pod, template string) bool {
 	return false
 }
 
-// try does something until it succeeds: the API server may be away, and then another pod keeps the device for as long again.
+// try does something until it succeeds: the API server may be away, and then another pod keeps the device for as long
+// again.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
 	var err error
@@ -177,7 +187,8 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 	return false
 }
 
-// killAll kills one component after the other, in rounds of random order, and gives each time to come back, or not quite.
+// killAll kills one component after the other, in rounds of random order, and gives each time to come back, or not
+// quite.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
 		stack.Driver:           s.killDriver,
@@ -232,7 +243,8 @@ func (s *soak) keepLog() {
 	if len(logs) == 0 {
 		return
 	}
-	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // by their numbers
+	// by their numbers
+	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	data, err := os.ReadFile(logs[len(logs)-1])
 	if err != nil {
 		s.Error(err)

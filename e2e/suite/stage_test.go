@@ -22,7 +22,8 @@ spec:
   deviceParameters: [{parameter: master, attribute: ifName}]
 `
 
-// stage is a chain of two steps that a test can stop and let fail: a link as a whole, and then a slow macvlan interface.
+// stage is a chain of two steps that a test can stop and let fail: a link as a whole, and then a slow macvlan
+// interface.
 type stage struct {
 	controlled
 	name   string
@@ -42,7 +43,8 @@ func (e *env) stage(name string, network int, seconds float64) *stage {
 	s.links()
 	e.Cleanup(s.unlink)
 	e.apply(slowMacvlan)
-	e.apply(documents(expose(name+"w", "host-device", false, name+"w"), expose(name+"s", "slow-macvlan", true, name+"s"),
+	e.apply(documents(expose(name+"w", "host-device", false, name+"w"),
+		expose(name+"s", "slow-macvlan", true, name+"s"),
 		topology(name, fmt.Sprintf(`
 - name: whole
   type: host-device
@@ -51,7 +53,8 @@ func (e *env) stage(name string, network int, seconds float64) *stage {
 - name: late
   type: slow-macvlan
   selector: {cel: 'device.attributes["dra.networking"].ifName == "%[1]ss"'}
-  config: {seconds: %[3]v, control: %[4]s, ipam: {type: host-local, subnet: 10.%[2]d.1.0/24}}`, name, network, seconds, s.path)),
+  config: {seconds: %[3]v, control: %[4]s, ipam: {type: host-local, subnet: 10.%[2]d.1.0/24}}`, name, network,
+			seconds, s.path)),
 		claimTemplate(name, name+"-whole", name+"-late")))
 	e.offer(name+"w", name+"s")
 	s.before = e.state()
@@ -67,7 +70,8 @@ func (s *stage) links() {
 		}
 		for i, end := range []string{link, link + "p"} {
 			address := fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", s.name[0], s.name[1], link[len(link)-1], i)
-			if _, err := s.cluster.Exec(context.Background(), "ip", "link", "set", end, "address", address); err != nil {
+			if _, err := s.cluster.Exec(context.Background(), "ip", "link", "set", end, "address",
+				address); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -127,6 +131,8 @@ func (s *stage) isPrepared(pod string) {
 	s.Helper()
 	s.moment("the claim of pod "+pod+" is prepared", func() bool {
 		claims, err := s.records(context.Background(), "claims")
-		return err == nil && slices.ContainsFunc(claims, func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
+		return err == nil &&
+			slices.ContainsFunc(claims,
+				func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
 	})
 }

@@ -16,8 +16,8 @@ import (
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
-// The times from create to Ready of pods with more and more interfaces, and how long the runtime waited for the driver. They are
-// printed, not asserted.
+// The times from create to Ready of pods with more and more interfaces, and how long the runtime waited for the driver.
+// They are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)
@@ -40,20 +40,23 @@ func TestTimesByInterfaces(t *testing.T) {
 			for i := range n {
 				classes = append(classes, fmt.Sprintf("%s-s%d", template, i))
 			}
-			e.apply(documents(topology(template, strings.Join(text[:n+1], "\n- ")), claimTemplate(template, classes...)))
+			e.apply(documents(topology(template, strings.Join(text[:n+1], "\n- ")),
+				claimTemplate(template, classes...)))
 			e.offer(links...)
 		}
 		before := e.hooks()
 		times := e.loop(fmt.Sprintf("n%d", n), template, *samples)
 		slices.Sort(times)
 		after := e.hooks()
-		t.Logf("%d interfaces: create to Ready P50 %s  P99 %s; RunPodSandbox waited %.1f ms for the driver on average", n, percentile(times, 50), percentile(times, 99),
+		t.Logf("%d interfaces: create to Ready P50 %s  P99 %s; RunPodSandbox waited %.1f ms for the driver on average",
+			n, percentile(times, 50), percentile(times, 99),
 			1000*(after.seconds-before.seconds)/max(1, after.count-before.count))
 	}
 }
 
-// How fast pods with links as a whole follow one another, deleted gracefully and by force, beside pods without claims in the same run:
-// by forced deletion the next pod is given a device that is still being released. Printed, not asserted.
+// How fast pods with links as a whole follow one another, deleted gracefully and by force, beside pods without claims
+// in the same run: by forced deletion the next pod is given a device that is still being released. Printed, not
+// asserted.
 func TestTimesOfChurn(t *testing.T) {
 	e := newEnv(t, "churn")
 	var links []string
@@ -69,7 +72,8 @@ func TestTimesOfChurn(t *testing.T) {
 	}
 	four := step("a", "netdev") + step("b", "netdev") + step("c", "netdev") + step("d", "netdev")
 	e.apply(documents(
-		strings.Replace(expose("ch", "netdev", false, links...), "supportedCNIPlugins: [", "supportedCNIPlugins: [{name: host-device, exclusive: true}, ", 1),
+		strings.Replace(expose("ch", "netdev", false, links...), "supportedCNIPlugins: [",
+			"supportedCNIPlugins: [{name: host-device, exclusive: true}, ", 1),
 		topology("ch-netdev", step("link", "netdev")), claimTemplate("netdev", "ch-netdev-link"),
 		topology("ch-host-device", step("link", "host-device")), claimTemplate("host-device", "ch-host-device-link"),
 		topology("ch-four", four), claimTemplate("four", "ch-four-a", "ch-four-b", "ch-four-c", "ch-four-d")))
@@ -80,9 +84,11 @@ func TestTimesOfChurn(t *testing.T) {
 	}{{"gracefully", metav1.DeleteOptions{}}, {"by force", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}}} {
 		for _, template := range []string{"", "netdev", "host-device", "four"} {
 			before := e.driverMetrics()
-			times := e.loopWith(strings.ReplaceAll(fmt.Sprintf("%s-%s", cmp.Or(template, "plain"), deletion.name), " ", "-"), template, *samples, deletion.options)
+			times := e.loopWith(strings.ReplaceAll(fmt.Sprintf("%s-%s", cmp.Or(template, "plain"), deletion.name), " ",
+				"-"), template, *samples, deletion.options)
 			slices.Sort(times)
-			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"), percentile(times, 50), percentile(times, 90))
+			t.Logf("deleted %-10s %-14s create to Ready P50 %s  P90 %s", deletion.name, cmp.Or(template, "no claim"),
+				percentile(times, 50), percentile(times, 90))
 			for _, line := range averages(before, e.driverMetrics()) {
 				t.Log("    ", line)
 			}
@@ -126,15 +132,16 @@ func averages(before, after map[string]float64) []string {
 		count := histogram + "_seconds_count{" + labels
 		if times := after[count] - before[count]; found && times > 0 {
 			mean := time.Duration((sum - before[name]) / times * float64(time.Second))
-			lines = append(lines, fmt.Sprintf("%-80s %4.0f times, %s on average", histogram+"{"+labels, times, mean.Round(10*time.Microsecond)))
+			lines = append(lines, fmt.Sprintf("%-80s %4.0f times, %s on average", histogram+"{"+labels, times,
+				mean.Round(10*time.Microsecond)))
 		}
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-// How long after the end of a chain that is too slow for RunPodSandbox the container starts: kubelet has given up on it by then, and has
-// to be woken. Printed, not asserted.
+// How long after the end of a chain that is too slow for RunPodSandbox the container starts: kubelet has given up on it
+// by then, and has to be woken. Printed, not asserted.
 func TestTimesOfLateChains(t *testing.T) {
 	e := newEnv(t, "latetimes")
 	e.veth("lt0")
@@ -157,7 +164,8 @@ func TestTimesOfLateChains(t *testing.T) {
 		e.gone(name)
 	}
 	slices.Sort(times)
-	t.Logf("from the end of a late chain to the start of the container: P50 %s  P99 %s  (%d pods)", percentile(times, 50), percentile(times, 99), len(times))
+	t.Logf("from the end of a late chain to the start of the container: P50 %s  P99 %s  (%d pods)",
+		percentile(times, 50), percentile(times, 99), len(times))
 }
 
 // chainEnded is when the last ADD of a pod's claim ended, as the log of CNI calls has it.

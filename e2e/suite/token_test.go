@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Whoever has got hold of the driver of one node can't speak for another: neither offer its devices nor say what became of its
-// claims. Its own it may.
+// Whoever has got hold of the driver of one node can't speak for another: neither offer its devices nor say what became
+// of its claims. Its own it may.
 func TestTokenOfAnotherNode(t *testing.T) {
 	e := newEnv(t, "tokens")
 	e.offerMacvlan("to0", "10.144.0.0/24")
@@ -30,7 +30,8 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		return &resourceapi.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "forged-"},
 			Spec: resourceapi.ResourceSliceSpec{
-				Driver: "dra.networking", NodeName: ptr.To(node), Pool: resourceapi.ResourcePool{Name: node + "/forged", ResourceSliceCount: 1},
+				Driver: "dra.networking", NodeName: ptr.To(node), Pool: resourceapi.ResourcePool{Name: node + "/forged",
+					ResourceSliceCount: 1},
 			},
 		}
 	}
@@ -48,7 +49,8 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	status := func(as kubernetes.Interface) error {
 		claim := claims.Items[0].DeepCopy()
 		claim.Status.Devices[0].Conditions[0].Message += " (forged)"
-		_, err := as.ResourceV1().ResourceClaims(e.namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := as.ResourceV1().ResourceClaims(e.namespace).UpdateStatus(ctx, claim,
+			metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	published, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
@@ -56,7 +58,8 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		t.Fatalf("slices are %v, %v", published, err)
 	}
 	remove := func(as kubernetes.Interface) error {
-		return as.ResourceV1().ResourceSlices().Delete(ctx, published.Items[0].Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		return as.ResourceV1().ResourceSlices().Delete(ctx, published.Items[0].Name,
+			metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	for name, test := range map[string]struct {
 		err  error
@@ -70,22 +73,25 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		"status of its own claim":   {status(driver), ""},
 		"status of another's claim": {status(other), "cannot arbitrary-node:update"},
 	} {
-		refused := (apierrors.IsForbidden(test.err) || apierrors.IsInvalid(test.err)) && strings.Contains(test.err.Error(), test.want)
+		refused := (apierrors.IsForbidden(test.err) || apierrors.IsInvalid(test.err)) &&
+			strings.Contains(test.err.Error(), test.want)
 		if test.want == "" && test.err != nil || test.want != "" && !refused {
 			t.Errorf("%s: %v, want %q", name, test.err, test.want)
 		}
 	}
 }
 
-// driverOn is a client with the token that kubelet would give to the driver on a node. The node need not exist; the token is bound
-// to a pod that says it runs there.
+// driverOn is a client with the token that kubelet would give to the driver on a node. The node need not exist; the
+// token is bound to a pod that says it runs there.
 func (e *env) driverOn(node string) kubernetes.Interface {
 	e.Helper()
 	ctx := context.Background()
 	bound := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "token-" + node, Namespace: stack.Namespace},
 		Spec: corev1.PodSpec{
-			ServiceAccountName: stack.Driver, NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "localhost/toolbox:e2e", Command: []string{"sleep", "86400"}, ImagePullPolicy: corev1.PullIfNotPresent}},
+			ServiceAccountName: stack.Driver, NodeName: node,
+			Containers: []corev1.Container{{Name: "main", Image: "localhost/toolbox:e2e",
+				Command: []string{"sleep", "86400"}, ImagePullPolicy: corev1.PullIfNotPresent}},
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},
 	}
@@ -94,13 +100,16 @@ func (e *env) driverOn(node string) kubernetes.Interface {
 		e.Fatal(err)
 	}
 	e.Cleanup(func() {
-		if err := e.client.CoreV1().Pods(stack.Namespace).Delete(ctx, bound.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil && !apierrors.IsNotFound(err) {
+		if err := e.client.CoreV1().Pods(stack.Namespace).Delete(ctx, bound.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil && !apierrors.IsNotFound(err) {
 			e.Error(err)
 		}
 	})
-	token, err := e.client.CoreV1().ServiceAccounts(stack.Namespace).CreateToken(ctx, stack.Driver, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: made.Name, UID: made.UID}},
-	}, metav1.CreateOptions{})
+	token, err := e.client.CoreV1().ServiceAccounts(stack.Namespace).CreateToken(ctx, stack.Driver,
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod",
+				APIVersion: "v1", Name: made.Name, UID: made.UID}},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
-// watchedPod is a pod whose container ends at once if it has not its interfaces when it starts, and is watched by the observer as
-// long as it runs. Claim is what names its claim, for example "resourceClaimName: x".
+// watchedPod is a pod whose container ends at once if it has not its interfaces when it starts, and is watched by the
+// observer as long as it runs. Claim is what names its claim, for example "resourceClaimName: x".
 func watchedPod(name, claim string, interfaces ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -54,8 +54,8 @@ func sees(interfaces []string) string {
 	return all.String()
 }
 
-// observe watches every watched container until the end of the test, and fails it if one runs without its interfaces. The links,
-// if any, may each have an interface of one pod at a time.
+// observe watches every watched container until the end of the test, and fails it if one runs without its interfaces.
+// The links, if any, may each have an interface of one pod at a time.
 func (e *env) observe(exclusive ...string) {
 	e.Helper()
 	links := map[int]string{}
@@ -152,7 +152,8 @@ func (e *env) gone(pods ...string) {
 	}
 }
 
-// neverStartedEarly checks that no container of the watched pods that names the claim has started without its interfaces.
+// neverStartedEarly checks that no container of the watched pods that names the claim has started without its
+// interfaces.
 func (e *env) neverStartedEarly() {
 	e.Helper()
 	for _, pod := range e.watchedPods(context.Background()) {
@@ -165,7 +166,8 @@ func (e *env) neverStartedEarly() {
 // startedEarly says whether a container of a pod has started without its interfaces.
 func startedEarly(pod *corev1.Pod, container string) bool {
 	for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
-		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
+		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated,
+			status.LastTerminationState.Terminated} {
 			if status.Name == container && ended != nil && ended.ExitCode == early {
 				return true
 			}

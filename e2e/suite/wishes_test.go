@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A claim says what MAC address, addresses and name its interface shall have, where the topology allows it: also of a step behind
-// the one that has the device.
+// A claim says what MAC address, addresses and name its interface shall have, where the topology allows it: also of a
+// step behind the one that has the device.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -30,7 +30,8 @@ func TestClaimParameters(t *testing.T) {
 	e.offer("wi0")
 	e.Cleanup(func() { _ = e.cluster.DeleteLink("br-wi") })
 	e.create(documents(
-		claimParameters("good", `{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
+		claimParameters("good",
+			`{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
 		pod("good", "good"),
 		claimParameters("forbidden", `{step: port, mac: "02:00:00:00:17:04"}`), pod("forbidden", "forbidden"),
 		claimParameters("nonsense", `{ips: [10.173.0.300/24]}`), pod("nonsense", "nonsense"),
@@ -38,10 +39,12 @@ func TestClaimParameters(t *testing.T) {
 		claimParameters("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
 	))
 	e.ready("good")
-	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown, "02:00:00:00:17:03") {
+	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown,
+		"02:00:00:00:17:03") {
 		t.Errorf("the uplink is\n%s", shown)
 	}
-	if shown := e.inPod("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown, "inet 10.173.0.77/24") {
+	if shown := e.inPod("good", "ip", "-o", "addr", "show", "dev", "data0"); !strings.Contains(shown,
+		"inet 10.173.0.77/24") {
 		t.Errorf("the port is\n%s", shown)
 	}
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
@@ -61,7 +64,8 @@ func claimParameters(name string, parameters ...string) string {
 	for i, parameter := range parameters {
 		configs[i] = fmt.Sprintf("{requests: [r0], opaque: {driver: dra.networking, parameters: %s}}", parameter)
 	}
-	return strings.Replace(claimTemplate(name, "wi-uplink"), "devices:", fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
+	return strings.Replace(claimTemplate(name, "wi-uplink"), "devices:",
+		fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
 }
 
 // A claim for eight devices gets eight interfaces, each with its own run of the topology, and they all go home.
@@ -83,7 +87,8 @@ func TestEightInterfacesInOneClaim(t *testing.T) {
   config: {mtu: 1300}`)))
 	e.offer(names...)
 	before := e.state()
-	e.create(documents(strings.Replace(claimTemplate("all", "ei-link"), "ei-link}", "ei-link, count: 8}", 1), pod("p", "all")))
+	e.create(documents(strings.Replace(claimTemplate("all", "ei-link"), "ei-link}", "ei-link, count: 8}", 1),
+		pod("p", "all")))
 	e.ready("p")
 	links, addresses := e.inPod("p", "ip", "-o", "link"), e.inPod("p", "ip", "-o", "-4", "addr")
 	for i := range names {

@@ -27,7 +27,9 @@ func read(t *testing.T, path string) []part {
 		t.Fatal(err)
 	}
 	var parts []part
-	for _, block := range regexp.MustCompile("(?sm)^```(console|text)\n(.*?)^```$").FindAllStringSubmatch(string(document), -1) {
+	for _, block := range regexp.MustCompile(
+		"(?sm)^```(console|text)\n(.*?)^```$",
+	).FindAllStringSubmatch(string(document), -1) {
 		if block[1] == "console" {
 			parts = append(parts, part{commands: block[2]})
 		} else {
@@ -99,8 +101,8 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
-// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader's, and those for one machine. What
-// CI calls itself, and the clone that this is, are not run again.
+// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader's, and those
+// for one machine. What CI calls itself, and the clone that this is, are not run again.
 func TestReadme(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -110,7 +112,8 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command(clone+"/bin/lab", "--name", "readme", "down").Run() })
-	for _, command := range []string{"up", "deploy"} { // deploy gives the cluster the images, which the reader's registry has
+	// deploy gives the cluster the images, which the reader's registry has
+	for _, command := range []string{"up", "deploy"} {
 		start := exec.CommandContext(t.Context(), clone+"/bin/lab", "--name", "readme", command)
 		start.Dir = clone
 		if output, err := start.CombinedOutput(); err != nil {
@@ -131,7 +134,8 @@ ip link add uplink0 type veth peer name uplink0-far
 		script += p.commands
 		ran++
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(clone, "bin", "lab"), "--name", "readme", "exec", "--", "bash", "-c", script, "readme", clone)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(clone, "bin", "lab"), "--name", "readme", "exec", "--",
+		"bash", "-c", script, "readme", clone)
 	output, err := cmd.CombinedOutput()
 	if err != nil || ran != 2 {
 		t.Fatalf("%d blocks: %v\n%s", ran, err, output)

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are relative
-// to the root, and folders come before what is in them.
+// cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are
+// relative to the root, and folders come before what is in them.
 type cpioWriter struct {
 	output io.Writer
 	ino    int

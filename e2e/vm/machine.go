@@ -39,8 +39,8 @@ type hostFolder struct {
 // numaNodes is how many there are. Physical functions alternate between them, each on a PCIe root of its own.
 const numaNodes = 2
 
-// arguments are QEMU's command line, without the program. The machine has two serial lines: the kernel's console, in the
-// file console.log, and the command's terminal, which is QEMU's own standard input and output.
+// arguments are QEMU's command line, without the program. The machine has two serial lines: the kernel's console, in
+// the file console.log, and the command's terminal, which is QEMU's own standard input and output.
 func (m *machine) arguments() []string {
 	root := filepath.Join(m.imageDir, "root")
 	processor := "max"
@@ -50,20 +50,25 @@ func (m *machine) arguments() []string {
 	args := []string{
 		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
 		"-accel", m.accelerator, "-cpu", processor, "-smp", "1", "-m", fmt.Sprint(m.memory / numaNodes * numaNodes),
-		"-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off", "-nodefaults", "-no-user-config", "-display",
+		"none", "-no-reboot",
 		"-kernel", filepath.Join(m.imageDir, "vmlinux"), "-initrd", filepath.Join(m.runDir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr tsc=reliable no_timer_check intel_iommu=on iommu=pt",
+		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr tsc=reliable " +
+			"no_timer_check intel_iommu=on iommu=pt",
 		"-device", "intel-iommu,intremap=off,caching-mode=on", "-device", "virtio-rng-pci",
-		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off", "-serial", "chardev:terminal",
+		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off",
+		"-serial", "chardev:terminal",
 	}
 	args = append(args, m.hardware()...) // first, since its places are fixed
-	folders := append([]hostFolder{{tag: guest.RootTag, path: root}, {tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
+	folders := append([]hostFolder{{tag: guest.RootTag, path: root},
+		{tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
 	for _, folder := range folders {
 		access := ",readonly=on"
 		if folder.writable {
 			access = ""
 		}
-		args = append(args, "-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none%s", folder.tag, folder.path, access),
+		args = append(args, "-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none%s", folder.tag,
+			folder.path, access),
 			"-device", fmt.Sprintf("virtio-9p-pci,bus=pcie.0,fsdev=%s,mount_tag=%s", folder.tag, folder.tag))
 	}
 	if m.uplink != nil {
@@ -77,7 +82,8 @@ func (u *Uplink) arguments() []string {
 	for _, port := range u.Ports {
 		network += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-%s:%d", port, u.Machine, port)
 	}
-	return []string{"-netdev", network, "-device", "virtio-net-pci,bus=pcie.0,netdev=uplink,romfile=,mac=" + guest.UplinkMAC}
+	return []string{"-netdev", network, "-device", "virtio-net-pci,bus=pcie.0,netdev=uplink,romfile=,mac=" +
+		guest.UplinkMAC}
 }
 
 // hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU.
@@ -91,13 +97,16 @@ func (m *machine) hardware() []string {
 		args = append(args,
 			"-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", node, m.memory/numaNodes),
 			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=memory%d%s", node, node, processors),
-			"-device", fmt.Sprintf("pxb-pcie,id=root%d,bus_nr=%d,bus=pcie.0,addr=%#x,numa_node=%d", node, (node+1)*0x40, node+8, node))
+			"-device", fmt.Sprintf("pxb-pcie,id=root%d,bus_nr=%d,bus=pcie.0,addr=%#x,numa_node=%d", node, (node+1)*0x40,
+				node+8, node))
 	}
 	for i := range m.pfs {
 		args = append(args,
 			"-netdev", fmt.Sprintf("hubport,id=segment%d,hubid=0", i),
-			"-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d,bus=root%d,addr=%d.0", i, i+1, i+1, i%numaNodes, i/numaNodes),
-			"-device", fmt.Sprintf("igb,id=pf%d,bus=port%d,netdev=segment%d,mac=52:54:00:aa:%02x:00,romfile=", i, i, i, i))
+			"-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d,bus=root%d,addr=%d.0", i, i+1, i+1,
+				i%numaNodes, i/numaNodes),
+			"-device", fmt.Sprintf("igb,id=pf%d,bus=port%d,netdev=segment%d,mac=52:54:00:aa:%02x:00,romfile=",
+				i, i, i, i))
 	}
 	return args
 }

@@ -17,12 +17,14 @@ const (
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 
-// packages are what a machine is made of, without what apt adds because they depend on it. The kernel is not among them:
-// the packages that it depends on would set up a boot loader.
+// packages are what a machine is made of, without what apt adds because they depend on it. The kernel is not among
+// them: the packages that it depends on would set up a boot loader.
 func packages() []string {
 	return []string{
-		"qemu-system-x86", "bash", "busybox-static", "coreutils", "dash", "ethtool", "findutils", "grep", "gzip", "iproute2", "iptables",
-		"iputils-ping", "jq", "kmod", "mawk", "mount", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump", "util-linux",
+		"qemu-system-x86", "bash", "busybox-static", "coreutils", "dash", "ethtool", "findutils", "grep", "gzip",
+		"iproute2", "iptables",
+		"iputils-ping", "jq", "kmod", "mawk", "mount", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump",
+		"util-linux",
 	}
 }
 
@@ -51,7 +53,8 @@ func newApt(ctx context.Context, dir, mirror string) (*apt, error) {
 		signed = "[signed-by=" + keyring + "] "
 	}
 	for name, text := range map[string]string{
-		"status": "", "sources.list": fmt.Sprintf("deb %s%s %s main\ndeb %s%s %s-updates main\n", signed, mirror, suite, signed, mirror, suite),
+		"status": "", "sources.list": fmt.Sprintf("deb %s%s %s main\ndeb %s%s %s-updates main\n", signed, mirror, suite,
+			signed, mirror, suite),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
@@ -62,7 +65,8 @@ func newApt(ctx context.Context, dir, mirror string) (*apt, error) {
 
 // ownMirror asks this machine's apt where it has Debian from.
 func ownMirror(ctx context.Context) (string, error) {
-	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
+		"Created-By: Packages").Output()
 	if err != nil {
 		return "", fmt.Errorf("cannot ask apt for a mirror of Debian: %w", explain(err))
 	}
@@ -77,10 +81,12 @@ func ownMirror(ctx context.Context) (string, error) {
 // run runs apt-get in the root.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
-		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts=" + filepath.Join(a.dir, "parts"),
+		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts=" +
+			filepath.Join(a.dir, "parts"),
 		"Dir::Etc::preferences=/dev/null", "Dir::Etc::preferencesparts=" + filepath.Join(a.dir, "parts"),
 		"Dir::State::Lists=" + filepath.Join(a.dir, "lists"), "Dir::State::status=" + filepath.Join(a.dir, "status"),
-		"Dir::Cache=" + filepath.Join(a.dir, "cache"), "APT::Install-Recommends=false", "APT::Keep-Downloaded-Packages=true",
+		"Dir::Cache=" + filepath.Join(a.dir, "cache"), "APT::Install-Recommends=false",
+		"APT::Keep-Downloaded-Packages=true",
 		"APT::Sandbox::User=root", "APT::Architecture=amd64", "Acquire::Languages=none", "Debug::NoLocking=true",
 	}
 	full := []string{"--quiet=2", "--assume-yes"}
@@ -92,7 +98,8 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	var output, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &problems
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("apt-get %s failed on the mirror %s: %w: %s", args[0], a.mirror, err, bytes.TrimSpace(problems.Bytes()))
+		return "", fmt.Errorf("apt-get %s failed on the mirror %s: %w: %s", args[0], a.mirror, err,
+			bytes.TrimSpace(problems.Bytes()))
 	}
 	return output.String(), nil
 }
@@ -125,7 +132,8 @@ func (a *apt) fetch(ctx context.Context) ([]string, error) {
 func kernelPackage(plan string) (string, error) {
 	for line := range strings.Lines(plan) {
 		fields := strings.Fields(line)
-		if len(fields) > 1 && fields[0] == "Inst" && strings.HasPrefix(fields[1], "linux-image-") && fields[1] != "linux-image-amd64" {
+		if len(fields) > 1 && fields[0] == "Inst" && strings.HasPrefix(fields[1], "linux-image-") &&
+			fields[1] != "linux-image-amd64" {
 			return fields[1], nil
 		}
 	}

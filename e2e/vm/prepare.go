@@ -60,8 +60,8 @@ func modules() []string {
 		sch_ingress sch_tbf sch_htb sch_fq_codel cls_u32 cls_matchall act_mirred act_police act_vlan xfrm_user inet_diag af_packet_diag`)
 }
 
-// Prepare makes the image, unless the cache has it, and builds vminit. From nothing it takes about half a minute and downloads
-// 160 MB. Several may prepare at once: the others wait.
+// Prepare makes the image, unless the cache has it, and builds vminit. From nothing it takes about half a minute and
+// downloads 160 MB. Several may prepare at once: the others wait.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
@@ -99,11 +99,15 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 
 func checkHost() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return fmt.Errorf("%w: they need Linux on amd64, and this is %s on %s", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf("%w: they need Linux on amd64, and this is %s on %s", ErrUnavailable, runtime.GOOS,
+			runtime.GOARCH)
 	}
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%w: %w; QEMU and the kernel are had as Debian packages, on a system that has Debian's tools", ErrUnavailable, err)
+			return fmt.Errorf(
+				"%w: %w; QEMU and the kernel are had as Debian packages, on a system that has Debian's tools",
+				ErrUnavailable, err,
+			)
 		}
 	}
 	return nil
@@ -111,7 +115,8 @@ func checkHost() error {
 
 // fingerprint names an image by what it is made of.
 func fingerprint() string {
-	all := []string{recipe, suite, strings.Join(packages(), " "), strings.Join(earlyModules(), " "), strings.Join(modules(), " ")}
+	all := []string{recipe, suite, strings.Join(packages(), " "), strings.Join(earlyModules(), " "),
+		strings.Join(modules(), " ")}
 	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
 	return hex.EncodeToString(sum[:])[:16]
 }
@@ -137,7 +142,8 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 	if err := installKernel(ctx, tmp, root); err != nil {
 		return err
 	}
-	for _, path := range []string{"apt", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale", "root/usr/share/info", "root/boot"} {
+	for _, path := range []string{"apt", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale",
+		"root/usr/share/info", "root/boot"} {
 		if err := os.RemoveAll(filepath.Join(tmp, path)); err != nil {
 			return err
 		}
@@ -170,8 +176,8 @@ func (i *Image) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel puts the unpacked kernel and the early modules into dir, and leaves of the modules in root only those that
-// machines can load, unpacked.
+// installKernel puts the unpacked kernel and the early modules into dir, and leaves of the modules in root only those
+// that machines can load, unpacked.
 func installKernel(ctx context.Context, dir, root string) error {
 	kernels, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
 	if err != nil || len(kernels) != 1 {
@@ -235,7 +241,8 @@ func writeFile(path string, data []byte) error {
 // depmod runs the image's own, without entering it.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
-		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"), "-b", root, version)
+		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
+		"-b", root, version)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot index kernel modules: %w: %s", err, bytes.TrimSpace(output))
 	}

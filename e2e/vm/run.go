@@ -30,8 +30,8 @@ type Command struct {
 	Env []string
 	// Dir is the working directory inside; empty means /.
 	Dir string
-	// PFs is how many SR-IOV physical functions there are, at PCI addresses 0000:41:00.0, 0000:81:00.0, 0000:42:00.0...,
-	// by turns on NUMA nodes 0 and 1; 0 means 2.
+	// PFs is how many SR-IOV physical functions there are, at PCI addresses 0000:41:00.0, 0000:81:00.0,
+	// 0000:42:00.0..., by turns on NUMA nodes 0 and 1; 0 means 2.
 	PFs int
 	// VFs is how many virtual functions each of them gets before the command starts: at most 7.
 	VFs int
@@ -55,8 +55,8 @@ type Command struct {
 	Timeout time.Duration
 }
 
-// Uplink is a network card that leads into the network namespace of the thread that calls [Image.Run]: addresses there are
-// reached through the gateway. It has no address inside at first.
+// Uplink is a network card that leads into the network namespace of the thread that calls [Image.Run]: addresses there
+// are reached through the gateway. It has no address inside at first.
 type Uplink struct {
 	// Link is how it is called inside.
 	Link string
@@ -75,8 +75,8 @@ type Result struct {
 	Boot, Command time.Duration
 }
 
-// Run boots a machine, runs the command and ends the machine. A command that fails is no error, but one that could not be
-// run, or did not end, is. The machine ends with the context and with this process.
+// Run boots a machine, runs the command and ends the machine. A command that fails is no error, but one that could not
+// be run, or did not end, is. The machine ends with the context and with this process.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
@@ -87,7 +87,8 @@ func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result,
 		return Result{}, fmt.Errorf("cannot make a machine: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
-	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2), memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink}
+	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2),
+		memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink}
 	order, err := c.order(m)
 	if err != nil {
 		return Result{}, err
@@ -115,7 +116,8 @@ func (c *Command) timeout() time.Duration {
 
 // order is what the machine is told, and the folders that it needs for that are added to it.
 func (c *Command) order(m *machine) (*guest.Order, error) {
-	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs, Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
+	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
+		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
 	add := func(outside, inside string, writable bool) error {
 		path, err := filepath.Abs(outside)
 		if err == nil {
@@ -180,14 +182,15 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 // boot runs QEMU until the machine switches itself off.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
-	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)}, m.arguments()...)
+	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
+		m.arguments()...)
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader), args...)
 	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(root, libraries, "qemu"))
 	cmd.WaitDelay = 5 * time.Second
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
-	// A process group of its own keeps the terminal's signals away, which are for this process to handle; but the terminal
-	// can be read by its own group only.
+	// A process group of its own keeps the terminal's signals away, which are for this process to handle; but the
+	// terminal can be read by its own group only.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
 	cmd.Stdout = c.Output
 	if c.Interactive {
@@ -228,13 +231,15 @@ func readOutcome(dir string) (Result, error) {
 		err = json.Unmarshal(data, &outcome)
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("the machine ended without a word: %w; the console's last lines:\n%s", err, consoleTail(dir))
+		return Result{}, fmt.Errorf("the machine ended without a word: %w; the console's last lines:\n%s", err,
+			consoleTail(dir))
 	}
 	if outcome.Problem != "" {
 		return Result{}, errors.New("in the machine: " + outcome.Problem)
 	}
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return Result{
-		ExitCode: outcome.ExitCode, Boot: seconds(outcome.ReadySeconds), Command: seconds(outcome.EndSeconds - outcome.ReadySeconds),
+		ExitCode: outcome.ExitCode, Boot: seconds(outcome.ReadySeconds),
+		Command: seconds(outcome.EndSeconds - outcome.ReadySeconds),
 	}, nil
 }

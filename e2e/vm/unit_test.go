@@ -178,7 +178,8 @@ func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
 }
 
 func TestKernelPackage(t *testing.T) {
-	name, err := kernelPackage("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian)\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
+	name, err := kernelPackage("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst " +
+		"linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian)\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
 	if err != nil || name != "linux-image-6.12.1+deb13-amd64" {
 		t.Errorf("have %q: %v", name, err)
 	}
@@ -193,7 +194,8 @@ func TestHardware(t *testing.T) {
 	all := strings.Join(m.arguments(), "\n")
 	for _, want := range []string{
 		"memory-backend-ram,id=memory1,size=512M", "pxb-pcie,id=root0,bus_nr=64,", "pxb-pcie,id=root1,bus_nr=128,",
-		"id=port0,chassis=1,slot=1,bus=root0,addr=0.0", "id=port1,chassis=2,slot=2,bus=root1,addr=0.0", "id=port2,chassis=3,slot=3,bus=root0,addr=1.0",
+		"id=port0,chassis=1,slot=1,bus=root0,addr=0.0", "id=port1,chassis=2,slot=2,bus=root1,addr=0.0",
+		"id=port2,chassis=3,slot=3,bus=root0,addr=1.0",
 		"igb,id=pf2,bus=port2,netdev=segment2,mac=52:54:00:aa:02:00",
 	} {
 		if !strings.Contains(all, want) {
@@ -214,7 +216,8 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 		t.Errorf("folders (-want +have):\n%s", diff)
 	}
 	all := strings.Join(m.arguments(), "\n")
-	for _, line := range []string{"local,id=folder0,path=" + share + ",security_model=none\n", "local,id=folder1,path=" + other + ",security_model=none,readonly=on\n"} {
+	for _, line := range []string{"local,id=folder0,path=" + share + ",security_model=none\n",
+		"local,id=folder1,path=" + other + ",security_model=none,readonly=on\n"} {
 		if !strings.Contains(all, line) {
 			t.Errorf("no %q in\n%s", line, all)
 		}
@@ -225,7 +228,8 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 }
 
 func TestUplinkArguments(t *testing.T) {
-	m := machine{pfs: 1, memory: 1024, uplink: &Uplink{Link: "uplink", Subnet: "10.88.0.0/16", Gateway: "10.88.0.2", Machine: "10.88.0.1", Ports: []int{10250, 22}}}
+	m := machine{pfs: 1, memory: 1024, uplink: &Uplink{Link: "uplink", Subnet: "10.88.0.0/16", Gateway: "10.88.0.2",
+		Machine: "10.88.0.1", Ports: []int{10250, 22}}}
 	all := strings.Join(m.arguments(), " ")
 	want := "-netdev user,id=uplink,ipv6=off,net=10.88.0.0/16,host=10.88.0.2," +
 		"hostfwd=tcp:127.0.0.1:10250-10.88.0.1:10250,hostfwd=tcp:127.0.0.1:22-10.88.0.1:22 "

@@ -60,7 +60,8 @@ func TestRun(t *testing.T) {
 	t.Logf("boot %s, command %s", result.Boot, result.Command)
 	want := strings.Join([]string{
 		"seen word /tmp", "0000:41:00.0", "0000:42:00.0", "0000:81:00.0",
-		"0000:41:10.0", "0000:41:10.2", "0000:42:10.0", "0000:42:10.2", "0000:81:10.0", "0000:81:10.2", "0", "1", "0", "read-only", "",
+		"0000:41:10.0", "0000:41:10.2", "0000:42:10.0", "0000:42:10.2", "0000:81:10.0", "0000:81:10.2", "0", "1", "0",
+		"read-only", "",
 	}, "\n")
 	if result.ExitCode != 3 || output.String() != want {
 		t.Errorf("exit code %d, output\n%s\nwant exit code 3 and\n%s", result.ExitCode, output.String(), want)
@@ -96,7 +97,8 @@ func TestMain(m *testing.M) {
 	}
 	image, err := Prepare(context.Background(), Options{})
 	if err == nil {
-		_, err = image.Run(context.Background(), Command{Args: []string{"bash", "-c", "echo running; sleep infinity"}, Output: os.Stdout})
+		_, err = image.Run(context.Background(), Command{Args: []string{"bash", "-c", "echo running; sleep infinity"},
+			Output: os.Stdout})
 	}
 	fmt.Println(err)
 	os.Exit(1)

@@ -78,7 +78,8 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 		return "", nil, fmt.Errorf("cannot parse CDI spec %s: %w", path, err)
 	}
 	namespaces = strings.Split(spec.Annotations[namespacesAnnotation], ",")
-	return spec.Annotations[claimAnnotation], slices.DeleteFunc(namespaces, func(path string) bool { return path == "" }), nil
+	return spec.Annotations[claimAnnotation], slices.DeleteFunc(namespaces,
+		func(path string) bool { return path == "" }), nil
 }
 
 // CheckGate returns an error unless the network namespace at netns is one of those that the claim of a CDI spec is
@@ -87,7 +88,8 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("the claim of the container is not attached to any pod; the network driver of the node attaches it, and kubelet tries again")
+		return errors.New("the claim of the container is not attached to any pod; the network driver of the node " +
+			"attaches it, and kubelet tries again")
 	}
 	if err != nil {
 		return err
@@ -101,5 +103,6 @@ func CheckGate(spec, netns string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("claim %s is not attached to the network namespace of this container; the network driver of the node attaches it, and kubelet tries again", claim)
+	return fmt.Errorf("claim %s is not attached to the network namespace of this container; the network driver of "+
+		"the node attaches it, and kubelet tries again", claim)
 }

@@ -18,8 +18,8 @@ func (v AttributeValue) MarshalJSON() ([]byte, error) {
 	return []byte("null"), nil
 }
 
-// UnmarshalJSON reads a bare string, integer or boolean. Of anything else it leaves no field set, which Validate refuses: the
-// definition of the resource can't, and one policy that fails to decode would fail the list of all.
+// UnmarshalJSON reads a bare string, integer or boolean. Of anything else it leaves no field set, which Validate
+// refuses: the definition of the resource can't, and one policy that fails to decode would fail the list of all.
 func (v *AttributeValue) UnmarshalJSON(data []byte) error {
 	*v = AttributeValue{}
 	var value any

@@ -11,13 +11,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzValidate: whatever can be read is judged, every error says where and why, and what is accepted can be written, read
-// and accepted again.
+// FuzzValidate: whatever can be read is judged, every error says where and why, and what is accepted can be written,
+// read and accepted again.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))
 	}
-	f.Add([]byte(`spec: {selector: {cel: "true"}, exposure: {capacity: {c: {value: 1e1000000000}}, supportedCNIPlugins: [{name: a}]}}`))
+	f.Add(
+		[]byte(
+			`spec: {selector: {cel: "true"}, exposure: {capacity: {c: {value: 1e1000000000}}, supportedCNIPlugins: [{name: a}]}}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p v1alpha1.DeviceExposurePolicy
 		if yaml.Unmarshal(data, &p) != nil {

@@ -19,8 +19,8 @@ const (
 	maxValidValues  = 10
 )
 
-// DiscoveredNames returns the names of the attributes that the driver discovers or computes in AttributeDomain. Policies
-// may not set them.
+// DiscoveredNames returns the names of the attributes that the driver discovers or computes in AttributeDomain.
+// Policies may not set them.
 func DiscoveredNames() []string {
 	return []string{"adminUp", "altNames", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver",
 		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",

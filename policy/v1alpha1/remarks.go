@@ -18,8 +18,10 @@ func Remarks(p *DeviceExposurePolicy) []string {
 		remarks = append(remarks, pluginRemarks(e, &plugin)...)
 	}
 	if !e.AllowMultipleAllocations && e.ExclusionGroup != "" {
-		remarks = append(remarks, fmt.Sprintf("exclusionGroup %q has no effect, since a device that one claim takes excludes every other use of it: "+
-			"remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
+		remarks = append(remarks,
+			fmt.Sprintf("exclusionGroup %q has no effect, since a device that one claim takes excludes every other "+
+				"use of it: "+
+				"remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
 	}
 	takes := func(p CNIPlugin) bool { return p.Exclusive }
 	if e.AllowInUse && e.AllowMultipleAllocations && !slices.ContainsFunc(e.SupportedCNIPlugins, takes) {
@@ -36,11 +38,15 @@ func Remarks(p *DeviceExposurePolicy) []string {
 func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
 	var remarks []string
 	if !e.AllowMultipleAllocations && !p.Exclusive {
-		remarks = append(remarks, fmt.Sprintf("plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: "+
-			"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
+		remarks = append(remarks,
+			fmt.Sprintf("plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the "+
+				"device: "+
+				"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
 	}
 	if (!e.AllowMultipleAllocations || p.Exclusive) && len(p.ConsumePerAllocation) > 0 {
-		remarks = append(remarks, fmt.Sprintf("consumePerAllocation of plugin %s has no effect, since its claim takes the whole device: remove it", p.Name))
+		remarks = append(remarks,
+			fmt.Sprintf("consumePerAllocation of plugin %s has no effect, since its claim takes the whole device: "+
+				"remove it", p.Name))
 	}
 	return remarks
 }
@@ -63,14 +69,17 @@ func sharingRemarks(e *Exposure) []string {
 	for _, counter := range slices.Sorted(maps.Keys(e.Capacity)) {
 		request := e.Capacity[counter].RequestPolicy
 		if !consumed[counter] && (request == nil || request.Default == nil) {
-			remarks = append(remarks, fmt.Sprintf("capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default", counter))
+			remarks = append(remarks,
+				fmt.Sprintf("capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default",
+					counter))
 		}
 	}
 	return remarks
 }
 
-// bandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can be
-// had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later releases.
+// bandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can
+// be had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later
+// releases.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {
@@ -81,7 +90,9 @@ func bandwidthRemark(e *Exposure) string {
 	if r.ValidRange.Max != nil {
 		greatest = r.ValidRange.Max
 	}
-	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, %s: "+
-		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the same; list the amounts in validValues to offer each of them",
+	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual "+
+		"function has the default, %s: "+
+		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the "+
+		"same; list the amounts in validValues to offer each of them",
 		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
 }

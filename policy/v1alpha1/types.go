@@ -105,8 +105,8 @@ type Exposure struct {
 	// never taken.
 	// +optional
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// capacity is what sharers of the device divide among them, by counter name. On virtual functions that are not shared,
-	// bandwidth (in Mbit/s) is what each takes of its physical function's link; validValues offers a choice.
+	// capacity is what sharers of the device divide among them, by counter name. On virtual functions that are not
+	// shared, bandwidth (in Mbit/s) is what each takes of its physical function's link; validValues offers a choice.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	Capacity map[string]Capacity `json:"capacity,omitempty"`
@@ -127,8 +127,8 @@ type Exposure struct {
 	AdditionalAttributes map[string]AttributeValue `json:"additionalAttributes,omitempty"`
 }
 
-// Amount is a number or a quantity, at most 2^63-1: 64, "64", "10M", "2500m". Exponents are not for amounts: one that is large
-// enough takes longer to add up than a node lives.
+// Amount is a number or a quantity, at most 2^63-1: 64, "64", "10M", "2500m". Exponents are not for amounts: one that
+// is large enough takes longer to add up than a node lives.
 // +kubebuilder:validation:Type=""
 // +kubebuilder:validation:XIntOrString
 // +kubebuilder:validation:MaxLength=32

@@ -33,10 +33,13 @@ func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	}
 	switch cel := path.Child("selector", "cel"); {
 	case strings.TrimSpace(spec.Selector.CEL) == "":
-		errs = append(errs, field.Required(cel, `an expression over one device, for example device.attributes["dra.networking"].type == "bridge"`))
+		errs = append(errs,
+			field.Required(cel,
+				`an expression over one device, for example device.attributes["dra.networking"].type == "bridge"`))
 	case len(spec.Selector.CEL) > maxCELLength:
 		errs = append(errs, explained(field.TooLong(cel, "", maxCELLength), fmt.Sprintf(
-			"has %d bytes, the limit is %d: shorten it, or make two policies of it", len(spec.Selector.CEL), maxCELLength)))
+			"has %d bytes, the limit is %d: shorten it, or make two policies of it", len(spec.Selector.CEL),
+			maxCELLength)))
 	}
 	return append(errs, validateAction(spec, path)...)
 }
@@ -53,7 +56,8 @@ func validateAction(spec *DeviceExposurePolicySpec, path *field.Path) field.Erro
 		return nil
 	case ActionExpose, "":
 		if spec.Exposure == nil {
-			return field.ErrorList{field.Required(exposure, "a policy that exposes devices needs exposure, with supportedCNIPlugins at least")}
+			return field.ErrorList{field.Required(exposure,
+				"a policy that exposes devices needs exposure, with supportedCNIPlugins at least")}
 		}
 		return validateExposure(spec.Exposure, exposure)
 	}
@@ -96,7 +100,8 @@ func validateSharing(e *Exposure, path *field.Path) field.ErrorList {
 	switch {
 	case exclusive && !shared:
 		return field.ErrorList{field.Invalid(path.Child("allowMultipleAllocations"), true,
-			"every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin that shares the device")}
+			"every plugin is exclusive: set allowMultipleAllocations to false, or exclusive to false for a plugin "+
+				"that shares the device")}
 	case exclusive && len(e.Capacity) == 0:
 		return field.ErrorList{field.Required(path.Child("capacity"),
 			"exclusive and shared plugins in one policy need a capacity, which the exclusive ones take as a whole")}
@@ -138,7 +143,8 @@ func validatePlugins(e *Exposure, path *field.Path) field.ErrorList {
 				"must be the bare file name of the plugin's binary: letters, digits, '-', '_' and '.', without a path"))
 		case !isID(attribute):
 			errs = append(errs, field.Invalid(name, p.Name,
-				"is published as the name of an attribute, so it must start with a letter and have at most 32 characters: rename the binary"))
+				"is published as the name of an attribute, so it must start with a letter and have at most 32 "+
+					"characters: rename the binary"))
 		}
 		attributes[attribute] = p.Name
 	}
@@ -156,7 +162,9 @@ func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
 			capacity, known := e.Capacity[counter]
 			switch {
 			case !known:
-				errs = append(errs, field.Invalid(location, amount.String(), fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
+				errs = append(errs,
+					field.Invalid(location, amount.String(),
+						fmt.Sprintf("capacity has no counter %q: add it to capacity or remove it here", counter)))
 			case !p.Exclusive:
 				errs = append(errs, validateAmount(p.Name, amount, counter, capacity, first, location)...)
 			}
@@ -173,15 +181,19 @@ type amountOf struct {
 
 // validateAmount checks what one shared plugin consumes of one counter. The scheduler charges one default for a device,
 // whatever plugin will attach it.
-func validateAmount(plugin string, amount Amount, counter string, capacity Capacity, first map[string]amountOf, location *field.Path) field.ErrorList {
+func validateAmount(
+	plugin string, amount Amount, counter string, capacity Capacity, first map[string]amountOf, location *field.Path,
+) field.ErrorList {
 	if p := capacity.RequestPolicy; p != nil && p.Default != nil && p.Default.Cmp(amount.Quantity) != 0 {
 		return field.ErrorList{field.Invalid(location, amount.String(), fmt.Sprintf(
-			"differs from the default %s of capacity[%s].requestPolicy, which is what the scheduler charges: write %s in both",
+			"differs from the default %s of capacity[%s].requestPolicy, which is what the scheduler charges: write "+
+				"%s in both",
 			p.Default, counter, p.Default))}
 	}
 	if other, ok := first[counter]; ok && other.amount.Cmp(amount.Quantity) != 0 {
 		return field.ErrorList{field.Invalid(location, amount.String(), fmt.Sprintf(
-			"plugin %q consumes %s, but the scheduler charges one amount for the device whatever plugin attaches it: write %s for both, or make a policy for each",
+			"plugin %q consumes %s, but the scheduler charges one amount for the device whatever plugin attaches it: "+
+				"write %s for both, or make a policy for each",
 			other.plugin, &other.amount, &other.amount))}
 	}
 	first[counter] = amountOf{plugin, amount}
@@ -207,11 +219,13 @@ func validateAttributes(attributes map[string]AttributeValue, path *field.Path) 
 			errs = append(errs, field.Invalid(location, name, reason))
 		}
 		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
-			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+AttributeDomain+": keep one of the two"))
+			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+
+				AttributeDomain+": keep one of the two"))
 		}
 		switch v := attributes[name]; {
 		case v.String == nil && v.Int == nil && v.Bool == nil:
-			errs = append(errs, field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
+			errs = append(errs,
+				field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
 		case v.String != nil && len(*v.String) > maxStringLength:
 			errs = append(errs, explained(field.TooLong(location, "", maxStringLength), fmt.Sprintf(
 				"has %d bytes, the limit is %d: shorten it", len(*v.String), maxStringLength)))
@@ -225,10 +239,12 @@ func attributeNameProblem(name string) string {
 	domain, id, _ := strings.Cut(QualifiedName(name), "/")
 	switch {
 	case !isID(id):
-		return "the name after the domain must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"
+		return "the name after the domain must be letters, digits and '_', start with a letter or '_', and have at " +
+			"most 32 characters"
 	case len(domain) > maxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
 		return "the domain must be a DNS name of at most 63 characters"
-	case domain == "k8s.io", domain == "kubernetes.io", strings.HasSuffix(domain, ".k8s.io"), strings.HasSuffix(domain, ".kubernetes.io"):
+	case domain == "k8s.io", domain == "kubernetes.io", strings.HasSuffix(domain, ".k8s.io"), strings.HasSuffix(domain,
+		".kubernetes.io"):
 		return "the domain belongs to Kubernetes: use a domain of your own, or a bare name"
 	case domain == CNIDomain:
 		return "the driver sets the attributes of this domain: name the plugin in supportedCNIPlugins"

@@ -13,13 +13,15 @@ import (
 // Bandwidth is the counter that may have a request policy on exclusive devices. It is in Mbit/s.
 const Bandwidth = "bandwidth"
 
-// validateAmounts checks that every amount is one that can be calculated with: Kubernetes takes "1e1000000000" for a quantity,
-// and comparing it with another would take all memory. What is out of range is therefore not printed either.
+// validateAmounts checks that every amount is one that can be calculated with: Kubernetes takes "1e1000000000" for a
+// quantity, and comparing it with another would take all memory. What is out of range is therefore not printed either.
 func validateAmounts(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(a *Amount, location *field.Path) {
 		if a != nil && !a.inRange() {
-			errs = append(errs, field.Forbidden(location, "an amount must be from 0 to 2^63-1: write a number in this range, without sign and exponent"))
+			errs = append(errs,
+				field.Forbidden(location, "an amount must be from 0 to 2^63-1: write a number in this range, without "+
+					"sign and exponent"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
@@ -69,24 +71,30 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 		capacity, location := e.Capacity[name], path.Key(name)
 		if !isID(name) {
 			errs = append(errs, field.Invalid(location, name,
-				"the name of a counter must be letters, digits and '_', start with a letter or '_', and have at most 32 characters"))
+				"the name of a counter must be letters, digits and '_', start with a letter or '_', and have at most "+
+					"32 characters"))
 		}
 		if isYAMLBool(name) {
 			errs = append(errs, field.Invalid(location, name,
-				"the name of a counter must not be true, false, yes or no: YAML reads y, n, on and off as these; choose another name"))
+				"the name of a counter must not be true, false, yes or no: YAML reads y, n, on and off as these; "+
+					"choose another name"))
 		}
 		if capacity.Value.Sign() <= 0 {
-			errs = append(errs, field.Invalid(location.Child("value"), capacity.Value.String(), "must be greater than zero: raise it, or remove the counter"))
+			errs = append(errs,
+				field.Invalid(location.Child("value"), capacity.Value.String(),
+					"must be greater than zero: raise it, or remove the counter"))
 		}
 		if capacity.RequestPolicy == nil {
 			continue
 		}
 		if !e.AllowMultipleAllocations && name != Bandwidth {
 			errs = append(errs, field.Forbidden(location.Child("requestPolicy"),
-				"the device is exclusive, a claim takes all of it: remove requestPolicy, or set allowMultipleAllocations to true"))
+				"the device is exclusive, a claim takes all of it: remove requestPolicy, or set "+
+					"allowMultipleAllocations to true"))
 			continue
 		}
-		errs = append(errs, validateRequestPolicy(capacity.RequestPolicy, capacity.Value, location.Child("requestPolicy"))...)
+		errs = append(errs,
+			validateRequestPolicy(capacity.RequestPolicy, capacity.Value, location.Child("requestPolicy"))...)
 	}
 	if bandwidth, ok := e.Capacity[Bandwidth]; ok && !e.AllowMultipleAllocations {
 		errs = append(errs, validateBandwidth(bandwidth, path.Key(Bandwidth))...)
@@ -99,13 +107,14 @@ func isYAMLBool(name string) bool {
 	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
 
-// validateBandwidth checks the amounts of bandwidth that an exclusive device can have: each is what an entry is named by
-// or takes of a counter.
+// validateBandwidth checks the amounts of bandwidth that an exclusive device can have: each is what an entry is named
+// by or takes of a counter.
 func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(q *Amount, location *field.Path) {
 		if q != nil && (q.Sign() == 0 || !isWhole(q)) {
-			errs = append(errs, field.Invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero"))
+			errs = append(errs,
+				field.Invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero"))
 		}
 	}
 	if c.Value.Sign() > 0 { // zero has an error already
@@ -133,7 +142,9 @@ func validateRequestPolicy(p *RequestPolicy, value Amount, path *field.Path) fie
 	errs = append(errs, validateValues(p.ValidValues, value, path.Child("validValues"))...)
 	if p.Default == nil {
 		if p.ValidRange != nil || len(p.ValidValues) > 0 {
-			errs = append(errs, field.Required(path.Child("default"), "a request policy with validRange or validValues needs a default"))
+			errs = append(errs,
+				field.Required(path.Child("default"),
+					"a request policy with validRange or validValues needs a default"))
 		}
 		return errs
 	}
@@ -148,20 +159,29 @@ func validateDefault(p *RequestPolicy, value Amount, path *field.Path) field.Err
 	d := *p.Default
 	var errs field.ErrorList
 	if d.Cmp(value.Quantity) > 0 {
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than the counter's value %s, so no claim could be satisfied: lower it", &value)))
+		errs = append(errs,
+			field.Invalid(path, d.String(),
+				fmt.Sprintf("is greater than the counter's value %s, so no claim could be satisfied: lower it",
+					&value)))
 	}
-	if len(p.ValidValues) > 0 && !slices.ContainsFunc(p.ValidValues, func(v Amount) bool { return v.Cmp(d.Quantity) == 0 }) {
-		errs = append(errs, field.Invalid(path, d.String(), "must be one of validValues: add it there, or choose one of them"))
+	if len(p.ValidValues) > 0 &&
+		!slices.ContainsFunc(p.ValidValues, func(v Amount) bool { return v.Cmp(d.Quantity) == 0 }) {
+		errs = append(errs,
+			field.Invalid(path, d.String(), "must be one of validValues: add it there, or choose one of them"))
 	}
 	r := p.ValidRange
 	if r == nil || r.Min == nil {
 		return errs
 	}
 	if d.Cmp(r.Min.Quantity) < 0 {
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is less than validRange.min %s: raise it, or lower min", r.Min)))
+		errs = append(errs,
+			field.Invalid(path, d.String(),
+				fmt.Sprintf("is less than validRange.min %s: raise it, or lower min", r.Min)))
 	}
 	if r.Max != nil && d.Cmp(r.Max.Quantity) > 0 {
-		errs = append(errs, field.Invalid(path, d.String(), fmt.Sprintf("is greater than validRange.max %s: lower it, or raise max", r.Max)))
+		errs = append(errs,
+			field.Invalid(path, d.String(),
+				fmt.Sprintf("is greater than validRange.max %s: lower it, or raise max", r.Max)))
 	}
 	return append(errs, validateOnStep(d, r, path)...)
 }
@@ -170,29 +190,41 @@ func validateDefault(p *RequestPolicy, value Amount, path *field.Path) field.Err
 func validateRange(r *ValidRange, value Amount, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.Min == nil {
-		return field.ErrorList{field.Required(path.Child("min"), "a range needs its least amount: write min, for example 1")}
+		return field.ErrorList{field.Required(path.Child("min"),
+			"a range needs its least amount: write min, for example 1")}
 	}
 	if r.Min.Cmp(value.Quantity) > 0 {
-		errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), fmt.Sprintf("is greater than the counter's value %s: lower it", &value)))
+		errs = append(errs,
+			field.Invalid(path.Child("min"), r.Min.String(),
+				fmt.Sprintf("is greater than the counter's value %s: lower it", &value)))
 	}
 	if r.Max != nil {
 		if r.Max.Cmp(r.Min.Quantity) < 0 {
-			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is less than min %s: raise it, or lower min", r.Min)))
+			errs = append(errs,
+				field.Invalid(path.Child("max"), r.Max.String(),
+					fmt.Sprintf("is less than min %s: raise it, or lower min", r.Min)))
 		}
 		if r.Max.Cmp(value.Quantity) > 0 {
-			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), fmt.Sprintf("is greater than the counter's value %s: lower it, or remove it", &value)))
+			errs = append(errs,
+				field.Invalid(path.Child("max"), r.Max.String(),
+					fmt.Sprintf("is greater than the counter's value %s: lower it, or remove it", &value)))
 		}
 	}
 	if r.Step == nil || len(errs) > 0 {
 		return errs
 	}
 	if r.Step.Sign() <= 0 {
-		return append(errs, field.Invalid(path.Child("step"), r.Step.String(), "must be greater than zero: remove it where every amount will do"))
+		return append(errs,
+			field.Invalid(path.Child("step"), r.Step.String(),
+				"must be greater than zero: remove it where every amount will do"))
 	}
 	smallest := r.Min.DeepCopy()
 	smallest.Add(r.Step.Quantity)
 	if smallest.Cmp(value.Quantity) > 0 {
-		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("min and one step are %s, more than the counter's value %s: lower the step, or remove it", smallest, &value)))
+		errs = append(errs,
+			field.Invalid(path.Child("step"), r.Step.String(),
+				fmt.Sprintf("min and one step are %s, more than the counter's value %s: lower the step, or remove it",
+					smallest, &value)))
 	}
 	if r.Max != nil {
 		errs = append(errs, validateOnStep(*r.Max, r, path.Child("max"))...)
@@ -207,11 +239,13 @@ func validateOnStep(amount Amount, r *ValidRange, path *field.Path) field.ErrorL
 	}
 	for _, q := range []*Amount{&amount, r.Min, r.Step} {
 		if !isWhole(q) {
-			return field.ErrorList{field.Invalid(path, q.String(), "must be a whole number where there is a step: round it, or remove the step")}
+			return field.ErrorList{field.Invalid(path, q.String(),
+				"must be a whole number where there is a step: round it, or remove the step")}
 		}
 	}
 	if (amount.Value()-r.Min.Value())%r.Step.Value() != 0 {
-		return field.ErrorList{field.Invalid(path, amount.String(), fmt.Sprintf("must be min %s plus a whole number of steps of %s", r.Min, r.Step))}
+		return field.ErrorList{field.Invalid(path, amount.String(),
+			fmt.Sprintf("must be min %s plus a whole number of steps of %s", r.Min, r.Step))}
 	}
 	return nil
 }
@@ -229,10 +263,14 @@ func validateValues(values []Amount, value Amount, path *field.Path) field.Error
 	}
 	for i, v := range values {
 		if v.Cmp(value.Quantity) > 0 {
-			errs = append(errs, field.Invalid(path.Index(i), v.String(), fmt.Sprintf("is greater than the counter's value %s: remove it", &value)))
+			errs = append(errs,
+				field.Invalid(path.Index(i), v.String(),
+					fmt.Sprintf("is greater than the counter's value %s: remove it", &value)))
 		}
 		if i > 0 && v.Cmp(values[i-1].Quantity) <= 0 {
-			errs = append(errs, field.Invalid(path.Index(i), v.String(), "must be greater than the value before it: sort validValues, without repetition"))
+			errs = append(errs,
+				field.Invalid(path.Index(i), v.String(),
+					"must be greater than the value before it: sort validValues, without repetition"))
 		}
 	}
 	return errs

@@ -28,8 +28,8 @@ func TestValidPolicies(t *testing.T) {
 	}
 }
 
-// TestInvalidPolicies: each breaks one rule and has one error, with the field, the reason and what to do. Those that break
-// no rule but the compiler's have none here.
+// TestInvalidPolicies: each breaks one rule and has one error, with the field, the reason and what to do. Those that
+// break no rule but the compiler's have none here.
 func TestInvalidPolicies(t *testing.T) {
 	found := 0
 	for _, c := range corpus.Invalid(t) {
@@ -48,7 +48,8 @@ func TestInvalidPolicies(t *testing.T) {
 				return // package policy has the compiler, and a test that nothing of the corpus is forgotten
 			}
 			found++
-			if len(errs) != 1 || errs[0].Field != c.Field || !strings.Contains(errs[0].Error(), c.Reason) || !strings.Contains(errs[0].Error(), c.Fix) {
+			if len(errs) != 1 || errs[0].Field != c.Field || !strings.Contains(errs[0].Error(), c.Reason) ||
+				!strings.Contains(errs[0].Error(), c.Fix) {
 				t.Errorf("got %v, want %s: ... %s ... %s ...", errs, c.Field, c.Reason, c.Fix)
 			}
 		})
@@ -68,7 +69,8 @@ func TestEveryProblemIsReported(t *testing.T) {
 	for _, err := range v1alpha1.Validate(&p) {
 		got = append(got, err.Field)
 	}
-	want := []string{"spec.priority", "spec.selector.cel", "spec.exposure.deviceNameSuffix", "spec.exposure.supportedCNIPlugins",
+	want := []string{"spec.priority", "spec.selector.cel", "spec.exposure.deviceNameSuffix",
+		"spec.exposure.supportedCNIPlugins",
 		"spec.exposure.capacity[a].value", "spec.exposure.capacity[b].value"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong fields (-want +got):\n%s", diff)
@@ -76,7 +78,8 @@ func TestEveryProblemIsReported(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := []string{v1alpha1.CNIAttribute("ovn-k8s.cni-overlay"), v1alpha1.QualifiedName("macvlans"), v1alpha1.QualifiedName("a.b/c")}
+	got := []string{v1alpha1.CNIAttribute("ovn-k8s.cni-overlay"), v1alpha1.QualifiedName("macvlans"),
+		v1alpha1.QualifiedName("a.b/c")}
 	if diff := cmp.Diff([]string{"ovn_k8s_cni_overlay", "dra.networking/macvlans", "a.b/c"}, got); diff != "" {
 		t.Error(diff)
 	}

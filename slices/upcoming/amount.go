@@ -5,10 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount returns what a claim takes of a counter of a set, and whether it can have that of the whole. These are the rules for
-// consumable capacity (KEP-5075), which KEP-5941 takes over: without a request it is the policy's default, and without one
-// everything; a request for less than the minimum gets that, another is rounded up to the next step or valid value, and one
-// for more than the maximum or the greatest valid value is refused. The request is nil if the claim has none for the counter.
+// Amount returns what a claim takes of a counter of a set, and whether it can have that of the whole. These are the
+// rules for consumable capacity (KEP-5075), which KEP-5941 takes over: without a request it is the policy's default,
+// and without one everything; a request for less than the minimum gets that, another is rounded up to the next step or
+// valid value, and one for more than the maximum or the greatest valid value is refused. The request is nil if the
+// claim has none for the counter.
 func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
 	switch {
 	case request != nil && request.Cmp(*c.Value) > 0:

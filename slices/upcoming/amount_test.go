@@ -20,9 +20,12 @@ import (
 func q(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
 
 func TestAmount(t *testing.T) {
-	steps := &resourceapi.CapacityRequestPolicy{Default: q(12500), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(100), Max: q(99900), Step: q(100)}}
-	tiers := &resourceapi.CapacityRequestPolicy{Default: q(10000), ValidValues: []resource.Quantity{*q(10000), *q(25000)}}
-	open := &resourceapi.CapacityRequestPolicy{Default: q(5000), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(1000)}}
+	steps := &resourceapi.CapacityRequestPolicy{Default: q(12500),
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(100), Max: q(99900), Step: q(100)}}
+	tiers := &resourceapi.CapacityRequestPolicy{Default: q(10000),
+		ValidValues: []resource.Quantity{*q(10000), *q(25000)}}
+	open := &resourceapi.CapacityRequestPolicy{Default: q(5000),
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(1000)}}
 	for _, test := range []struct {
 		name    string
 		policy  *resourceapi.CapacityRequestPolicy
@@ -69,24 +72,32 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	t.Helper()
 	const key = "dra.networking/bandwidth"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
-		Driver: "dra.networking", NodeName: ptr.To("worker-1"), Pool: resourceapi.ResourcePool{Name: "p", ResourceSliceCount: 1},
+		Driver: "dra.networking", NodeName: ptr.To("worker-1"), Pool: resourceapi.ResourcePool{Name: "p",
+			ResourceSliceCount: 1},
 		Devices: []resourceapi.Device{{Name: "d", AllowMultipleAllocations: ptr.To(true),
-			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{key: {Value: *counter.Value, RequestPolicy: counter.RequestPolicy}}}},
+			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{key: {Value: *counter.Value,
+				RequestPolicy: counter.RequestPolicy}}}},
 	}}
-	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: "all", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
+	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: "all",
+		AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
 	if request != nil {
-		exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{key: *request}}
+		exactly.Capacity = &resourceapi.CapacityRequirements{
+			Requests: map[resourceapi.QualifiedName]resource.Quantity{key: *request},
+		}
 	}
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}
-	state := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection()}
+	state := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection()}
 	features := structured.Features{PartitionableDevices: true, ConsumableCapacity: true}
-	allocator, err := structured.NewAllocator(t.Context(), features, state, class{}, []*resourceapi.ResourceSlice{slice}, dracel.NewCache(1, dracel.Features{EnableConsumableCapacity: true}))
+	allocator, err := structured.NewAllocator(t.Context(), features, state, class{},
+		[]*resourceapi.ResourceSlice{slice}, dracel.NewCache(1, dracel.Features{EnableConsumableCapacity: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := allocator.Allocate(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}, []*resourceapi.ResourceClaim{claim})
+	results, err := allocator.Allocate(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}},
+		[]*resourceapi.ResourceClaim{claim})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,15 +16,16 @@ const (
 	bandwidthKey = resourceapi.QualifiedName(v1alpha1.AttributeDomain + "/" + v1alpha1.Bandwidth)
 	// bandwidthCounter is the counter of a physical function that its virtual functions divide.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// bandwidthStep is the least bandwidth that a claim can have, and the step, unless a policy says otherwise; in Mbit/s.
+	// bandwidthStep is the least bandwidth that a claim can have, and the step, unless a policy says otherwise; in
+	// Mbit/s.
 	bandwidthStep = 100
 )
 
-// RequestDriven returns what a node on which no claim holds anything would publish if the API had KEP-5941: each virtual
-// function once, and a claim says how much it takes of the bandwidth of the physical function, by the request policy that a
-// policy for the virtual functions has, else one for the physical function. By default a claim takes an equal share, and may
-// ask for anything from 100 Mbit/s to the speed of the link in steps of 100 (the published design, §6.3). Entries that several
-// claims share take a fixed amount.
+// RequestDriven returns what a node on which no claim holds anything would publish if the API had KEP-5941: each
+// virtual function once, and a claim says how much it takes of the bandwidth of the physical function, by the request
+// policy that a policy for the virtual functions has, else one for the physical function. By default a claim takes an
+// equal share, and may ask for anything from 100 Mbit/s to the speed of the link in steps of 100 (the published design,
+// §6.3). Entries that several claims share take a fixed amount.
 func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
 	features.Held = nil
 	result, err := draslices.Build(name, withoutRequests(decision), features)
@@ -50,13 +51,14 @@ func RequestDriven(name string, decision policy.Decision, features draslices.Fea
 		node.Problems = append(node.Problems, l.problems...)
 	}
 	slices.SortFunc(node.Problems, func(p, q policy.Problem) int {
-		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device), cmp.Compare(p.Message, q.Message))
+		return cmp.Or(cmp.Compare(p.Policy, q.Policy), cmp.Compare(p.Device, q.Device),
+			cmp.Compare(p.Message, q.Message))
 	})
 	return node, nil
 }
 
-// withoutRequests returns the decision without what policies say of the bandwidth of exclusive entries, so that each virtual
-// function has one entry with its share.
+// withoutRequests returns the decision without what policies say of the bandwidth of exclusive entries, so that each
+// virtual function has one entry with its share.
 func withoutRequests(decision policy.Decision) policy.Decision {
 	changed := policy.Decision{Devices: slices.Clone(decision.Devices), Problems: decision.Problems}
 	for i := range changed.Devices {
@@ -96,8 +98,8 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	}
 }
 
-// takeFromClaims lets claims say how much bandwidth a device takes, if the slice has it. Its share is then no capacity of its
-// own: that would refuse claims for more.
+// takeFromClaims lets claims say how much bandwidth a device takes, if the slice has it. Its share is then no capacity
+// of its own: that would refuse claims for more.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

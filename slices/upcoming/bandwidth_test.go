@@ -51,11 +51,12 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is there once, and takes what a claim asks of the one counter; an exclusive entry of the physical
-// function takes all.
+// Each virtual function is there once, and takes what a claim asks of the one counter; an exclusive entry of the
+// physical function takes all.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
-	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(100), Max: q(100_000), Step: q(100)}}
+	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000),
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(100), Max: q(100_000), Step: q(100)}}
 	want := []upcoming.CounterSet{{Name: "enp3s0f0-counters", Counters: map[string]upcoming.Counter{
 		"exclusion-slots": fixed(3), "bandwidth": {Value: q(100_000), RequestPolicy: steps}}}}
 	if diff := cmp.Diff(want, slices[0].SharedCounters); diff != "" || problems != "" {
@@ -88,30 +89,38 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 		return p
 	}
 	steps := func(usual, low, high, step int64) *resourceapi.CapacityRequestPolicy {
-		return &resourceapi.CapacityRequestPolicy{Default: q(usual), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(low), Max: q(high), Step: q(step)}}
+		return &resourceapi.CapacityRequestPolicy{Default: q(usual),
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: q(low), Max: q(high), Step: q(step)}}
 	}
 	mixed := node(100_000, 2, nil, tiers(10_000, 25_000))
-	mixed.Devices[2].Personas = []policy.Persona{{Policy: "other", Exclusive: true, Plugins: []string{"sriov"}, Capacity: []policy.Capacity{bandwidth("100k", tiers(5000))}}}
+	mixed.Devices[2].Personas = []policy.Persona{{Policy: "other", Exclusive: true, Plugins: []string{"sriov"},
+		Capacity: []policy.Capacity{bandwidth("100k", tiers(5000))}}}
 	for name, test := range map[string]struct {
 		decision policy.Decision
 		want     *resourceapi.CapacityRequestPolicy
 		problem  string
 	}{
-		"by default a share":            {node(25_000, 8, nil, nil), steps(3100, 100, 25_000, 100), ""},
-		"a step at least":               {node(1000, 20, nil, nil), steps(100, 100, 1000, 100), ""},
-		"whole steps":                   {node(2550, 2, nil, nil), steps(1200, 100, 2500, 100), ""},
-		"a slow link":                   {node(90, 2, nil, nil), &resourceapi.CapacityRequestPolicy{Default: q(45)}, ""},
-		"that of the virtual functions": {node(100_000, 2, steps(100, 100, 500, 100), tiers(10_000, 25_000)), tiers(10_000, 25_000), ""},
-		"that of the physical function": {node(100_000, 2, steps(100, 100, 500, 100), nil), steps(100, 100, 500, 100), ""},
-		"tiers that the link has":       {node(20_000, 2, nil, tiers(10_000, 25_000)), tiers(10_000), ""},
-		"steps that the link has":       {node(20_000, 2, nil, steps(1000, 1000, 100_000, 700)), steps(1000, 1000, 19_900, 700), ""},
+		"by default a share": {node(25_000, 8, nil, nil), steps(3100, 100, 25_000, 100), ""},
+		"a step at least":    {node(1000, 20, nil, nil), steps(100, 100, 1000, 100), ""},
+		"whole steps":        {node(2550, 2, nil, nil), steps(1200, 100, 2500, 100), ""},
+		"a slow link": {node(90, 2, nil, nil), &resourceapi.CapacityRequestPolicy{Default: q(45)},
+			""},
+		"that of the virtual functions": {node(100_000, 2, steps(100, 100, 500, 100), tiers(10_000, 25_000)),
+			tiers(10_000, 25_000), ""},
+		"that of the physical function": {node(100_000, 2, steps(100, 100, 500, 100), nil),
+			steps(100, 100, 500, 100), ""},
+		"tiers that the link has": {node(20_000, 2, nil, tiers(10_000, 25_000)), tiers(10_000), ""},
+		"steps that the link has": {node(20_000, 2, nil, steps(1000, 1000, 100_000, 700)),
+			steps(1000, 1000, 19_900, 700), ""},
 		"nothing that the link has": {node(5000, 2, nil, tiers(10_000, 25_000)), steps(2500, 100, 5000, 100),
 			"policy vfs: device enp3s0f0: its request policy for bandwidth is not used: the link has only 5000 Mbit/s"},
 		"two policies": {mixed, tiers(10_000, 25_000),
-			"policy other: device enp3s0f0: its request policy for bandwidth is not used: the one counter of the physical function has that of policy vfs"},
+			"policy other: device enp3s0f0: its request policy for bandwidth is not used: the one counter of the " +
+				"physical function has that of policy vfs"},
 	} {
 		slices, problems := requestDriven(t, test.decision)
-		if diff := cmp.Diff(test.want, slices[0].SharedCounters[0].Counters["bandwidth"].RequestPolicy); diff != "" || problems != test.problem {
+		if diff := cmp.Diff(test.want, slices[0].SharedCounters[0].Counters["bandwidth"].RequestPolicy); diff != "" ||
+			problems != test.problem {
 			t.Errorf("%s: problems %q, request policy (-want +got):\n%s", name, problems, diff)
 		}
 	}
@@ -185,8 +194,8 @@ func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[stri
 	return amounts
 }
 
-// Claims for any amounts in any order take no more than the link has, and are refused only if it has no more, or no function
-// is free.
+// Claims for any amounts in any order take no more than the link has, and are refused only if it has no more, or no
+// function is free.
 func TestRequestsShareTheLink(t *testing.T) {
 	const speed, functions = 100_000, 8
 	slices, _ := requestDriven(t, node(speed, functions, nil, nil))

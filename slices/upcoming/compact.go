@@ -25,14 +25,15 @@ const (
 	mixinSize   = 100
 )
 
-// Compact returns a slice in which what several devices or counter sets have in common is said once, in mixins. Nothing is
-// said in two mixins of one object, so their order doesn't matter. A slice that has mixins already is returned as it is.
-// Flatten gives the slice back; the argument is not changed.
+// Compact returns a slice in which what several devices or counter sets have in common is said once, in mixins. Nothing
+// is said in two mixins of one object, so their order doesn't matter. A slice that has mixins already is returned as it
+// is. Flatten gives the slice back; the argument is not changed.
 func Compact(s Slice) Slice {
 	if s.Mixins != nil {
 		return s
 	}
-	compact := Slice{Mixins: &Mixins{}, SharedCounters: slices.Clone(s.SharedCounters), Devices: slices.Clone(s.Devices)}
+	compact := Slice{Mixins: &Mixins{}, SharedCounters: slices.Clone(s.SharedCounters),
+		Devices: slices.Clone(s.Devices)}
 	compact.Mixins.CounterSet = compactSets(compact.SharedCounters)
 	compact.Mixins.DeviceCounterConsumption = compactConsumptions(compact.Devices)
 	compact.Mixins.Device = compactDevices(compact.Devices)
@@ -50,7 +51,8 @@ func compactSets(sets []CounterSet) []CounterMixin {
 	}
 	var mixins []CounterMixin
 	for i, common := range factor(objects) {
-		mixin := CounterMixin{Name: fmt.Sprintf("counters-%d", i), Counters: pick(sets[common.members[0]].Counters, "", common)}
+		mixin := CounterMixin{Name: fmt.Sprintf("counters-%d", i),
+			Counters: pick(sets[common.members[0]].Counters, "", common)}
 		mixins = append(mixins, mixin)
 		for _, member := range common.members {
 			set := &sets[member]
@@ -76,7 +78,8 @@ func compactConsumptions(devices []Device) []CounterMixin {
 	}
 	var mixins []CounterMixin
 	for i, common := range factor(objects) {
-		mixin := CounterMixin{Name: fmt.Sprintf("consumption-%d", i), Counters: pick(all[common.members[0]].Counters, "", common)}
+		mixin := CounterMixin{Name: fmt.Sprintf("consumption-%d", i),
+			Counters: pick(all[common.members[0]].Counters, "", common)}
 		mixins = append(mixins, mixin)
 		for _, member := range common.members {
 			c := all[member]
@@ -98,7 +101,8 @@ func compactDevices(devices []Device) []DeviceMixin {
 	var mixins []DeviceMixin
 	for i, common := range factor(objects) {
 		first := devices[common.members[0]]
-		mixin := DeviceMixin{Name: fmt.Sprintf("device-%d", i), Attributes: pick(first.Attributes, attributes, common), Capacity: pick(first.Capacity, capacities, common)}
+		mixin := DeviceMixin{Name: fmt.Sprintf("device-%d", i), Attributes: pick(first.Attributes, attributes, common),
+			Capacity: pick(first.Capacity, capacities, common)}
 		mixins = append(mixins, mixin)
 		for _, member := range common.members {
 			d := &devices[member]
@@ -135,8 +139,8 @@ type common struct {
 	saved int
 }
 
-// factor returns what is worth saying once, most worthwhile first. Fields belong together if the same objects have them with
-// the same values, so no field of an object is in two results.
+// factor returns what is worth saying once, most worthwhile first. Fields belong together if the same objects have them
+// with the same values, so no field of an object is in two results.
 func factor(objects []object) []common {
 	said := map[string][]int{} // by field and value
 	for i, o := range objects {
@@ -149,7 +153,8 @@ func factor(objects []object) []common {
 		members := said[text]
 		key := fmt.Sprint(members)
 		if together[key] == nil {
-			together[key] = &common{fields: map[string]bool{}, members: members, saved: -mixinSize - includeSize*len(members)}
+			together[key] = &common{fields: map[string]bool{}, members: members,
+				saved: -mixinSize - includeSize*len(members)}
 		}
 		field, _, _ := strings.Cut(text, "=")
 		together[key].fields[field] = true

@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Flatten returns a slice without mixins: what they say is where they are included. Of several mixins that say the same, the
-// last one listed counts, and what the including object says itself counts more than any mixin (KEP-5234). It is an error to
-// include what is not there. The argument is not changed.
+// Flatten returns a slice without mixins: what they say is where they are included. Of several mixins that say the
+// same, the last one listed counts, and what the including object says itself counts more than any mixin (KEP-5234). It
+// is an error to include what is not there. The argument is not changed.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
 		return s, nil
@@ -43,7 +43,8 @@ type mixinParts struct {
 type parts[K comparable, V any] map[string]map[K]V
 
 func byName(m *Mixins) mixinParts {
-	all := mixinParts{parts[name, attribute]{}, parts[name, capacity]{}, parts[string, Counter]{}, parts[string, Counter]{}}
+	all := mixinParts{parts[name, attribute]{}, parts[name, capacity]{}, parts[string, Counter]{},
+		parts[string, Counter]{}}
 	for _, mixin := range m.Device {
 		all.attributes[mixin.Name] = mixin.Attributes
 		all.capacity[mixin.Name] = mixin.Capacity

@@ -29,30 +29,42 @@ type (
 	capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 )
 
-// Later mixins count more than earlier ones, whatever their order in the slice, and what an object says itself counts most.
+// Later mixins count more than earlier ones, whatever their order in the slice, and what an object says itself counts
+// most.
 func TestFlattenOrder(t *testing.T) {
 	slice := upcoming.Slice{
 		Mixins: &upcoming.Mixins{
 			Device: []upcoming.DeviceMixin{
-				{Name: "b", Attributes: attributes{"x": number(2), "y": number(2)}, Capacity: capacities{"c": {Value: resource.MustParse("2")}}},
-				{Name: "a", Attributes: attributes{"x": number(1), "y": number(1), "z": number(1)}, Capacity: capacities{"c": {Value: resource.MustParse("1")}}},
+				{Name: "b", Attributes: attributes{"x": number(2), "y": number(2)},
+					Capacity: capacities{"c": {Value: resource.MustParse("2")}}},
+				{Name: "a", Attributes: attributes{"x": number(1), "y": number(1), "z": number(1)},
+					Capacity: capacities{"c": {Value: resource.MustParse("1")}}},
 			},
-			DeviceCounterConsumption: []upcoming.CounterMixin{{Name: "a", Counters: map[string]upcoming.Counter{"n": fixed(1), "m": fixed(1)}}},
-			CounterSet:               []upcoming.CounterMixin{{Name: "a", Counters: map[string]upcoming.Counter{"n": fixed(8)}}},
+			DeviceCounterConsumption: []upcoming.CounterMixin{{Name: "a",
+				Counters: map[string]upcoming.Counter{"n": fixed(1), "m": fixed(1)}}},
+			CounterSet: []upcoming.CounterMixin{{Name: "a", Counters: map[string]upcoming.Counter{"n": fixed(8)}}},
 		},
-		SharedCounters: []upcoming.CounterSet{{Name: "set", Includes: []string{"a"}, Counters: map[string]upcoming.Counter{"m": fixed(9)}}},
+		SharedCounters: []upcoming.CounterSet{{Name: "set", Includes: []string{"a"},
+			Counters: map[string]upcoming.Counter{"m": fixed(9)}}},
 		Devices: []upcoming.Device{
-			{Name: "d", Includes: []string{"a", "b"}, Attributes: attributes{"y": number(3)}, AllowMultipleAllocations: ptr.To(true),
-				ConsumesCounters: []upcoming.Consumption{{CounterSet: "set", Includes: []string{"a"}, Counters: map[string]upcoming.Counter{"n": fixed(5)}, CompatibilityGroups: []string{"g"}}}},
+			{Name: "d", Includes: []string{"a", "b"}, Attributes: attributes{"y": number(3)},
+				AllowMultipleAllocations: ptr.To(true),
+				ConsumesCounters: []upcoming.Consumption{{CounterSet: "set", Includes: []string{"a"},
+					Counters: map[string]upcoming.Counter{"n": fixed(5)}, CompatibilityGroups: []string{"g"}}}},
 			{Name: "e", Includes: []string{"b", "a"}},
 		},
 	}
 	want := upcoming.Slice{
-		SharedCounters: []upcoming.CounterSet{{Name: "set", Counters: map[string]upcoming.Counter{"n": fixed(8), "m": fixed(9)}}},
+		SharedCounters: []upcoming.CounterSet{{Name: "set",
+			Counters: map[string]upcoming.Counter{"n": fixed(8), "m": fixed(9)}}},
 		Devices: []upcoming.Device{
-			{Name: "d", Attributes: attributes{"x": number(2), "y": number(3), "z": number(1)}, Capacity: capacities{"c": {Value: resource.MustParse("2")}}, AllowMultipleAllocations: ptr.To(true),
-				ConsumesCounters: []upcoming.Consumption{{CounterSet: "set", Counters: map[string]upcoming.Counter{"n": fixed(5), "m": fixed(1)}, CompatibilityGroups: []string{"g"}}}},
-			{Name: "e", Attributes: attributes{"x": number(1), "y": number(1), "z": number(1)}, Capacity: capacities{"c": {Value: resource.MustParse("1")}}},
+			{Name: "d", Attributes: attributes{"x": number(2), "y": number(3), "z": number(1)},
+				Capacity: capacities{"c": {Value: resource.MustParse("2")}}, AllowMultipleAllocations: ptr.To(true),
+				ConsumesCounters: []upcoming.Consumption{{CounterSet: "set",
+					Counters:            map[string]upcoming.Counter{"n": fixed(5), "m": fixed(1)},
+					CompatibilityGroups: []string{"g"}}}},
+			{Name: "e", Attributes: attributes{"x": number(1), "y": number(1), "z": number(1)},
+				Capacity: capacities{"c": {Value: resource.MustParse("1")}}},
 		},
 	}
 	got, err := upcoming.Flatten(slice)
@@ -80,18 +92,21 @@ func TestFlattenUnknown(t *testing.T) {
 func TestCompact(t *testing.T) {
 	vf := func(index int64) upcoming.Device {
 		return upcoming.Device{
-			Name:       fmt.Sprintf("v%d", index),
-			Attributes: attributes{"example.com/type": number(1), "example.com/pf": number(2), "example.com/index": number(index)},
-			Capacity:   capacities{"example.com/bandwidth": {Value: resource.MustParse("100")}},
+			Name: fmt.Sprintf("v%d", index),
+			Attributes: attributes{"example.com/type": number(1), "example.com/pf": number(2),
+				"example.com/index": number(index)},
+			Capacity: capacities{"example.com/bandwidth": {Value: resource.MustParse("100")}},
 			ConsumesCounters: []upcoming.Consumption{
-				{CounterSet: "counters-of-the-pf", Counters: map[string]upcoming.Counter{"exclusion-slots": fixed(1), "bandwidth": fixed(100)}},
+				{CounterSet: "counters-of-the-pf", Counters: map[string]upcoming.Counter{"exclusion-slots": fixed(1),
+					"bandwidth": fixed(100)}},
 				{CounterSet: "locks", Counters: map[string]upcoming.Counter{fmt.Sprintf("v%d-lock", index): fixed(1)}},
 			},
 		}
 	}
 	compact := func(index int64) upcoming.Device {
 		return upcoming.Device{
-			Name: fmt.Sprintf("v%d", index), Includes: []string{"device-0"}, Attributes: attributes{"example.com/index": number(index)},
+			Name: fmt.Sprintf("v%d", index), Includes: []string{"device-0"},
+			Attributes: attributes{"example.com/index": number(index)},
 			ConsumesCounters: []upcoming.Consumption{
 				{CounterSet: "counters-of-the-pf", Includes: []string{"consumption-0"}},
 				{CounterSet: "locks", Counters: map[string]upcoming.Counter{fmt.Sprintf("v%d-lock", index): fixed(1)}},
@@ -100,9 +115,11 @@ func TestCompact(t *testing.T) {
 	}
 	want := upcoming.Slice{
 		Mixins: &upcoming.Mixins{
-			Device: []upcoming.DeviceMixin{{Name: "device-0", Attributes: attributes{"example.com/type": number(1), "example.com/pf": number(2)},
-				Capacity: capacities{"example.com/bandwidth": {Value: resource.MustParse("100")}}}},
-			DeviceCounterConsumption: []upcoming.CounterMixin{{Name: "consumption-0", Counters: map[string]upcoming.Counter{"exclusion-slots": fixed(1), "bandwidth": fixed(100)}}},
+			Device: []upcoming.DeviceMixin{{Name: "device-0",
+				Attributes: attributes{"example.com/type": number(1), "example.com/pf": number(2)},
+				Capacity:   capacities{"example.com/bandwidth": {Value: resource.MustParse("100")}}}},
+			DeviceCounterConsumption: []upcoming.CounterMixin{{Name: "consumption-0",
+				Counters: map[string]upcoming.Counter{"exclusion-slots": fixed(1), "bandwidth": fixed(100)}}},
 		},
 	}
 	var slice upcoming.Slice
@@ -127,7 +144,8 @@ func TestCompactIncludes(t *testing.T) {
 		d := upcoming.Device{Name: fmt.Sprintf("d%d", i), Attributes: attributes{}}
 		for kind := range kinds { // every device shares each kind with another set of devices
 			if i != kind {
-				d.Attributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/quite-a-long-name-of-attribute-%02d", kind))] = number(7)
+				d.Attributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/quite-a-long-name-of-attribute-%02d",
+					kind))] = number(7)
 			}
 		}
 		slice.Devices = append(slice.Devices, d)
@@ -238,8 +256,11 @@ func TestSizeWithMixins(t *testing.T) {
 
 func TestMap(t *testing.T) {
 	node := upcoming.Node{Pools: map[string][]upcoming.Slice{"a": {{}, {}}}, Problems: []policy.Problem{{Message: "x"}}}
-	changed := node.Map(func(upcoming.Slice) upcoming.Slice { return upcoming.Slice{Devices: []upcoming.Device{{Name: "x"}}} })
-	if len(changed.Pools["a"]) != 2 || changed.Pools["a"][1].Devices[0].Name != "x" || node.Pools["a"][0].Devices != nil || len(changed.Problems) != 1 {
+	changed := node.Map(
+		func(upcoming.Slice) upcoming.Slice { return upcoming.Slice{Devices: []upcoming.Device{{Name: "x"}}} },
+	)
+	if len(changed.Pools["a"]) != 2 || changed.Pools["a"][1].Devices[0].Name != "x" ||
+		node.Pools["a"][0].Devices != nil || len(changed.Problems) != 1 {
 		t.Errorf("%v of %v", changed, node)
 	}
 }

@@ -28,12 +28,15 @@ func (c *choices) pick(n int) int {
 
 // function is a physical function with n virtual functions, which follow it.
 func function(name string, speed, n int) []discovery.Device {
-	pf := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypePF, SRIOVCapable: true, TotalVFs: 128, NumVFs: n, LinkSpeed: speed,
-		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", VFIndex: discovery.None, VLANID: discovery.None}
+	pf := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypePF, SRIOVCapable: true, TotalVFs: 128,
+		NumVFs: n, LinkSpeed: speed,
+		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", VFIndex: discovery.None,
+		VLANID: discovery.None}
 	devices := []discovery.Device{pf}
 	for i := range n {
 		vf := pf
-		vf.Name, vf.Type, vf.PFName, vf.VFIndex = discovery.IfName(fmt.Sprintf("%sv%d", name, i)), discovery.TypeVF, pf.Name, i
+		vf.Name, vf.Type, vf.PFName, vf.VFIndex = discovery.IfName(fmt.Sprintf("%sv%d", name, i)),
+			discovery.TypeVF, pf.Name, i
 		vf.PCIAddress = discovery.PCIAddress(fmt.Sprintf("0000:03:%02x.%d", 1+i/8, i%8))
 		vf.SRIOVCapable, vf.TotalVFs, vf.NumVFs = false, 0, 0
 		devices = append(devices, vf)
@@ -48,20 +51,24 @@ func bandwidth(value string, requests *resourceapi.CapacityRequestPolicy) policy
 
 // persona is as a policy can make it.
 func (c *choices) persona(number int) policy.Persona {
-	p := policy.Persona{Suffix: fmt.Sprintf("-p%d", number), Policy: fmt.Sprintf("policy-%d", number), Exclusive: c.pick(2) == 0, Plugins: []string{"sriov", "macvlan"}[:1+c.pick(2)]}
+	p := policy.Persona{Suffix: fmt.Sprintf("-p%d", number), Policy: fmt.Sprintf("policy-%d", number),
+		Exclusive: c.pick(2) == 0, Plugins: []string{"sriov", "macvlan"}[:1+c.pick(2)]}
 	for i := range c.pick(4) {
 		if p.AdditionalAttributes == nil {
 			p.AdditionalAttributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 		}
-		p.AdditionalAttributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/a%d", i))] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(c.pick(2)))}
+		p.AdditionalAttributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/a%d",
+			i))] = resourceapi.DeviceAttribute{IntValue: ptr.To(int64(c.pick(2)))}
 	}
 	if !p.Exclusive {
 		p.ExclusionGroup = []string{"", "x"}[c.pick(2)]
-		p.Capacity = []policy.Capacity{{Name: fmt.Sprintf("units%d", c.pick(2)), Value: *resource.NewQuantity(int64(1+c.pick(9)), resource.DecimalSI)}}
+		p.Capacity = []policy.Capacity{{Name: fmt.Sprintf("units%d", c.pick(2)),
+			Value: *resource.NewQuantity(int64(1+c.pick(9)), resource.DecimalSI)}}
 	} else if n := c.pick(5); n > 0 {
 		requests := &resourceapi.CapacityRequestPolicy{Default: resource.NewQuantity(100, resource.DecimalSI)}
 		for i := range n - 1 {
-			requests.ValidValues = append(requests.ValidValues, *resource.NewQuantity(int64(100*(1+i)), resource.DecimalSI))
+			requests.ValidValues = append(requests.ValidValues,
+				*resource.NewQuantity(int64(100*(1+i)), resource.DecimalSI))
 		}
 		p.Capacity = []policy.Capacity{bandwidth("1k", requests)}
 	}

@@ -75,8 +75,8 @@ type (
 type Node struct {
 	// Pools are the slices of each pool.
 	Pools map[string][]Slice
-	// Entries are what the devices of the slices stand for, sorted by pool and then in the order of publication. Their Spec is
-	// that of the API, not that of the slices.
+	// Entries are what the devices of the slices stand for, sorted by pool and then in the order of publication. Their
+	// Spec is that of the API, not that of the slices.
 	Entries []draslices.Entry
 	// Problems are what can't be published as policies say, sorted.
 	Problems []policy.Problem
@@ -100,7 +100,8 @@ func FromResult(result draslices.Result) Node {
 		for _, part := range pool.Slices {
 			var slice Slice
 			for _, set := range part.SharedCounters {
-				slice.SharedCounters = append(slice.SharedCounters, CounterSet{Name: set.Name, Counters: counters(set.Counters)})
+				slice.SharedCounters = append(slice.SharedCounters,
+					CounterSet{Name: set.Name, Counters: counters(set.Counters)})
 			}
 			for i := range part.Devices {
 				slice.Devices = append(slice.Devices, device(&part.Devices[i]))
@@ -114,9 +115,11 @@ func FromResult(result draslices.Result) Node {
 func device(d *resourceapi.Device) Device {
 	var consumptions []Consumption
 	for _, c := range d.ConsumesCounters {
-		consumptions = append(consumptions, Consumption{CounterSet: c.CounterSet, Counters: counters(c.Counters), CompatibilityGroups: c.CompatibilityGroups})
+		consumptions = append(consumptions, Consumption{CounterSet: c.CounterSet, Counters: counters(c.Counters),
+			CompatibilityGroups: c.CompatibilityGroups})
 	}
-	return Device{Name: d.Name, Attributes: d.Attributes, Capacity: d.Capacity, ConsumesCounters: consumptions, Taints: d.Taints,
+	return Device{Name: d.Name, Attributes: d.Attributes, Capacity: d.Capacity, ConsumesCounters: consumptions,
+		Taints:                   d.Taints,
 		AllowMultipleAllocations: d.AllowMultipleAllocations}
 }
 

@@ -15,8 +15,8 @@ const (
 	maxFieldsOfDevice   = 32   // with what it includes
 )
 
-// Validate returns every breach of the rules that the KEPs add to those of the API. It doesn't check references to counter
-// sets, which may be in other slices of the pool.
+// Validate returns every breach of the rules that the KEPs add to those of the API. It doesn't check references to
+// counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {
@@ -141,7 +141,8 @@ func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
 			v.add(field.Forbidden(location.Child("requestPolicy"), "the counter of the set has the request policy"))
 		}
 		if c.ValueFrom != nil && c.ValueFrom.CapacityKey == "" {
-			v.add(field.Required(location.Child("valueFrom", "capacityKey"), "the name of a capacity that claims request"))
+			v.add(field.Required(location.Child("valueFrom", "capacityKey"),
+				"the name of a capacity that claims request"))
 		}
 	}
 }

@@ -16,7 +16,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	bond := c.bond("bond0")
-	if bond.Mode != netlink.BOND_MODE_ACTIVE_BACKUP || bond.Miimon != 100 || bond.FailOverMac != netlink.BOND_FAIL_OVER_MAC_ACTIVE || bond.MTU != 1400 || bond.Name != "bond0" {
+	if bond.Mode != netlink.BOND_MODE_ACTIVE_BACKUP || bond.Miimon != 100 ||
+		bond.FailOverMac != netlink.BOND_FAIL_OVER_MAC_ACTIVE || bond.MTU != 1400 || bond.Name != "bond0" {
 		t.Errorf("the bond would be %+v", bond)
 	}
 	for _, test := range []struct{ old, new, problem string }{
@@ -28,7 +29,8 @@ func TestParse(t *testing.T) {
 		{`1400`, `67`, "mtu"},
 		{`{"mode"`, `{"mode`, "decode"},
 	} {
-		if _, err := parse([]byte(strings.Replace(good, test.old, test.new, 1))); err == nil || !strings.Contains(err.Error(), test.problem) {
+		if _, err := parse([]byte(strings.Replace(good, test.old, test.new, 1))); err == nil ||
+			!strings.Contains(err.Error(), test.problem) {
 			t.Errorf("with %s: error %v, want one of %q", test.new, err, test.problem)
 		}
 	}

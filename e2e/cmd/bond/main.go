@@ -1,5 +1,6 @@
-// Command bond is a test plugin that keeps the documented contract of the CNI plugin of that name: it makes a bond of links
-// that are in the pod already. It has that plugin's known weaknesses, too, since they are what a driver has to live with:
+// Command bond is a test plugin that keeps the documented contract of the CNI plugin of that name: it makes a bond of
+// links that are in the pod already. It has that plugin's known weaknesses, too, since they are what a driver has to
+// live with:
 //
 //   - ADD ignores the previous result, and names only the bond in its own.
 //   - DEL fails when the namespace is gone.

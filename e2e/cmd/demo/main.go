@@ -1,4 +1,5 @@
-// Command demo shows the whole way on a real local Kubernetes: devices are published, pods get them, and give them back.
+// Command demo shows the whole way on a real local Kubernetes: devices are published, pods get them, and give them
+// back.
 package main
 
 import (
@@ -82,7 +83,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := stack.Install(ctx, d.cluster, stack.Options{Clone: clone, Bin: d.bin, Progress: d.out}); err != nil {
 		return err
 	}
-	for _, chapter := range []func(context.Context) error{d.hardware, d.policies, d.pods, d.ping, d.wholeLink, d.log, d.clean} {
+	for _, chapter := range []func(context.Context) error{d.hardware, d.policies, d.pods, d.ping, d.wholeLink,
+		d.log, d.clean} {
 		if err := chapter(ctx); err != nil {
 			return err
 		}
@@ -119,15 +121,18 @@ func (d *demo) policies(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.until(ctx, "DeviceClasses of every topology", "kubectl", "wait", "--for=condition=ClassesReady", "--timeout=30s", "networktopologies", "--all"); err != nil {
+	if err := d.until(ctx, "DeviceClasses of every topology", "kubectl", "wait", "--for=condition=ClassesReady",
+		"--timeout=30s", "networktopologies", "--all"); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "devices published", "sh", "-c", `test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
+	if err := d.until(ctx, "devices published", "sh", "-c",
+		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
 		{"kubectl", "get", "deviceexposurepolicies,networktopologies,deviceclasses"},
-		{"kubectl", "get", "resourceslices", "-o", `custom-columns=POOL:.spec.pool.name,DEVICE:.spec.devices[*].name,SHARED:.spec.devices[*].allowMultipleAllocations,CNI:.spec.devices[*].attributes.dra\.networking/supportedCNIs.string`},
+		{"kubectl", "get", "resourceslices", "-o",
+			`custom-columns=POOL:.spec.pool.name,DEVICE:.spec.devices[*].name,SHARED:.spec.devices[*].allowMultipleAllocations,CNI:.spec.devices[*].attributes.dra\.networking/supportedCNIs.string`},
 	} {
 		if err := d.show(args...); err != nil {
 			return err
@@ -142,14 +147,17 @@ func (d *demo) pods(ctx context.Context) error {
 	if err := d.show("kubectl", "apply", "-f", filepath.Join(d.samples, "pods.yaml")); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "four pods Ready", "kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all"); err != nil {
+	if err := d.until(ctx, "four pods Ready", "kubectl", "wait", "--for=condition=Ready", "--timeout=60s", "pod",
+		"--all"); err != nil {
 		return err
 	}
 	d.printf("  %.1f s after kubectl apply began", time.Since(start).Seconds())
-	if err := d.until(ctx, "claim status written", "sh", "-c", `test "$(kubectl get resourceclaims -o jsonpath='{.items[*].status.devices[*].networkData.interfaceName}' | wc -w)" = 4`); err != nil {
+	if err := d.until(ctx, "claim status written", "sh", "-c",
+		`test "$(kubectl get resourceclaims -o jsonpath='{.items[*].status.devices[*].networkData.interfaceName}' | wc -w)" = 4`); err != nil {
 		return err
 	}
-	if err := d.show("kubectl", "get", "resourceclaims", "-o", `custom-columns=CLAIM:.metadata.name,DEVICE:.status.allocation.devices.results[*].device,READY:.status.devices[*].conditions[?(@.type=="Ready")].status,INTERFACE:.status.devices[*].networkData.interfaceName,ADDRESS:.status.devices[*].networkData.ips[*],MAC:.status.devices[*].networkData.hardwareAddress`); err != nil {
+	if err := d.show("kubectl", "get", "resourceclaims", "-o",
+		`custom-columns=CLAIM:.metadata.name,DEVICE:.status.allocation.devices.results[*].device,READY:.status.devices[*].conditions[?(@.type=="Ready")].status,INTERFACE:.status.devices[*].networkData.interfaceName,ADDRESS:.status.devices[*].networkData.ips[*],MAC:.status.devices[*].networkData.hardwareAddress`); err != nil {
 		return err
 	}
 	for _, pod := range []string{"macvlan-1", "whole-link", "bridged"} {
@@ -162,7 +170,8 @@ func (d *demo) pods(ctx context.Context) error {
 
 func (d *demo) ping(ctx context.Context) error {
 	d.title("Two pods talk over macvlan")
-	output, err := d.cluster.Exec(ctx, "kubectl", "exec", "macvlan-2", "--", "ip", "-4", "-o", "addr", "show", "dev", "net1")
+	output, err := d.cluster.Exec(ctx, "kubectl", "exec", "macvlan-2", "--", "ip", "-4", "-o", "addr", "show",
+		"dev", "net1")
 	if err != nil {
 		return err
 	}
@@ -221,14 +230,16 @@ func (d *demo) log(context.Context) error {
 		if err := json.Unmarshal([]byte(line), &made); err != nil {
 			return err
 		}
-		d.printf("\n%s  %s of step %q by %s, %s\n  in   %s\n  out  %s", made.Time.Format("15:04:05.000"), made.Command, made.Step, made.Plugin, made.Duration, made.Stdin, made.Stdout)
+		d.printf("\n%s  %s of step %q by %s, %s\n  in   %s\n  out  %s", made.Time.Format("15:04:05.000"), made.Command,
+			made.Step, made.Plugin, made.Duration, made.Stdin, made.Stdout)
 	}
 	return nil
 }
 
 func (d *demo) clean(ctx context.Context) error {
 	d.title("Nothing is left after deletion")
-	if err := d.show("kubectl", "delete", "-f", filepath.Join(d.samples, "pods.yaml"), "--ignore-not-found", "--timeout=60s"); err != nil {
+	if err := d.show("kubectl", "delete", "-f", filepath.Join(d.samples, "pods.yaml"), "--ignore-not-found",
+		"--timeout=60s"); err != nil {
 		return err
 	}
 	for _, check := range []struct{ what, test string }{

@@ -28,7 +28,8 @@ both are ready. Run it again to try changed binaries or manifests. It needs the 
 				return err
 			}
 			start := time.Now()
-			if err := stack.Install(cmd.Context(), c, stack.Options{Clone: clone, Bin: bin, Progress: cmd.OutOrStdout()}); err != nil {
+			if err := stack.Install(cmd.Context(), c,
+				stack.Options{Clone: clone, Bin: bin, Progress: cmd.OutOrStdout()}); err != nil {
 				return err
 			}
 			return printf(cmd, "Deployed in %s.  Try: lab --name %s kubectl get resourceslices", since(start), w.name)

@@ -42,8 +42,8 @@ the cluster.`,
 	}
 }
 
-// inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so it
-// is only kept from ending us first; a request to terminate is passed on.
+// inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so
+// it is only kept from ending us first; a request to terminate is passed on.
 func inside(w *where, args []string) error {
 	c, err := w.open()
 	if err != nil {
@@ -99,7 +99,8 @@ func stopCommand(w *where) *cobra.Command {
 }
 
 func addSignal(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "signal", "KILL", "signal to stop it with; after TERM the API server may take a minute to end")
+	cmd.Flags().StringVar(name, "signal", "KILL", "signal to stop it with; after TERM the API server may take a "+
+		"minute to end")
 }
 
 func startCommand(w *where) *cobra.Command {
@@ -108,7 +109,9 @@ func startCommand(w *where) *cobra.Command {
 }
 
 // componentCommand is a command that does something to one component and tells how long that took.
-func componentCommand(w *where, verb, short, done string, do func(context.Context, *lab.Cluster, lab.Component) error) *cobra.Command {
+func componentCommand(
+	w *where, verb, short, done string, do func(context.Context, *lab.Cluster, lab.Component) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:       verb + " COMPONENT",
 		Short:     short,

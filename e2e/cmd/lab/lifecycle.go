@@ -25,7 +25,8 @@ Compilers and headers that are missing are installed where apt-get and root allo
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
-			b, err := lab.Build(cmd.Context(), lab.BuildOptions{CacheDir: w.cache, Kubernetes: kubernetes, Progress: cmd.ErrOrStderr()})
+			b, err := lab.Build(cmd.Context(),
+				lab.BuildOptions{CacheDir: w.cache, Kubernetes: kubernetes, Progress: cmd.ErrOrStderr()})
 			if err != nil {
 				return err
 			}
@@ -41,7 +42,8 @@ Compilers and headers that are missing are installed where apt-get and root allo
 }
 
 func kubernetesFlag(cmd *cobra.Command, version *string) {
-	cmd.Flags().StringVar(version, "kubernetes", "", "version such as 1.36, of which there is only the control plane (default that of e2e/tools)")
+	cmd.Flags().StringVar(version, "kubernetes", "", "version such as 1.36, of which there is only the control plane "+
+		"(default that of e2e/tools)")
 }
 
 func upCommand(w *where) *cobra.Command {
@@ -63,11 +65,14 @@ run. That is enough to see what the scheduler does with the devices of many node
 	}
 	kubernetesFlag(cmd, &o.Kubernetes)
 	f := cmd.Flags()
-	f.BoolVar(&o.ControlPlaneOnly, "control-plane", false, "start only etcd, API server, controller manager and scheduler")
+	f.BoolVar(&o.ControlPlaneOnly, "control-plane", false,
+		"start only etcd, API server, controller manager and scheduler")
 	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node")
 	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of the node")
-	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: those of the version)")
-	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil, "API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
+	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: "+
+		"those of the version)")
+	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil,
+		"API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
 	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
 	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
 	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
@@ -133,7 +138,8 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := printf(cmd, "Cluster     %s\nNode        %s\nState in    %s\nKubeconfig  %s (server reachable inside only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
+	if err := printf(cmd, "Cluster     %s\nNode        %s\nState in    %s\nKubeconfig  %s (server reachable inside "+
+		"only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
 		return err
 	}
 	for _, comp := range lab.Components() {

@@ -75,10 +75,13 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
 		TraverseChildren: true,
 		SilenceUsage:     true,
 	}
-	root.PersistentFlags().StringVar(&w.name, "name", lab.DefaultName, "name of the cluster; several can run side by side")
-	root.PersistentFlags().StringVar(&w.cache, "cache-dir", "", "folder for binaries and state (default $DRA_NETWORK_CACHE or the user's cache)")
+	root.PersistentFlags().StringVar(&w.name, "name", lab.DefaultName,
+		"name of the cluster; several can run side by side")
+	root.PersistentFlags().StringVar(&w.cache, "cache-dir", "",
+		"folder for binaries and state (default $DRA_NETWORK_CACHE or the user's cache)")
 	root.AddCommand(buildCommand(w), upCommand(w), downCommand(w), statusCommand(w),
-		execCommand(w), kubectlCommand(w), restartCommand(w), stopCommand(w), startCommand(w), logsCommand(w), imageCommand(w),
+		execCommand(w), kubectlCommand(w), restartCommand(w), stopCommand(w), startCommand(w), logsCommand(w),
+		imageCommand(w),
 		deployCommand(w), packCommand(), vmCommand(w))
 	return root
 }

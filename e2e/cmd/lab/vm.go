@@ -78,10 +78,12 @@ work: after three minutes or more where all code is emulated.`,
 	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
 	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")
 	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 10m, none for a shell)")
-	set.Var(&f.cluster, "cluster", "make the machine the node of a Kubernetes with driver and controller, whose control plane is outside, or with --cluster=inside in it, too")
+	set.Var(&f.cluster, "cluster", "make the machine the node of a Kubernetes with driver and controller, whose "+
+		"control plane is outside, or with --cluster=inside in it, too")
 	set.Lookup("cluster").NoOptDefVal = string(clusterOutside)
 	set.StringVar(&f.bin, "bin", "bin", "with --cluster: folder with the binaries of driver and controller")
-	set.DurationVar(&f.nriTimeout, "nri-timeout", vmNRITimeout, "with --cluster: how long containerd waits for the driver")
+	set.DurationVar(&f.nriTimeout, "nri-timeout", vmNRITimeout,
+		"with --cluster: how long containerd waits for the driver")
 	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
 	return cmd
 }
@@ -140,7 +142,8 @@ were skipped.`,
 		},
 	}
 	cmd.Flags().StringVar(&run, "run", "", "run only tests that match, as with go test")
-	cmd.Flags().BoolVar(&optional, "optional", false, "it is no failure if machines can't be had here, for example without a mirror of Debian")
+	cmd.Flags().BoolVar(&optional, "optional", false, "it is no failure if machines can't be had here, for example "+
+		"without a mirror of Debian")
 	cmd.Flags().StringVar(&skip, "skip", "", "run only tests that do not match")
 	return cmd
 }
@@ -206,7 +209,8 @@ func doublesUsed(extra []string) string {
 	if len(doubles) == 0 {
 		return ""
 	}
-	return strings.Join(doubles, ", ") + ": test doubles, the real plugins are not tested (EXTRA_CNI_DIR is a folder of those)"
+	return strings.Join(doubles, ", ") + ": test doubles, the real plugins are not tested (EXTRA_CNI_DIR is a folder " +
+		"of those)"
 }
 
 // equip builds what a machine has of the project.

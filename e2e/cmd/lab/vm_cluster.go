@@ -17,11 +17,12 @@ import (
 // vmNRITimeout is as much longer than containerd's own limit as the driver is slower where all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
-// vmClusterMemory is what a machine needs, in MiB, that is a node of Kubernetes: all its files are in memory. With the control plane
-// it uses half of that before it has pods.
+// vmClusterMemory is what a machine needs, in MiB, that is a node of Kubernetes: all its files are in memory. With the
+// control plane it uses half of that before it has pods.
 const vmClusterMemory = 3072
 
-// clusterPlace is where the control plane runs whose node a machine is; empty means that it is no node. It is the value of a flag.
+// clusterPlace is where the control plane runs whose node a machine is; empty means that it is no node. It is the value
+// of a flag.
 type clusterPlace string
 
 const (
@@ -48,7 +49,9 @@ func (p *clusterPlace) Set(text string) error {
 
 // runAsNode runs a command on a machine that is the node of a cluster whose control plane is outside, with driver and
 // controller as they are shipped. The control plane's code is not emulated: a pod starts in seconds.
-func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer) (result vm.Result, err error) {
+func (f *vmFlags) runAsNode(
+	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
+) (result vm.Result, err error) {
 	clone, err := os.Getwd()
 	if err != nil {
 		return result, err
@@ -84,8 +87,11 @@ func (f *vmFlags) runAsNode(ctx context.Context, image *vm.Image, c vm.Command, 
 	return result, err
 }
 
-// runAsCluster runs a command on a machine that is a whole cluster with driver and controller as they are shipped, when these work.
-func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer) (result vm.Result, err error) {
+// runAsCluster runs a command on a machine that is a whole cluster with driver and controller as they are shipped, when
+// these work.
+func (f *vmFlags) runAsCluster(
+	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
+) (result vm.Result, err error) {
 	options, err := f.clusterOptions(tmp, progress)
 	if err != nil {
 		return result, err
@@ -99,7 +105,9 @@ func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Comman
 	join(&c, cluster)
 	c.Folders["deploy"] = manifestsDir
 	c.MemoryMB = max(c.MemoryMB, vmClusterMemory)
-	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes three minutes or more where all code is emulated") // for people only
+	// for people only
+	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes three minutes or more where all code "+
+		"is emulated")
 	result, err = image.Run(ctx, c)
 	if err != nil || result.ExitCode != 0 {
 		keepLogs(cluster, progress)
@@ -111,7 +119,8 @@ func (f *vmFlags) runAsCluster(ctx context.Context, image *vm.Image, c vm.Comman
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
 	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"))
 	return lab.Options{
-		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, Images: images, Progress: progress,
+		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, Images: images,
+		Progress:     progress,
 		ExtraCNIDirs: lab.ExtraCNIDirs(filepath.Join(tmp, doublesFolder)),
 	}, err
 }
@@ -127,12 +136,13 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 	c.Env = append(c.Env, "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+read[0]+":"+machinePath)
 }
 
-// installScript applies the manifests inside, and runs a command when driver and controller work. Its arguments are a file for what
-// kubectl says, which is printed only if it fails, and the command.
+// installScript applies the manifests inside, and runs a command when driver and controller work. Its arguments are a
+// file for what kubectl says, which is printed only if it fails, and the command.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {
-		commands = append(commands, []string{"kubectl", "-n", stack.Namespace, "rollout", "status", workload, "--timeout=5m"})
+		commands = append(commands, []string{"kubectl", "-n", stack.Namespace, "rollout", "status", workload,
+			"--timeout=5m"})
 	}
 	script := "log=$1; shift\n" + `install() { "$@" >>"$log" 2>&1 || { cat "$log"; exit 1; }; }` + "\n"
 	for _, command := range commands {

@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// What is printed is the command's, unless driver and controller can't be installed: then it is why, and there is no command.
+// What is printed is the command's, unless driver and controller can't be installed: then it is why, and there is no
+// command.
 func TestInstallScript(t *testing.T) {
 	for name, test := range map[string]struct {
 		kubectl, output string
@@ -25,10 +26,12 @@ func TestInstallScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			calls := filepath.Join(dir, "calls")
-			if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\nprintf '%s\\n' \"$*\" >>"+calls+"\n"+test.kubectl), 0o755); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "kubectl"),
+				[]byte("#!/bin/sh\nprintf '%s\\n' \"$*\" >>"+calls+"\n"+test.kubectl), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command("bash", "-c", installScript(), "install", filepath.Join(dir, "log $x"), "sh", "-c", `echo "$0 $1"; exit 7`, "hello", "world")
+			cmd := exec.Command("bash", "-c", installScript(), "install", filepath.Join(dir, "log $x"), "sh", "-c",
+				`echo "$0 $1"; exit 7`, "hello", "world")
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 			output, _ := cmd.CombinedOutput() // its status says it all
 			if status := cmd.ProcessState.ExitCode(); status != test.status || string(output) != test.output {
@@ -43,7 +46,8 @@ func TestInstallScript(t *testing.T) {
 }
 
 func TestClusterFlag(t *testing.T) {
-	for flag, want := range map[string]clusterPlace{"": "", "--cluster": clusterOutside, "--cluster=outside": clusterOutside, "--cluster=inside": clusterInside} {
+	for flag, want := range map[string]clusterPlace{"": "", "--cluster": clusterOutside,
+		"--cluster=outside": clusterOutside, "--cluster=inside": clusterInside} {
 		cmd := vmCommand(&where{})
 		if err := cmd.ParseFlags(strings.Fields(flag)); err != nil {
 			t.Errorf("%s: %v", flag, err)
@@ -51,7 +55,8 @@ func TestClusterFlag(t *testing.T) {
 			t.Errorf("%q means %q, want %q", flag, have, want)
 		}
 	}
-	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil || !strings.Contains(err.Error(), "outside or inside") {
+	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil ||
+		!strings.Contains(err.Error(), "outside or inside") {
 		t.Errorf("a place that there is not: %v", err)
 	}
 }

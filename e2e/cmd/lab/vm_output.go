@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// testOutput passes on what a test binary prints, and notes what it says of its tests: its exit status alone does not tell
-// whether any has run.
+// testOutput passes on what a test binary prints, and notes what it says of its tests: its exit status alone does not
+// tell whether any has run.
 type testOutput struct {
 	output  io.Writer
 	line    []byte

@@ -1,5 +1,5 @@
-// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one. The lab
-// package builds and starts it; it is of no use on its own.
+// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one.
+// The lab package builds and starts it; it is of no use on its own.
 package main
 
 import (
@@ -22,6 +22,7 @@ func main() {
 		}
 		os.Exit(status)
 	}
-	fmt.Fprintln(os.Stderr, "labnode: want the cluster's run directory, or join, that directory and a command; use the lab command instead")
+	fmt.Fprintln(os.Stderr, "labnode: want the cluster's run directory, or join, that directory and a command; use "+
+		"the lab command instead")
 	os.Exit(2)
 }

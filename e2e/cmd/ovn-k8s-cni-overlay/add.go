@@ -42,7 +42,8 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	}
 	result, err := p.attach(args, c, r, pod)
 	if err != nil {
-		return errors.Join(fmt.Errorf("[%s network %s NAD %s] %w", args.ContainerID, c.Name, c.NADName, err), p.del(args))
+		return errors.Join(fmt.Errorf("[%s network %s NAD %s] %w", args.ContainerID, c.Name, c.NADName, err),
+			p.del(args))
 	}
 	return types.PrintResult(result, c.CNIVersion)
 }
@@ -70,7 +71,8 @@ func (p *plugin) attach(args *skel.CmdArgs, c *config, r record, pod ns.NetNS) (
 	}
 	inPod := &types100.Interface{Name: args.IfName, Sandbox: args.Netns}
 	for _, prefix := range leased {
-		result.IPs = append(result.IPs, &types100.IPConfig{Interface: types100.Int(len(result.Interfaces)), Address: *network(prefix)})
+		result.IPs = append(result.IPs, &types100.IPConfig{Interface: types100.Int(len(result.Interfaces)),
+			Address: *network(prefix)})
 	}
 	result.Interfaces = append(result.Interfaces, inPod)
 	return result, pod.Do(func(ns.NetNS) error { return configure(inPod, mtu, leased) })
@@ -88,7 +90,8 @@ func plug(c *config, hostName, podName string, mtu int, pod ns.NetNS) (*types100
 		return nil, fmt.Errorf("cannot find %s: %w", integration, err)
 	}
 	if c.Topology == localnet && !isMapped(bridge.Attrs().Alias, c.physicalNetwork()) {
-		return nil, fmt.Errorf("failed bridge mapping validation: there is no OVN bridge mapping for network %q", c.physicalNetwork())
+		return nil, fmt.Errorf("failed bridge mapping validation: there is no OVN bridge mapping for network %q",
+			c.physicalNetwork())
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.MasterIndex = hostName, mtu, bridge.Attrs().Index

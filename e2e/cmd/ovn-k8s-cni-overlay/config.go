@@ -58,14 +58,19 @@ func (c *config) validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	check(slices.Contains([]string{layer2, layer3, localnet}, c.Topology), "topology must be layer2, layer3 or localnet, not %q", c.Topology)
+	check(slices.Contains([]string{layer2, layer3, localnet}, c.Topology),
+		"topology must be layer2, layer3 or localnet, not %q", c.Topology)
 	namespace, name, _ := strings.Cut(c.NADName, "/")
-	check(namespace != "" && name != "" && !strings.Contains(name, "/"), "netAttachDefName of network %s must be namespace/name, not %q", c.Name, c.NADName)
+	check(namespace != "" && name != "" &&
+		!strings.Contains(name, "/"), "netAttachDefName of network %s must be namespace/name, not %q",
+		c.Name, c.NADName)
 	check(slices.Contains([]string{"", "primary", "secondary"}, c.Role), "invalid network role %q", c.Role)
-	check(c.Topology != localnet || c.Role != "primary", "a localnet is always a secondary network: role must not be %s", c.Role)
+	check(c.Topology != localnet ||
+		c.Role != "primary", "a localnet is always a secondary network: role must not be %s", c.Role)
 	check(c.Topology != layer2 || c.Role != "primary" || c.Subnets != "", "a primary layer2 network needs subnets")
 	check(c.Topology != layer3 || !c.AllowPersistentIPs, "layer3 has no persistent IPs")
-	check(c.Topology == localnet || c.VLANID == 0 && c.PhysicalNetworkName == "", "only a localnet has a vlanID and a physicalNetworkName")
+	check(c.Topology == localnet || c.VLANID == 0 &&
+		c.PhysicalNetworkName == "", "only a localnet has a vlanID and a physicalNetworkName")
 	check(c.Topology != localnet || c.JoinSubnet == "", "a localnet has no joinSubnet: there are no services on it")
 	check(c.VLANID == 0, "vlanID %d: this test plugin knows no VLANs", c.VLANID)
 	check(c.ExcludeSubnets == "" || c.Subnets != "", "excludeSubnets needs subnets")
@@ -75,11 +80,13 @@ func (c *config) validate() error {
 		check(err == nil, "deviceID must be a PCI address, not %q", c.DeviceID)
 	}
 	check(c.DeviceID == "" || c.Topology != localnet,
-		"deviceID %s is given for the localnet %s: its uplink stays on the host, so there is no virtual function to hand over", c.DeviceID, c.Name)
+		"deviceID %s is given for the localnet %s: its uplink stays on the host, so there is no virtual function to "+
+			"hand over", c.DeviceID, c.Name)
 	return errors.Join(problems...)
 }
 
-// prefixes reads a list. With a node's length after the cluster's, as in 10.128.0.0/14/23, it is the first such of the cluster.
+// prefixes reads a list. With a node's length after the cluster's, as in 10.128.0.0/14/23, it is the first such of the
+// cluster.
 func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -120,7 +127,8 @@ func checkArgs(text, sandbox string) error {
 		}
 	}
 	if args["K8S_POD_INFRA_CONTAINER_ID"] != sandbox {
-		return fmt.Errorf("K8S_POD_INFRA_CONTAINER_ID is %s, but CNI_CONTAINERID %s", args["K8S_POD_INFRA_CONTAINER_ID"], sandbox)
+		return fmt.Errorf("K8S_POD_INFRA_CONTAINER_ID is %s, but CNI_CONTAINERID %s",
+			args["K8S_POD_INFRA_CONTAINER_ID"], sandbox)
 	}
 	return nil
 }

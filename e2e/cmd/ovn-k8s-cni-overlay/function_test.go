@@ -26,13 +26,15 @@ func TestFunctionGoesAndComesHome(t *testing.T) {
 		}
 	}
 	host, pod := namespace(t), namespace(t)
-	stdin, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "fast", "topology": layer2, "netAttachDefName": "ns/fast",
-		"subnets": "192.0.2.0/24", "deviceID": address})
+	stdin, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "fast", "topology": layer2,
+		"netAttachDefName": "ns/fast",
+		"subnets":          "192.0.2.0/24", "deviceID": address})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := &skel.CmdArgs{ContainerID: "box", Netns: fmt.Sprintf("/proc/self/fd/%d", pod.Fd()), IfName: "net1", StdinData: stdin,
-		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=box;K8S_POD_UID=1"}
+	args := &skel.CmdArgs{ContainerID: "box", Netns: fmt.Sprintf("/proc/self/fd/%d", pod.Fd()), IfName: "net1",
+		StdinData: stdin,
+		Args:      "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=box;K8S_POD_UID=1"}
 	inside := func(where ns.NetNS, name string) netlink.Link {
 		var link netlink.Link
 		do(t, where, func() (err error) { link, err = netlink.LinkByName(name); return unlessGone(err) })
@@ -52,7 +54,8 @@ func TestFunctionGoesAndComesHome(t *testing.T) {
 	})
 	do(t, host, func() error { return p.add(args) })
 	given := inside(pod, "net1")
-	if given == nil || inside(host, "vf0") != nil || !strings.HasPrefix(given.Attrs().HardwareAddr.String(), "0a:58:c0:00:02:") {
+	if given == nil || inside(host, "vf0") != nil ||
+		!strings.HasPrefix(given.Attrs().HardwareAddr.String(), "0a:58:c0:00:02:") {
 		t.Fatalf("the function is not in the pod: %+v", given)
 	}
 	for range 2 { // DEL may come again

@@ -1,5 +1,6 @@
-// Command ovn-k8s-cni-overlay is a test plugin that keeps the contract of OVN-Kubernetes' CNI plugin of that name towards who calls
-// it, without OVN: a Linux bridge with the name br-int stands for that of Open vSwitch. What it takes from the real one:
+// Command ovn-k8s-cni-overlay is a test plugin that keeps the contract of OVN-Kubernetes' CNI plugin of that name
+// towards who calls it, without OVN: a Linux bridge with the name br-int stands for that of Open vSwitch. What it takes
+// from the real one:
 //
 //   - CNI_ARGS is a list of KEY=VALUE, and names the pod. Here all four of the keys that runtimes give are wanted.
 //   - The configuration must be that of a network attachment: netAttachDefName is namespace/name; roles are for layer2 and layer3;
@@ -11,8 +12,8 @@
 //   - The result names the host's interface first and then the pod's, with an address that its MAC is made of (0a:58 and the IPv4).
 //   - DEL of what is gone says yes, CHECK looks at nothing.
 //
-// It knows no VLANs, no representors, and no networks of several nodes. The real one waits for annotations of the pod that
-// OVN-Kubernetes' own controllers write; this one gives out addresses itself.
+// It knows no VLANs, no representors, and no networks of several nodes. The real one waits for annotations of the pod
+// that OVN-Kubernetes' own controllers write; this one gives out addresses itself.
 package main
 
 import (

@@ -18,23 +18,35 @@ func TestParse(t *testing.T) {
 		stdin    string
 		problems []string
 	}{
-		"localnet":            {stdin: net + `"topology": "localnet", "physicalNetworkName": "phys", "subnets": "192.0.2.0/24", "role": "secondary"`},
-		"layer2":              {stdin: net + `"topology": "layer2", "deviceID": "0000:41:10.0", "subnets": "192.0.2.0/24, 2001:db8::/64", "excludeSubnets": "192.0.2.0/28"`},
-		"layer3":              {stdin: net + `"topology": "layer3", "subnets": "10.128.0.0/14/23", "role": "primary"`},
-		"no topology":         {stdin: net + `"role": "secondary"`, problems: []string{"topology must be"}},
-		"no attachment":       {stdin: `"name": "net", "topology": "layer2"`, problems: []string{`netAttachDefName of network net must be namespace/name, not ""`}},
-		"no namespace":        {stdin: `"netAttachDefName": "net", "topology": "layer2"`, problems: []string{"namespace/name"}},
-		"primary localnet":    {stdin: net + `"topology": "localnet", "role": "primary"`, problems: []string{"always a secondary network"}},
-		"another role":        {stdin: net + `"topology": "layer2", "role": "Primary"`, problems: []string{`invalid network role "Primary"`}},
-		"primary, no subnets": {stdin: net + `"topology": "layer2", "role": "primary"`, problems: []string{"needs subnets"}},
-		"IPAM plugin":         {stdin: net + `"topology": "layer2", "ipam": {"type": "host-local"}`, problems: []string{"ipam host-local is not supported"}},
-		"of others":           {stdin: net + `"topology": "layer3", "physicalNetworkName": "p", "allowPersistentIPs": true`, problems: []string{"only a localnet", "persistent"}},
-		"services":            {stdin: net + `"topology": "localnet", "joinSubnet": "100.66.0.0/16"`, problems: []string{"no joinSubnet"}},
-		"VLAN":                {stdin: net + `"topology": "localnet", "vlanID": 7`, problems: []string{"no VLANs"}},
+		"localnet": {stdin: net +
+			`"topology": "localnet", "physicalNetworkName": "phys", "subnets": "192.0.2.0/24", "role": "secondary"`},
+		"layer2": {stdin: net +
+			`"topology": "layer2", "deviceID": "0000:41:10.0", "subnets": "192.0.2.0/24, 2001:db8::/64", "excludeSubnets": "192.0.2.0/28"`},
+		"layer3":      {stdin: net + `"topology": "layer3", "subnets": "10.128.0.0/14/23", "role": "primary"`},
+		"no topology": {stdin: net + `"role": "secondary"`, problems: []string{"topology must be"}},
+		"no attachment": {stdin: `"name": "net", "topology": "layer2"`,
+			problems: []string{`netAttachDefName of network net must be namespace/name, not ""`}},
+		"no namespace": {stdin: `"netAttachDefName": "net", "topology": "layer2"`,
+			problems: []string{"namespace/name"}},
+		"primary localnet": {stdin: net + `"topology": "localnet", "role": "primary"`,
+			problems: []string{"always a secondary network"}},
+		"another role": {stdin: net + `"topology": "layer2", "role": "Primary"`,
+			problems: []string{`invalid network role "Primary"`}},
+		"primary, no subnets": {stdin: net + `"topology": "layer2", "role": "primary"`,
+			problems: []string{"needs subnets"}},
+		"IPAM plugin": {stdin: net + `"topology": "layer2", "ipam": {"type": "host-local"}`,
+			problems: []string{"ipam host-local is not supported"}},
+		"of others": {stdin: net + `"topology": "layer3", "physicalNetworkName": "p", "allowPersistentIPs": true`,
+			problems: []string{"only a localnet", "persistent"}},
+		"services": {stdin: net + `"topology": "localnet", "joinSubnet": "100.66.0.0/16"`,
+			problems: []string{"no joinSubnet"}},
+		"VLAN": {stdin: net + `"topology": "localnet", "vlanID": 7`, problems: []string{"no VLANs"}},
 		"device of localnet": {stdin: net + `"topology": "localnet", "deviceID": "0000:41:10.0"`,
 			problems: []string{"deviceID 0000:41:10.0 is given for the localnet net: its uplink stays on the host"}},
-		"device that is none": {stdin: net + `"topology": "layer2", "deviceID": "eth0"`, problems: []string{`must be a PCI address, not "eth0"`}},
-		"subnets":             {stdin: net + `"topology": "layer2", "subnets": "10.128.0.0/14/23"`, problems: []string{"is no subnet"}},
+		"device that is none": {stdin: net + `"topology": "layer2", "deviceID": "eth0"`,
+			problems: []string{`must be a PCI address, not "eth0"`}},
+		"subnets": {stdin: net + `"topology": "layer2", "subnets": "10.128.0.0/14/23"`,
+			problems: []string{"is no subnet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse([]byte("{" + test.stdin + "}"))
@@ -60,7 +72,8 @@ func TestArgs(t *testing.T) {
 		strings.Replace(all, "ID=box", "ID=other", 1):   "K8S_POD_INFRA_CONTAINER_ID is other, but CNI_CONTAINERID box",
 		strings.Replace(all, "NAME=pod", "NAME=a=b", 1): `invalid CNI_ARG "K8S_POD_NAME=a=b"`,
 	} {
-		if err := checkArgs(text, "box"); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+		if err := checkArgs(text, "box"); (err == nil) != (problem == "") || err != nil &&
+			!strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v, want %q", text, err, problem)
 		}
 	}
@@ -79,7 +92,8 @@ func TestMappings(t *testing.T) {
 
 func TestLeases(t *testing.T) {
 	p := plugin{state: t.TempDir()}
-	c := &config{subnets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/29")}, excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/31")}}
+	c := &config{subnets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/29")},
+		excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/31")}}
 	c.Name = "net"
 	args := func(sandbox string) *skel.CmdArgs { return &skel.CmdArgs{ContainerID: sandbox, IfName: "net1"} }
 	lease := func(sandbox string) []netip.Prefix {
@@ -91,7 +105,8 @@ func TestLeases(t *testing.T) {
 	}
 	want := func(got []netip.Prefix, address string) {
 		t.Helper()
-		if diff := cmp.Diff([]netip.Prefix{netip.MustParsePrefix(address)}, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+		if diff := cmp.Diff([]netip.Prefix{netip.MustParsePrefix(address)}, got,
+			cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 			t.Errorf("wrong (-want +got):\n%s", diff)
 		}
 	}
@@ -133,13 +148,15 @@ func TestDelOfWhatIsGone(t *testing.T) {
 
 func TestFunctionMustBeVirtual(t *testing.T) {
 	p := plugin{pci: t.TempDir()}
-	if _, _, err := p.function("0000:41:00.0"); err == nil || !strings.Contains(err.Error(), "0000:41:00.0 is no virtual function") {
+	if _, _, err := p.function("0000:41:00.0"); err == nil ||
+		!strings.Contains(err.Error(), "0000:41:00.0 is no virtual function") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.pci, "0000:41:10.0", "physfn"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.function("0000:41:10.0"); err == nil || !strings.Contains(err.Error(), "while getting Netdevice name of 0000:41:10.0") {
+	if _, _, err := p.function("0000:41:10.0"); err == nil ||
+		!strings.Contains(err.Error(), "while getting Netdevice name of 0000:41:10.0") {
 		t.Errorf("got %v", err)
 	}
 }

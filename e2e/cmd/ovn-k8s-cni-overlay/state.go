@@ -75,7 +75,8 @@ func (p *plugin) lease(args *skel.CmdArgs, c *config) ([]netip.Prefix, error) {
 }
 
 func leaseOne(folder, owner string, subnet netip.Prefix, excluded []netip.Prefix) (netip.Addr, error) {
-	for address := subnet.Addr().Next(); subnet.Contains(address.Next()); address = address.Next() { // not the first, nor the last
+	// not the first, nor the last
+	for address := subnet.Addr().Next(); subnet.Contains(address.Next()); address = address.Next() {
 		if slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(address) }) {
 			continue
 		}

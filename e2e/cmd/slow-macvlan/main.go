@@ -1,6 +1,6 @@
-// Command slow-macvlan is a CNI plugin for tests: macvlan that takes its time. In its configuration, "seconds" is how long ADD
-// waits before macvlan is called. "control" is the beginning of the names of files by which a test steers it: ADD or DEL waits
-// while CONTROL.ADD or CONTROL.DEL exists, and ADD fails then if there is CONTROL.FAIL.
+// Command slow-macvlan is a CNI plugin for tests: macvlan that takes its time. In its configuration, "seconds" is how
+// long ADD waits before macvlan is called. "control" is the beginning of the names of files by which a test steers it:
+// ADD or DEL waits while CONTROL.ADD or CONTROL.DEL exists, and ADD fails then if there is CONTROL.FAIL.
 package main
 
 import (

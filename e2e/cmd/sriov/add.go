@@ -99,7 +99,8 @@ func enter(r *record, address string, pod ns.NetNS, made *types100.Interface) er
 	})
 }
 
-// pass moves a link of this thread's namespace to another under a new name. Change, which may be nil, is done on the way.
+// pass moves a link of this thread's namespace to another under a new name. Change, which may be nil, is done on the
+// way.
 func pass(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
 	between, err := ns.TempNetNS()
 	if err != nil {

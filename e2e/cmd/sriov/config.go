@@ -29,7 +29,8 @@ type config struct {
 }
 
 func linkStates() map[string]uint32 {
-	return map[string]uint32{"auto": netlink.VF_LINK_STATE_AUTO, "enable": netlink.VF_LINK_STATE_ENABLE, "disable": netlink.VF_LINK_STATE_DISABLE}
+	return map[string]uint32{"auto": netlink.VF_LINK_STATE_AUTO, "enable": netlink.VF_LINK_STATE_ENABLE,
+		"disable": netlink.VF_LINK_STATE_DISABLE}
 }
 
 func parse(data []byte) (*config, error) {

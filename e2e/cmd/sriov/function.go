@@ -71,7 +71,8 @@ func (f *function) settings() (settings, error) {
 	for _, vf := range f.pf.Attrs().Vfs {
 		if vf.ID == f.index {
 			return settings{
-				PF: f.pf.Attrs().Name, MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, SpoofCheck: vf.Spoofchk, Trust: vf.Trust == 1,
+				PF: f.pf.Attrs().Name, MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, SpoofCheck: vf.Spoofchk,
+				Trust:     vf.Trust == 1,
 				LinkState: vf.LinkState, MinTx: int(vf.MinTxRate), MaxTx: int(vf.MaxTxRate),
 			}, nil
 		}
@@ -101,14 +102,17 @@ func (f *function) apply(c *config) error {
 		what   string
 		set    func() error
 	}{
-		{c.VLAN != nil, "vlan", func() error { return netlink.LinkSetVfVlanQos(f.pf, f.index, *c.VLAN, value(c.VLANQoS)) }},
+		{c.VLAN != nil, "vlan",
+			func() error { return netlink.LinkSetVfVlanQos(f.pf, f.index, *c.VLAN, value(c.VLANQoS)) }},
 		{c.MAC != "", "mac", func() error { return f.setMAC(c.MAC) }},
 		{c.MinTxRate != nil || c.MaxTxRate != nil, "rates", func() error {
 			return netlink.LinkSetVfRate(f.pf, f.index, value(c.MinTxRate), value(c.MaxTxRate))
 		}},
-		{c.SpoofCheck != "", "spoofchk", func() error { return netlink.LinkSetVfSpoofchk(f.pf, f.index, c.SpoofCheck == "on") }},
+		{c.SpoofCheck != "", "spoofchk",
+			func() error { return netlink.LinkSetVfSpoofchk(f.pf, f.index, c.SpoofCheck == "on") }},
 		{c.Trust != "", "trust", func() error { return netlink.LinkSetVfTrust(f.pf, f.index, c.Trust == "on") }},
-		{c.LinkState != "", "link_state", func() error { return netlink.LinkSetVfState(f.pf, f.index, linkStates()[c.LinkState]) }},
+		{c.LinkState != "", "link_state",
+			func() error { return netlink.LinkSetVfState(f.pf, f.index, linkStates()[c.LinkState]) }},
 	} {
 		if err := do(step.wanted, step.what, step.set); err != nil {
 			return err

@@ -1,6 +1,6 @@
-// Command sriov is a test plugin that keeps the documented contract of the CNI plugin of that name: it moves an SR-IOV virtual
-// function into a pod and sets what is set through its physical function. It has that plugin's known weaknesses, too, since
-// they are what a driver has to live with:
+// Command sriov is a test plugin that keeps the documented contract of the CNI plugin of that name: it moves an SR-IOV
+// virtual function into a pod and sets what is set through its physical function. It has that plugin's known
+// weaknesses, too, since they are what a driver has to live with:
 //
 //   - ADD keeps what it needs for DEL only at its very end, and leaves settings behind when one of them is refused.
 //   - DEL without a namespace (CNI_NETNS is empty) says yes, and neither resets the function nor lets go of it.

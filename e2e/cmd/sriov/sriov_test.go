@@ -15,16 +15,18 @@ func TestParse(t *testing.T) {
 		stdin    string
 		problems []string
 	}{
-		"least":        {stdin: `{"deviceID": "0000:41:10.0"}`},
-		"all":          {stdin: `{"deviceID": "x", "vlan": 4094, "vlanQoS": 7, "mac": "02:00:00:00:00:01", "spoofchk": "on", "trust": "off", "link_state": "auto", "max_tx_rate": 5}`},
-		"VLAN 0":       {stdin: `{"deviceID": "x", "vlan": 0, "vlanQoS": 0}`},
-		"no device":    {stdin: `{}`, problems: []string{"deviceID"}},
-		"no JSON":      {stdin: `{`, problems: []string{"decode"}},
-		"out of range": {stdin: `{"deviceID": "x", "vlan": 4095, "vlanQoS": 8}`, problems: []string{"vlan must be", "vlanQoS must be"}},
-		"no tag":       {stdin: `{"deviceID": "x", "vlan": 0, "vlanQoS": 3}`, problems: []string{"needs a vlan"}},
+		"least":     {stdin: `{"deviceID": "0000:41:10.0"}`},
+		"all":       {stdin: `{"deviceID": "x", "vlan": 4094, "vlanQoS": 7, "mac": "02:00:00:00:00:01", "spoofchk": "on", "trust": "off", "link_state": "auto", "max_tx_rate": 5}`},
+		"VLAN 0":    {stdin: `{"deviceID": "x", "vlan": 0, "vlanQoS": 0}`},
+		"no device": {stdin: `{}`, problems: []string{"deviceID"}},
+		"no JSON":   {stdin: `{`, problems: []string{"decode"}},
+		"out of range": {stdin: `{"deviceID": "x", "vlan": 4095, "vlanQoS": 8}`,
+			problems: []string{"vlan must be", "vlanQoS must be"}},
+		"no tag": {stdin: `{"deviceID": "x", "vlan": 0, "vlanQoS": 3}`, problems: []string{"needs a vlan"}},
 		"words": {stdin: `{"deviceID": "x", "mac": "one", "spoofchk": "true", "trust": "yes", "link_state": "up"}`,
 			problems: []string{"mac", "spoofchk", "trust", "link_state"}},
-		"runtime's address": {stdin: `{"deviceID": "x", "mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "bad"}}`, problems: []string{"mac"}},
+		"runtime's address": {stdin: `{"deviceID": "x", "mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "bad"}}`,
+			problems: []string{"mac"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse([]byte(test.stdin))
@@ -52,7 +54,8 @@ func TestClaim(t *testing.T) {
 	if err := p.claim("vf", holder); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.claim("vf", "/run/netns/other"); err == nil || !strings.Contains(err.Error(), "already allocated: to "+holder) {
+	if err := p.claim("vf", "/run/netns/other"); err == nil ||
+		!strings.Contains(err.Error(), "already allocated: to "+holder) {
 		t.Errorf("a function that is taken: %v", err)
 	}
 	if err := p.release("vf"); err != nil {
@@ -74,7 +77,8 @@ func TestRecord(t *testing.T) {
 	if r, err := p.load(args); r != nil || err != nil {
 		t.Fatalf("loaded %+v before ADD: %v", r, err)
 	}
-	want := &record{Stdin: []byte(`{"deviceID":"vf","vlan":5}`), Settings: settings{VLAN: 3, Trust: true}, Link: "eth2", MAC: "02:00:00:00:00:01"}
+	want := &record{Stdin: []byte(`{"deviceID":"vf","vlan":5}`), Settings: settings{VLAN: 3, Trust: true}, Link: "eth2",
+		MAC: "02:00:00:00:00:01"}
 	if err := p.save(args, want); err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,8 @@ func (s Spec) connectUplink(bridge netlink.Link) error {
 	}
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: api, Gw: net.ParseIP(s.Joining.Gateway)})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: api,
+			Gw: net.ParseIP(s.Joining.Gateway)})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot add a route to the API server: %w", err)
@@ -131,8 +132,8 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component works and has the images, or has ended. What it prints is with the logs of the
-// cluster.
+// startComponent returns when the component works and has the images, or has ended. What it prints is with the logs of
+// the cluster.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

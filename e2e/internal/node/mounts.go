@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays are the host's directories below which the node needs its own files. An overlay shows what is there and takes
-// what is written, so nothing is ever created on the host, not even a mount point.
+// overlays are the host's directories below which the node needs its own files. An overlay shows what is there and
+// takes what is written, so nothing is ever created on the host, not even a mount point.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
 // sysctls are the settings that kubelet writes and that are not private to any namespace: it writes into files instead.
@@ -63,7 +63,8 @@ func mountSys() error {
 	})
 }
 
-// keeping runs cover, which hides dirs, and then binds dirs, with all that is mounted below, over their own paths again.
+// keeping runs cover, which hides dirs, and then binds dirs, with all that is mounted below, over their own paths
+// again.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -168,7 +169,8 @@ func overlayOptions(lower []string, upper, work string) string {
 	for _, l := range lower {
 		escaped = append(escaped, escape.Replace(l))
 	}
-	return "lowerdir=" + strings.Join(escaped, ":") + ",upperdir=" + escape.Replace(upper) + ",workdir=" + escape.Replace(work)
+	return "lowerdir=" + strings.Join(escaped, ":") + ",upperdir=" + escape.Replace(upper) + ",workdir=" +
+		escape.Replace(work)
 }
 
 func mountSysctls(private string) error {
@@ -188,7 +190,8 @@ func mountSysctls(private string) error {
 	return nil
 }
 
-// writeFiles writes the configuration. A link is replaced: /etc/resolv.conf may point into the /run that is now covered.
+// writeFiles writes the configuration. A link is replaced: /etc/resolv.conf may point into the /run that is now
+// covered.
 func writeFiles(files map[string]string) error {
 	for name, content := range files {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -33,8 +33,8 @@ func serveHere(s Spec) error {
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
-	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those that
-	// stay then talk to an address that is gone, until they ask again.
+	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those
+	// that stay then talk to an address that is gone, until they ask again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(bridge); err != nil {

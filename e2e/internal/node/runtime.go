@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// AskRuntime asks the container runtime at a socket for its version, which is what kubelet asks first, and ends if there is no answer:
-// containerd listens a moment before it can give one. The answer's content is of no interest.
+// AskRuntime asks the container runtime at a socket for its version, which is what kubelet asks first, and ends if
+// there is no answer: containerd listens a moment before it can give one. The answer's content is of no interest.
 func AskRuntime(ctx context.Context, socket string) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -46,8 +46,8 @@ type Spec struct {
 
 // Joining says how a machine of its own becomes the node.
 type Joining struct {
-	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached. Without an
-	// uplink the API server is among Components.
+	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached.
+	// Without an uplink the API server is among Components.
 	Uplink  string `json:"uplink,omitempty"`
 	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.

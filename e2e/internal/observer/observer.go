@@ -1,5 +1,5 @@
-// Package observer watches from outside whether containers have the interfaces that they were promised. It asks the kernel only:
-// which processes there are, and what is in their network namespaces.
+// Package observer watches from outside whether containers have the interfaces that they were promised. It asks the
+// kernel only: which processes there are, and what is in their network namespaces.
 //
 // The rule of this package: it knows nothing of the driver, so that no mistake of the driver can hide from it.
 package observer
@@ -17,8 +17,8 @@ import (
 const (
 	// Pod is the name by which findings name the container.
 	Pod = "OBSERVED_POD"
-	// Interfaces names, separated by commas, what the container must have from its first instruction to its last, with an IPv4
-	// address each.
+	// Interfaces names, separated by commas, what the container must have from its first instruction to its last, with
+	// an IPv4 address each.
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
@@ -36,8 +36,8 @@ type Observer struct {
 	findings []string
 }
 
-// New makes an observer. Proc is the /proc of the node. Exclusive are links of the node, by index, with their names: at most one
-// pod at a time may have an interface on top of each.
+// New makes an observer. Proc is the /proc of the node. Exclusive are links of the node, by index, with their names: at
+// most one pod at a time may have an interface on top of each.
 func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
@@ -63,7 +63,8 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// inspect takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface moving on.
+// inspect takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface
+// moving on.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -95,7 +96,8 @@ func (o *Observer) violations(now reading) map[string]func(reading) bool {
 		if len(now.missing(process)) == 0 {
 			continue
 		}
-		wrong[fmt.Sprintf("pod %s: process %s runs without %s", process.pod, process.id, strings.Join(now.missing(process), ", "))] = func(later reading) bool {
+		wrong[fmt.Sprintf("pod %s: process %s runs without %s", process.pod, process.id,
+			strings.Join(now.missing(process), ", "))] = func(later reading) bool {
 			return later.has(process) && len(later.missing(process)) > 0
 		}
 	}
@@ -105,7 +107,8 @@ func (o *Observer) violations(now reading) map[string]func(reading) bool {
 			continue
 		}
 		wrong[fmt.Sprintf("%s is used in %d namespaces at once", name, len(users))] = func(later reading) bool {
-			both := slices.DeleteFunc(later.users(index), func(namespace string) bool { return !slices.Contains(users, namespace) })
+			both := slices.DeleteFunc(later.users(index),
+				func(namespace string) bool { return !slices.Contains(users, namespace) })
 			return len(both) > 1
 		}
 	}

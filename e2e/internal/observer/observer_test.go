@@ -27,8 +27,9 @@ func TestFindings(t *testing.T) {
 			second: reading{namespaces: map[string]map[string]link{"a": {}}},
 		},
 		"another process has its number": {
-			first:  reading{processes: []process{web}, namespaces: map[string]map[string]link{"a": {}}},
-			second: reading{processes: []process{{id: "7 started at 2", pod: "db", namespace: "a", interfaces: []string{"net1"}}}, namespaces: map[string]map[string]link{"a": {}}},
+			first: reading{processes: []process{web}, namespaces: map[string]map[string]link{"a": {}}},
+			second: reading{processes: []process{{id: "7 started at 2", pod: "db", namespace: "a",
+				interfaces: []string{"net1"}}}, namespaces: map[string]map[string]link{"a": {}}},
 		},
 		"two use what one may": {
 			first:  reading{namespaces: map[string]map[string]link{"a": whole, "b": half}},

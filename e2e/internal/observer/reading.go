@@ -35,7 +35,8 @@ type link struct {
 
 // missing are the interfaces that a process should have and has not.
 func (r reading) missing(p process) []string {
-	return slices.DeleteFunc(slices.Clone(p.interfaces), func(name string) bool { return r.namespaces[p.namespace][name].addressed })
+	return slices.DeleteFunc(slices.Clone(p.interfaces),
+		func(name string) bool { return r.namespaces[p.namespace][name].addressed })
 }
 
 func (r reading) has(p process) bool {
@@ -130,9 +131,10 @@ func readLinks(path string) (map[string]link, error) {
 		if _, macvlan := l.(*netlink.Macvlan); macvlan {
 			parent = attributes.ParentIndex
 		}
-		links[attributes.Name] = link{parent: parent, addressed: slices.ContainsFunc(addresses, func(address netlink.Addr) bool {
-			return address.LinkIndex == attributes.Index
-		})}
+		links[attributes.Name] = link{parent: parent,
+			addressed: slices.ContainsFunc(addresses, func(address netlink.Addr) bool {
+				return address.LinkIndex == attributes.Index
+			})}
 	}
 	return links, nil
 }

@@ -27,10 +27,11 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
-// shared is a folder of the host. What is read-only never changes, so the machine may remember it; of what is written to,
-// both sides see at once what the other did.
+// shared is a folder of the host. What is read-only never changes, so the machine may remember it; of what is written
+// to, both sides see at once what the other did.
 func shared(f Folder) mount {
-	m := mount{source: f.Tag, path: f.Path, kind: "9p", options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
+	m := mount{source: f.Tag, path: f.Path, kind: "9p",
+		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
 	if f.Writable {
 		m.options, m.flags = "trans=virtio,version=9p2000.L,msize=524288,cache=none", 0
 	}
@@ -63,7 +64,8 @@ func furnish() error {
 		}
 	}
 	err = mountAll([]mount{
-		{source: "overlay", path: root, kind: "overlay", options: "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work"},
+		{source: "overlay", path: root, kind: "overlay",
+			options: "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work"},
 		{source: "/dev", path: root + "/dev", flags: unix.MS_MOVE},
 		{source: "/proc", path: root + "/proc", flags: unix.MS_MOVE},
 	})

@@ -14,8 +14,8 @@ const (
 	OrderFile = "order.json"
 	// OutcomeFile has the Outcome.
 	OutcomeFile = "outcome.json"
-	// EarlyModules is the folder of the initial file system with the kernel modules that are needed to mount the root. They
-	// are loaded in the order of their names.
+	// EarlyModules is the folder of the initial file system with the kernel modules that are needed to mount the root.
+	// They are loaded in the order of their names.
 	EarlyModules = "/modules"
 	// Terminal is the serial line that the command's input and output are connected to.
 	Terminal = "/dev/ttyS1"

@@ -58,7 +58,8 @@ func obey(outcome *Outcome) error {
 		return nil
 	}
 	for _, variable := range [][2]string{
-		{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, {"HOME", "/root"}, {"TERM", "dumb"}, {Variable, "1"},
+		{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, {"HOME", "/root"}, {"TERM", "dumb"},
+		{Variable, "1"},
 	} {
 		if err := os.Setenv(variable[0], variable[1]); err != nil {
 			return err
@@ -104,7 +105,8 @@ func prepare(order *Order) error {
 	return nil
 }
 
-// run runs the command and returns its exit status. As the first process it is the parent of all whose own has ended, too.
+// run runs the command and returns its exit status. As the first process it is the parent of all whose own has ended,
+// too.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
@@ -166,7 +168,8 @@ func openTerminal(window *Window) (*os.File, error) {
 	}
 	err = unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, settings)
 	if err == nil && window != nil {
-		err = unix.IoctlSetWinsize(int(file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: window.Rows, Col: window.Columns})
+		err = unix.IoctlSetWinsize(int(file.Fd()), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: window.Rows, Col: window.Columns})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the serial line: %w", err)
@@ -174,8 +177,8 @@ func openTerminal(window *Window) (*os.File, error) {
 	return file, nil
 }
 
-// drain waits until all output has left the machine. It opens the terminal again: the kernel has taken it from all who had it
-// when a shell that it controlled ended.
+// drain waits until all output has left the machine. It opens the terminal again: the kernel has taken it from all who
+// had it when a shell that it controlled ended.
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

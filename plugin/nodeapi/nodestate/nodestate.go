@@ -170,6 +170,7 @@ func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 
 // LostText says that an interface of the sandbox's pod is missing, and what to do.
 func (s *Sandbox) LostText(missing string) string {
-	return fmt.Sprintf("interface %s is not in pod %s any more: its device or a link below it was removed, or an application "+
+	return fmt.Sprintf("interface %s is not in pod %s any more: its device or a link below it was removed, or an "+
+		"application "+
 		"has moved it; delete the pod to have it attached again", missing, s.Pod)
 }

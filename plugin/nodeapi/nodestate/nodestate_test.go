@@ -25,21 +25,25 @@ func TestRoundTrip(t *testing.T) {
 		"state": {
 			&State{
 				Node: "n", Synced: true, NodeFound: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-				Problems: []Problem{{Source: "slices", Text: "bad"}}, NotReady: []string{"NRI"}, CNIPlugins: []string{"macvlan"},
+				Problems: []Problem{{Source: "slices", Text: "bad"}}, NotReady: []string{"NRI"},
+				CNIPlugins: []string{"macvlan"},
 			}, &State{},
 			`{"node":"n","heard":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"","runtime":"","kernel":""},` +
 				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"","logDir":"","nriSocket":""},` +
 				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,"cniPlugins":["macvlan"],"topologies":null}`,
 		},
 		"claim": {
-			&Claim{ClaimRecord: ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "u"}, PreparedAt: since,
-				Consumers: []Consumer{{PodUID: "p", Position: 1}}}, Orphaned: true}, &Claim{},
+			&Claim{ClaimRecord: ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "u"},
+				PreparedAt: since,
+				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Orphaned: true}, &Claim{},
 			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z","consumers":[{"podUID":"p","position":1}],` +
 				`"devices":null,"plans":null,"forsaken":true}`,
 		},
 		"sandbox": {
-			&Sandbox{ID: "s", Pod: executor.Pod{Namespace: "ns", Name: "p", UID: "p"}, Claims: []string{"u"}, State: SandboxReady, Since: since, Pin: "/pin",
-				Interfaces: []Interface{{ClaimUID: "u", Pool: "n/eth0", Device: "eth0", Interface: "net1", Missing: "net1"}}}, &Sandbox{},
+			&Sandbox{ID: "s", Pod: executor.Pod{Namespace: "ns", Name: "p", UID: "p"}, Claims: []string{"u"},
+				State: SandboxReady, Since: since, Pin: "/pin",
+				Interfaces: []Interface{{ClaimUID: "u", Pool: "n/eth0", Device: "eth0", Interface: "net1",
+					Missing: "net1"}}}, &Sandbox{},
 			`{"id":"s","pod":{"namespace":"ns","name":"p","uid":"p"},"claims":["u"],"state":"ready","since":"2026-01-02T03:04:05Z","pin":"/pin",` +
 				`"interfaces":[{"claimUID":"u","pool":"n/eth0","device":"eth0","interface":"net1","missing":"net1"}]}`,
 		},
@@ -59,7 +63,8 @@ func TestRoundTrip(t *testing.T) {
 			if err := json.Unmarshal(data, test.empty); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.value, test.empty, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(test.value, test.empty,
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("after a round trip (-want +got):\n%s", diff)
 			}
 		})

@@ -1,8 +1,8 @@
-// Package corpus holds DeviceExposurePolicies for tests: valid ones, and for every rule one that breaks it, with who refuses
-// it and what is said to its author.
+// Package corpus holds DeviceExposurePolicies for tests: valid ones, and for every rule one that breaks it, with who
+// refuses it and what is said to its author.
 //
-// The rule of this package: it is data. Tests of the definition, of the validation, of the nodes and of the webhook all run
-// the same policies, so that a rule that one of them forgets is seen.
+// The rule of this package: it is data. Tests of the definition, of the validation, of the nodes and of the webhook all
+// run the same policies, so that a rule that one of them forgets is seen.
 package corpus
 
 import (
@@ -29,8 +29,8 @@ type Case struct {
 	Name string `json:"name"`
 	// Spec is the specification as its author writes it.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of what the definition of the resource says of an invalid policy. It is empty where the schema and
-	// the CEL rules in it can't express the rule: these policies are refused by Go only.
+	// Definition is a part of what the definition of the resource says of an invalid policy. It is empty where the
+	// schema and the CEL rules in it can't express the rule: these policies are refused by Go only.
 	Definition string `json:"definition,omitempty"`
 	// Field, Reason and Fix are the field of the only error of Go, and parts of its message.
 	Field  string `json:"field,omitempty"`

@@ -1,6 +1,6 @@
 // Package gatehook is the OCI hook by which the container runtime refuses containers that name a claim which is not
-// attached to their network namespace: see [nodeapi.CheckGate]. It needs nothing but the kernel and the claim's CDI spec,
-// so it decides also while every component of the driver is down.
+// attached to their network namespace: see [nodeapi.CheckGate]. It needs nothing but the kernel and the claim's CDI
+// spec, so it decides also while every component of the driver is down.
 package gatehook
 
 import (
@@ -27,11 +27,12 @@ func Main() {
 	os.Exit(0)
 }
 
-// Run checks the container whose state is read (OCI runtime specification, "State"). The argument is the path of the CDI
-// spec; procDir is where the kernel shows processes.
+// Run checks the container whose state is read (OCI runtime specification, "State"). The argument is the path of the
+// CDI spec; procDir is where the kernel shows processes.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {
-		return errors.New("cannot check a container: give the path of the CDI spec of its claim as the argument, and the state of the container as standard input")
+		return errors.New("cannot check a container: give the path of the CDI spec of its claim as the argument, and " +
+			"the state of the container as standard input")
 	}
 	var container struct {
 		ID  string `json:"id"`

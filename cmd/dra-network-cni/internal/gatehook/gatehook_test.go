@@ -35,7 +35,8 @@ func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 	}
 	spec := filepath.Join(dir, "claim.json")
 	write := func(pins ...string) {
-		data, err := nodeapi.Gate{Kind: "example.com/net", Device: "d", Claim: "ns/c", Namespaces: pins, Hook: "/hook"}.Encode(spec)
+		data, err := nodeapi.Gate{Kind: "example.com/net", Device: "d", Claim: "ns/c", Namespaces: pins,
+			Hook: "/hook"}.Encode(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,8 @@ func TestWrongCalls(t *testing.T) {
 		{[]string{"spec"}, `{`, "cannot read the state"},
 		{[]string{"spec"}, `{"id":"c"}`, "has no process"},
 	} {
-		if err := Run(test.args, strings.NewReader(test.state), "/proc"); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := Run(test.args, strings.NewReader(test.state), "/proc"); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q %s: error is %v, want %q", test.args, test.state, err, test.want)
 		}
 	}

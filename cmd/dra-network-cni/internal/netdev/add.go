@@ -83,8 +83,9 @@ func addLink(host *namespace, conf *config, args *skel.CmdArgs, given *types100.
 // newRecord writes down where a link will be.
 func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, link *netlink.LinkAttrs) (*record, error) {
 	r := &record{
-		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, NamespaceID: pod.id(),
-		Name: link.Name, HostIndex: link.Index, Up: link.Flags&net.FlagUp != 0,
+		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns,
+		NamespaceID: pod.id(),
+		Name:        link.Name, HostIndex: link.Index, Up: link.Flags&net.FlagUp != 0,
 	}
 	records, err := readRecords()
 	if err != nil {

@@ -28,7 +28,8 @@ func BenchmarkAttachments(b *testing.B) {
 	if output, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("cannot build the plugin: %v\n%s", err, output)
 	}
-	for name, path := range map[string]string{Name: program, "host-device": filepath.Join(os.Getenv("CNI_PLUGIN_DIR"), "host-device")} {
+	for name, path := range map[string]string{Name: program,
+		"host-device": filepath.Join(os.Getenv("CNI_PLUGIN_DIR"), "host-device")} {
 		b.Run(name, func(b *testing.B) {
 			if _, err := os.Stat(path); err != nil {
 				b.Skipf("needs the reference CNI plugins in CNI_PLUGIN_DIR: %v", err)
@@ -76,7 +77,8 @@ func benchmarkPlugin(b *testing.B, program string) {
 	times := map[string][]time.Duration{}
 	timed := func(command string) {
 		start := time.Now()
-		if _, err := t.call(order{command: command, ifName: "net1", netns: pod, version: "1.0.0", config: up0}); err != nil {
+		if _, err := t.call(order{command: command, ifName: "net1", netns: pod, version: "1.0.0",
+			config: up0}); err != nil {
 			b.Error(err)
 		}
 		times[command] = append(times[command], time.Since(start))

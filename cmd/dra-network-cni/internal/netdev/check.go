@@ -37,7 +37,8 @@ func check(args *skel.CmdArgs) error {
 		return err
 	}
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error {
-		return errors.Join(ip.ValidateExpectedInterfaceIPs(args.IfName, result.IPs), ip.ValidateExpectedRoute(result.Routes))
+		return errors.Join(ip.ValidateExpectedInterfaceIPs(args.IfName, result.IPs),
+			ip.ValidateExpectedRoute(result.Routes))
 	})
 }
 

@@ -18,7 +18,8 @@ type config struct {
 	PCIAddress string `json:"pciBusID"`
 	// RuntimeConfig has what the runtime was told by a device plugin.
 	RuntimeConfig struct {
-		// DeviceID is the address of a PCI function or the name of an auxiliary device. It replaces Device and PCIAddress.
+		// DeviceID is the address of a PCI function or the name of an auxiliary device. It replaces Device and
+		// PCIAddress.
 		DeviceID string `json:"deviceID,omitempty"`
 	} `json:"runtimeConfig,omitempty"`
 }

@@ -137,7 +137,8 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	}
 	defer pod.close()
 	link, err := pod.owner(args.IfName)
-	if err != nil || link == nil || link.Attrs().Name != args.IfName || link.Attrs().HardwareAddr.String() != given.Mac {
+	if err != nil || link == nil || link.Attrs().Name != args.IfName ||
+		link.Attrs().HardwareAddr.String() != given.Mac {
 		return nil, err
 	}
 	if address := cmp.Or(c.RuntimeConfig.DeviceID, c.PCIAddress); address != "" && link.Attrs().ParentDev != address {

@@ -66,7 +66,8 @@ func (c *config) folder() (string, error) {
 				return dir, err
 			}
 		}
-		const problem = "cannot find device %q of runtimeConfig.deviceID: it is neither a PCI function nor an auxiliary device"
+		const problem = "cannot find device %q of runtimeConfig.deviceID: it is neither a PCI function nor an " +
+			"auxiliary device"
 		return "", fmt.Errorf(problem, id)
 	}
 	if c.PCIAddress != "" {
@@ -77,14 +78,16 @@ func (c *config) folder() (string, error) {
 		return dir, err
 	}
 	if c.Device == "" {
-		return "", types.NewError(types.ErrInvalidNetworkConfig, "the configuration names no device", "set device or pciBusID")
+		return "", types.NewError(types.ErrInvalidNetworkConfig, "the configuration names no device",
+			"set device or pciBusID")
 	}
 	return "", nil
 }
 
 func deviceFolder(bus, name string) (string, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name), "")
+		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name),
+			"")
 	}
 	dir := filepath.Join(sysfs, bus, "devices", name)
 	_, err := os.Stat(dir)
@@ -109,7 +112,8 @@ func linkIndexBelow(dir, name string) (int, error) {
 	i := slices.Index(names, name)
 	switch device := filepath.Base(dir); {
 	case len(links) == 0:
-		const problem = "device %s has no link on the host; give it a driver of network devices, or end what has the link"
+		const problem = "device %s has no link on the host; give it a driver of network devices, or end what has " +
+			"the link"
 		return 0, fmt.Errorf(problem, device)
 	case name != "" && i < 0:
 		return 0, fmt.Errorf("device %s has no link %q on the host, only %s", device, name, strings.Join(names, ", "))

@@ -84,12 +84,14 @@ func (b *bench) links(space *namespace) []string {
 	var lines []string
 	for _, link := range found {
 		attributes := link.Attrs()
-		if attributes.Name == "lo" || strings.HasSuffix(attributes.Name, "p") || strings.HasPrefix(attributes.Name, "pod") || attributes.Name == "eth0" {
+		if attributes.Name == "lo" || strings.HasSuffix(attributes.Name, "p") ||
+			strings.HasPrefix(attributes.Name, "pod") || attributes.Name == "eth0" {
 			continue
 		}
 		addresses, err := space.links.AddrList(link, netlink.FAMILY_V4)
 		b.must(err)
-		line := fmt.Sprintf("%s %d %s mtu=%d up=%v %q %v", attributes.Name, attributes.Index, attributes.HardwareAddr, attributes.MTU,
+		line := fmt.Sprintf("%s %d %s mtu=%d up=%v %q %v", attributes.Name, attributes.Index, attributes.HardwareAddr,
+			attributes.MTU,
 			attributes.Flags&net.FlagUp != 0, attributes.Alias, attributes.AltNames)
 		for _, address := range addresses {
 			line += " " + address.IPNet.String()
@@ -133,7 +135,8 @@ func (b *bench) command(o order) *exec.Cmd {
 		stdin += `, "prevResult": ` + string(o.previous)
 	}
 	cmd := exec.Command(b.program)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+o.command, "CNI_CONTAINERID=c1", "CNI_NETNS="+o.netns, "CNI_IFNAME="+o.ifName,
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+o.command, "CNI_CONTAINERID=c1", "CNI_NETNS="+o.netns,
+		"CNI_IFNAME="+o.ifName,
 		"CNI_PATH="+cmp.Or(os.Getenv("CNI_PLUGIN_DIR"), "/opt/cni/bin"), "GORACE=atexit_sleep_ms=0")
 	cmd.Stdin = strings.NewReader(stdin + "}")
 	return cmd
@@ -185,7 +188,8 @@ func (b *bench) rename(space *namespace, name, wanted string) {
 
 func (b *bench) bridge(space *namespace, name string) {
 	b.Helper()
-	b.must(space.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 9, 9, 9, 9, 9}}}))
+	b.must(space.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,
+		HardwareAddr: net.HardwareAddr{2, 9, 9, 9, 9, 9}}}))
 }
 
 func (b *bench) delete(space *namespace, name string) {

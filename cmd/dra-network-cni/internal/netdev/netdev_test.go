@@ -36,7 +36,8 @@ func TestMovesAndReturns(t *testing.T) {
 		b.expectLinks(b.host)
 		b.expectLinks(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative]`)
 		result := resultOf(t, added)
-		if link := result.Interfaces[0]; result.CNIVersion != version || link.Name != "net1" || link.Sandbox != b.pod || link.Mac != "02:00:00:0f:a1:01" {
+		if link := result.Interfaces[0]; result.CNIVersion != version || link.Name != "net1" || link.Sandbox != b.pod ||
+			link.Mac != "02:00:00:0f:a1:01" {
 			t.Errorf("%s: ADD returned %s", version, added)
 		}
 		o.previous = added
@@ -92,7 +93,8 @@ func TestTakenNames(t *testing.T) {
 	b.clean(before)
 
 	// The device's own name may be taken in the pod, and its index.
-	b.must(b.inPod.links.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", Index: 4001}, PeerName: "ownp"}))
+	b.must(b.inPod.links.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", Index: 4001},
+		PeerName: "ownp"}))
 	b.add("net1", up0)
 	if moved, err := b.inPod.links.LinkByName("net1"); err != nil || moved.Attrs().Alias != "rack 7" {
 		t.Errorf("net1 is %+v, %v", moved, err)
@@ -126,7 +128,8 @@ func TestNamesAreSwapped(t *testing.T) {
 		var running sync.WaitGroup
 		for device, ifName := range map[string]string{"net1": "net2", "net2": "net1"} {
 			running.Go(func() {
-				if _, err := b.call(order{command: command, ifName: ifName, netns: b.pod, config: fmt.Sprintf(`"device": %q`, device)}); err != nil {
+				if _, err := b.call(order{command: command, ifName: ifName, netns: b.pod,
+					config: fmt.Sprintf(`"device": %q`, device)}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -218,7 +221,8 @@ func TestRecordIsLost(t *testing.T) {
 	_, err = b.call(del)
 	b.must(err)
 	b.expectLinks(b.inPod)
-	if links := b.links(b.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 4001 ") || !strings.HasPrefix(before[0], "up0 4001 ") {
+	if links := b.links(b.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 4001 ") ||
+		!strings.HasPrefix(before[0], "up0 4001 ") {
 		t.Errorf("the host has %q", links)
 	}
 }
@@ -265,7 +269,8 @@ func TestGarbage(t *testing.T) {
 	b.clean(before)
 }
 
-const addresses = up0 + `, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": [{"dst": "10.9.0.0/16"}]}`
+const addresses = up0 +
+	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": [{"dst": "10.9.0.0/16"}]}`
 
 // Addresses are set in the pod, and given back: with the link, without its namespace, and if they can't be set.
 func TestAddresses(t *testing.T) {
@@ -302,7 +307,8 @@ func TestAddresses(t *testing.T) {
 	leases(0)
 	b.clean(before)
 
-	b.fails(order{command: "ADD", ifName: "net1", netns: b.pod, config: strings.Replace(addresses, "10.1.0.0/24", "10.1.0.0/32", 1)}, "too small")
+	b.fails(order{command: "ADD", ifName: "net1", netns: b.pod,
+		config: strings.Replace(addresses, "10.1.0.0/24", "10.1.0.0/32", 1)}, "too small")
 	leases(0)
 	b.clean(before)
 }
@@ -333,7 +339,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	} {
 		b.fails(order{command: "ADD", ifName: "net1", netns: b.pod, config: config}, text)
 	}
-	b.fails(order{command: "ADD", ifName: "net1", netns: "/run/netns/none", config: `"device": "lo"`}, "cannot open network namespace")
+	b.fails(order{command: "ADD", ifName: "net1", netns: "/run/netns/none", config: `"device": "lo"`},
+		"cannot open network namespace")
 	b.clean(nil)
 }
 
@@ -370,7 +377,8 @@ func TestCommands(t *testing.T) {
 	if f := functions(); f.Add == nil || f.Del == nil || f.Check == nil || f.Status == nil || f.GC == nil {
 		t.Errorf("functions are %+v", f)
 	}
-	if err := check(&skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "device": "x"}`), IfName: "net1"}); err == nil ||
+	if err := check(&skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "device": "x"}`),
+		IfName: "net1"}); err == nil ||
 		!strings.Contains(err.Error(), "prevResult does not have it") {
 		t.Errorf("CHECK without prevResult says %v", err)
 	}

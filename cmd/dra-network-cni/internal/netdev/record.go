@@ -35,8 +35,8 @@ type record struct {
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
-// incomplete is a record that is being written, of which there is one at a time: whoever writes has the lock. A process that was
-// killed may leave it.
+// incomplete is a record that is being written, of which there is one at a time: whoever writes has the lock. A process
+// that was killed may leave it.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
 func recordPath(containerID, ifName string) string {

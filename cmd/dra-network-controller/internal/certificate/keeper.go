@@ -21,8 +21,9 @@ import (
 // FieldOwner is the name under which trust is written into the webhook's configuration.
 const FieldOwner = "dra-network-controller-webhook"
 
-// Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's runnable, at
-// work in the replica that leads. Two at once do no harm: each write is refused if somebody else has written since the reading.
+// Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's
+// runnable, at work in the replica that leads. Two at once do no harm: each write is refused if somebody else has
+// written since the reading.
 type Keeper struct {
 	// Reader reads from the API server: nothing here is worth a cache.
 	Reader client.Reader
@@ -30,8 +31,8 @@ type Keeper struct {
 	Client client.Client
 	// Secret must exist. It belongs to the keeper, who replaces all of its data.
 	Secret types.NamespacedName
-	// Configuration is the name of the ValidatingWebhookConfiguration. Of each of its webhooks the keeper reads under which name
-	// it is asked for, and writes caBundle.
+	// Configuration is the name of the ValidatingWebhookConfiguration. Of each of its webhooks the keeper reads under
+	// which name it is asked for, and writes caBundle.
 	Configuration string
 	// Rotation says when certificates are replaced.
 	Rotation Rotation
@@ -44,7 +45,8 @@ func (*Keeper) NeedLeaderElection() bool { return true }
 
 // Start keeps the certificate until the context ends. It never fails.
 func (k *Keeper) Start(ctx context.Context) error {
-	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
+	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
+		"cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
 	for failures := 0; ; {
 		err := k.keep(ctx)
 		failures++
@@ -62,8 +64,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// pause is the time until the next look after so many failures. Few are over soon: an installation may start the controller before
-// it makes the objects of the webhook.
+// pause is the time until the next look after so many failures. Few are over soon: an installation may start the
+// controller before it makes the objects of the webhook.
 func (k *Keeper) pause(failures int) time.Duration {
 	if failures == 0 {
 		return k.Rotation.Period()
@@ -71,11 +73,13 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could lose.
+// keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could
+// lose.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
-		return fmt.Errorf("cannot read the ValidatingWebhookConfiguration %s, which deploy/webhook.yaml makes: %w", k.Configuration, err)
+		return fmt.Errorf("cannot read the ValidatingWebhookConfiguration %s, which deploy/webhook.yaml makes: %w",
+			k.Configuration, err)
 	}
 	names, err := names(&configuration)
 	if err != nil {
@@ -135,7 +139,9 @@ func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration,
 }
 
 // trust writes the bundle into all webhooks of a configuration that have another one, and touches nothing else of it.
-func (k *Keeper) trust(ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte) error {
+func (k *Keeper) trust(
+	ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte,
+) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -145,7 +151,8 @@ func (k *Keeper) trust(ctx context.Context, configuration *admissionregistration
 	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
 		if !bytes.Equal(configuration.Webhooks[i].ClientConfig.CABundle, bundle) {
-			operations = append(operations, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})
+			operations = append(operations,
+				operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})
 		}
 	}
 	if len(operations) == 1 {
@@ -155,7 +162,8 @@ func (k *Keeper) trust(ctx context.Context, configuration *admissionregistration
 	if err != nil {
 		return err
 	}
-	if err := k.Client.Patch(ctx, configuration, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldOwner)); err != nil {
+	if err := k.Client.Patch(ctx, configuration, client.RawPatch(types.JSONPatchType, patch),
+		client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("cannot write caBundle of the ValidatingWebhookConfiguration %s: %w", k.Configuration, err)
 	}
 	return nil

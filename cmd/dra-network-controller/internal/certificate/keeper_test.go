@@ -50,13 +50,15 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		return nil
 	}
 	c.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		Update: func(ctx context.Context, w client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+		Update: func(ctx context.Context, w client.WithWatch, object client.Object,
+			options ...client.UpdateOption) error {
 			if err := wrote("Secret"); err != nil {
 				return err
 			}
 			return w.Update(ctx, object, options...)
 		},
-		Patch: func(ctx context.Context, w client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if err := wrote("Configuration"); err != nil {
 				return err
 			}
@@ -64,7 +66,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		},
 	}).Build()
 	secret := types.NamespacedName{Namespace: "ns", Name: "webhook"}
-	c.keeper = &Keeper{Reader: c.api, Client: c.api, Secret: secret, Configuration: "ours", Rotation: rotation, Now: func() time.Time { return c.now }}
+	c.keeper = &Keeper{Reader: c.api, Client: c.api, Secret: secret, Configuration: "ours", Rotation: rotation,
+		Now: func() time.Time { return c.now }}
 	c.source = &Source{Reader: c.api, Secret: secret, Period: rotation.Period()}
 	return c
 }
@@ -76,9 +79,12 @@ func secret() *corev1.Secret {
 func configuration() *admissionregistration.ValidatingWebhookConfiguration {
 	hook := func(name string) admissionregistration.ValidatingWebhook {
 		return admissionregistration.ValidatingWebhook{
-			Name: name, FailurePolicy: ptr.To(admissionregistration.Ignore), SideEffects: ptr.To(admissionregistration.SideEffectClassNone),
+			Name: name, FailurePolicy: ptr.To(admissionregistration.Ignore),
+			SideEffects:             ptr.To(admissionregistration.SideEffectClassNone),
 			AdmissionReviewVersions: []string{"v1"},
-			ClientConfig:            admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Namespace: "ns", Name: "controller"}},
+			ClientConfig: admissionregistration.WebhookClientConfig{
+				Service: &admissionregistration.ServiceReference{Namespace: "ns", Name: "controller"},
+			},
 		}
 	}
 	return &admissionregistration.ValidatingWebhookConfiguration{
@@ -116,7 +122,8 @@ func (c *cluster) served() *x509.Certificate {
 	for _, hook := range c.configuration().Webhooks {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(hook.ClientConfig.CABundle)
-		if _, err := certificate.Leaf.Verify(x509.VerifyOptions{DNSName: service[0], Roots: roots, CurrentTime: c.now}); err != nil {
+		if _, err := certificate.Leaf.Verify(x509.VerifyOptions{DNSName: service[0], Roots: roots,
+			CurrentTime: c.now}); err != nil {
 			c.t.Errorf("%s: %v", hook.Name, err)
 		}
 	}
@@ -265,13 +272,13 @@ type stale struct {
 }
 
 func (s stale) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	switch into := object.(type) {
+	switch copied := object.(type) {
 	case *corev1.Secret:
-		s.secret.DeepCopyInto(into)
-		into.ResourceVersion = "1"
+		s.secret.DeepCopyInto(copied)
+		copied.ResourceVersion = "1"
 	case *admissionregistration.ValidatingWebhookConfiguration:
-		s.configuration.DeepCopyInto(into)
-		into.ResourceVersion = "1"
+		s.configuration.DeepCopyInto(copied)
+		copied.ResourceVersion = "1"
 	}
 	return nil
 }
@@ -284,14 +291,16 @@ func TestKeeperSaysWhatIsMissing(t *testing.T) {
 		"cannot read the Secret ns/webhook, which deploy/webhook.yaml makes":                   {configuration()},
 		"ValidatingWebhookConfiguration ours: it has no webhooks":                              {secret(), empty},
 	} {
-		if err := newCluster(t, objects...).keeper.keep(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if err := newCluster(t, objects...).keeper.keep(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
 
 func TestPause(t *testing.T) {
-	for failures, want := range map[int]time.Duration{0: 10 * time.Second, 1: time.Second, 3: 3 * time.Second, 100: 10 * time.Second} {
+	for failures, want := range map[int]time.Duration{0: 10 * time.Second, 1: time.Second, 3: 3 * time.Second,
+		100: 10 * time.Second} {
 		if got := (&Keeper{Rotation: rotation}).pause(failures); got != want {
 			t.Errorf("after %d failures: %s, want %s", failures, got, want)
 		}
@@ -300,7 +309,9 @@ func TestPause(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	c := configuration()
-	c.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9684/validate")}
+	c.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To(
+		"https://127.0.0.1:9684/validate",
+	)}
 	got, err := names(c)
 	if diff := cmp.Diff([]string{"127.0.0.1", "controller.ns.svc"}, got); diff != "" || err != nil {
 		t.Errorf("%v, wrong names (-want +got):\n%s", err, diff)
@@ -312,13 +323,15 @@ func TestSource(t *testing.T) {
 	if err := c.source.Ready(nil); err == nil {
 		t.Error("it is ready before it has looked")
 	}
-	if err := c.source.reload(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
+	if err := c.source.reload(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "cannot read the Secret ns/webhook") {
 		t.Errorf("without a Secret: %v", err)
 	}
 	if err := c.source.Ready(nil); err != nil {
 		t.Errorf("a Secret that is missing holds the controller up: %v", err)
 	}
-	if _, err := c.source.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "there is no certificate in the Secret ns/webhook yet") {
+	if _, err := c.source.GetCertificate(nil); err == nil ||
+		!strings.Contains(err.Error(), "there is no certificate in the Secret ns/webhook yet") {
 		t.Errorf("without a certificate: %v", err)
 	}
 	c = newCluster(t, secret(), configuration())
@@ -329,7 +342,8 @@ func TestSource(t *testing.T) {
 	if err := c.api.Update(t.Context(), spoiled); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.source.reload(t.Context()); err == nil || !strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
+	if err := c.source.reload(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
 		t.Errorf("with a damaged key: %v", err)
 	}
 	if !c.served().Equal(before) {
@@ -357,7 +371,8 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 	for _, err := range []error{nil, errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
 		log.report(err)
 	}
-	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="over: cannot"`, `"msg"="cannot" "error"="b"`}
+	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="over: cannot"`,
+		`"msg"="cannot" "error"="b"`}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("wrong log (-want +got):\n%s", diff)
 	}

@@ -23,8 +23,8 @@ const backdate = time.Hour
 // serialBits is the length of serial numbers: RFC 5280 allows 20 octets.
 const serialBits = 128
 
-// Pair is a certificate of the server and the authority that signed it and nothing else: its key is not kept, so nobody can sign
-// a second one. All fields are PEM.
+// Pair is a certificate of the server and the authority that signed it and nothing else: its key is not kept, so nobody
+// can sign a second one. All fields are PEM.
 type Pair struct {
 	// CA is the certificate of the authority.
 	CA []byte
@@ -84,7 +84,8 @@ func template(commonName string, now time.Time, validity time.Duration) (*x509.C
 	}, nil
 }
 
-// check returns the server's certificate, or why a client that trusts the authority would not take it under each of the names.
+// check returns the server's certificate, or why a client that trusts the authority would not take it under each of the
+// names.
 func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {

@@ -13,7 +13,8 @@ const (
 	DefaultValidity = 90 * 24 * time.Hour
 )
 
-// maxPeriod is the time between two looks. It bounds how long a configuration whose trust somebody has removed stays so.
+// maxPeriod is the time between two looks. It bounds how long a configuration whose trust somebody has removed stays
+// so.
 const maxPeriod = 10 * time.Second
 
 // Rotation says when certificates are replaced.
@@ -22,34 +23,39 @@ type Rotation struct {
 	Validity time.Duration
 }
 
-// looks is the least number of looks while a certificate is valid. Of the ten in its last third, the next one needs four at most.
+// looks is the least number of looks while a certificate is valid. Of the ten in its last third, the next one needs
+// four at most.
 const looks = 30
 
 // Period is the time between two looks of keepers and sources.
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
-// settled is how long the next certificate must be there before it is served, so that every API server has seen that it is to be
-// trusted.
+// settled is how long the next certificate must be there before it is served, so that every API server has seen that it
+// is to be trusted.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
-// Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is no why.
-// names are those under which API servers ask; trusted says whether their configuration has the authority of the next certificate.
+// Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is
+// no why. names are those under which API servers ask; trusted says whether their configuration has the authority of
+// the next certificate.
 func (r Rotation) Wanted(held Held, names []string, trusted bool, now time.Time) (wanted Held, why string, err error) {
 	current, problem := held.Current.check(names, now)
 	next, nextProblem := held.Next.check(names, now)
 	promoted := Held{Current: held.Next, FormerCA: held.Current.CA}
 	switch {
 	case problem != nil && nextProblem == nil:
-		return promoted, fmt.Sprintf("the next certificate comes early, since the current one is of no use: %v", problem), nil
+		return promoted, fmt.Sprintf("the next certificate comes early, since the current one is of no use: %v",
+			problem), nil
 	case problem != nil:
 		fresh, err := newPair(names, now, r.Validity)
-		return Held{Current: fresh}, fmt.Sprintf("a certificate is made, since there is none that is of use: %v", problem), err
+		return Held{Current: fresh}, fmt.Sprintf("a certificate is made, since there is none that is of use: %v",
+			problem), err
 	case nextProblem == nil && trusted && !now.Before(made(next).Add(r.settled())):
 		return promoted, "the next certificate, which is trusted now, takes the place of the current one", nil
 	case nextProblem != nil && !now.Before(current.NotAfter.Add(-r.Validity/3)):
 		fresh, err := newPair(names, now, r.Validity)
 		return Held{Current: held.Current, Next: fresh, FormerCA: held.FormerCA},
-			fmt.Sprintf("the next certificate is made, since the current one expires at %s", current.NotAfter.Format(time.RFC3339)), err
+			fmt.Sprintf("the next certificate is made, since the current one expires at %s",
+				current.NotAfter.Format(time.RFC3339)), err
 	}
 	return held, "", nil
 }

@@ -52,12 +52,14 @@ func taken(t *testing.T, bundle, certificate []byte, name string, now time.Time)
 func TestPair(t *testing.T) {
 	names := []string{"10.1.2.3", "a.example", "b.example", "fd00::1"}
 	pair := pairFor(t, names, epoch)
-	for name, good := range map[string]bool{"10.1.2.3": true, "a.example": true, "b.example": true, "fd00::1": true, "c.example": false} {
+	for name, good := range map[string]bool{"10.1.2.3": true, "a.example": true, "b.example": true, "fd00::1": true,
+		"c.example": false} {
 		if err := taken(t, pair.CA, pair.Certificate, name, epoch); (err == nil) != good {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for age, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true, rotation.Validity + time.Second: false} {
+	for age, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true,
+		rotation.Validity + time.Second: false} {
 		if _, err := pair.check(names, epoch.Add(age)); (err == nil) != good {
 			t.Errorf("%s after it was made: %v", age, err)
 		}
@@ -102,19 +104,28 @@ func TestWanted(t *testing.T) {
 		why     string
 		want    string // current, next and former, as letters: o(ld), n(ext), f(resh), - for none
 	}{
-		"nothing yet":                   {Held{}, service, false, epoch, "a certificate is made", "f--"},
-		"young":                         {Held{Current: old}, service, false, epoch.Add(59 * day), "", "o--"},
-		"a third is left":               {Held{Current: old}, service, false, epoch.Add(60 * day), "the next certificate is made", "of-"},
-		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, false, epoch.Add(120 * day), "the next certificate is made", "nfo"},
-		"next is not trusted":           {Held{Current: old, Next: next}, service, false, epoch.Add(61 * day), "", "on-"},
-		"next is trusted, but new":      {Held{Current: old, Next: next}, service, true, epoch.Add(60*day + 19*time.Second), "", "on-"},
-		"next is trusted":               {Held{Current: old, Next: next}, service, true, epoch.Add(60*day + 20*time.Second), "takes the place", "n-o"},
-		"expired":                       {Held{Current: old}, service, false, expired, "a certificate is made", "f--"},
-		"expired, but there is a next":  {Held{Current: old, Next: next}, service, false, expired, "comes early", "n-o"},
-		"other names":                   {Held{Current: old, Next: next}, renamed, true, epoch.Add(61 * day), "a certificate is made", "f--"},
-		"damaged":                       {Held{Current: Pair{CA: old.CA, Certificate: []byte("?"), Key: old.Key}}, service, false, epoch, "a certificate is made", "f--"},
-		"next is damaged":               {Held{Current: old, Next: Pair{CA: next.CA}}, service, true, epoch.Add(61 * day), "the next certificate is made", "of-"},
-		"shorter validity from now on":  {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, false, epoch, "", "?--"},
+		"nothing yet": {Held{}, service, false, epoch, "a certificate is made", "f--"},
+		"young":       {Held{Current: old}, service, false, epoch.Add(59 * day), "", "o--"},
+		"a third is left": {Held{Current: old}, service, false, epoch.Add(60 * day),
+			"the next certificate is made", "of-"},
+		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, false, epoch.Add(120 * day),
+			"the next certificate is made", "nfo"},
+		"next is not trusted": {Held{Current: old, Next: next}, service, false,
+			epoch.Add(61 * day), "", "on-"},
+		"next is trusted, but new": {Held{Current: old, Next: next}, service, true,
+			epoch.Add(60*day + 19*time.Second), "", "on-"},
+		"next is trusted": {Held{Current: old, Next: next}, service, true,
+			epoch.Add(60*day + 20*time.Second), "takes the place", "n-o"},
+		"expired":                      {Held{Current: old}, service, false, expired, "a certificate is made", "f--"},
+		"expired, but there is a next": {Held{Current: old, Next: next}, service, false, expired, "comes early", "n-o"},
+		"other names": {Held{Current: old, Next: next}, renamed, true, epoch.Add(61 * day),
+			"a certificate is made", "f--"},
+		"damaged": {Held{Current: Pair{CA: old.CA, Certificate: []byte("?"), Key: old.Key}},
+			service, false, epoch, "a certificate is made", "f--"},
+		"next is damaged": {Held{Current: old, Next: Pair{CA: next.CA}}, service, true,
+			epoch.Add(61 * day), "the next certificate is made", "of-"},
+		"shorter validity from now on": {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, false,
+			epoch, "", "?--"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, why, err := rotation.Wanted(test.held, test.names, test.trusted, test.now)
@@ -144,8 +155,8 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestEveryReplicaIsTrustedAtEveryMoment goes through a year by looks of the keeper, each at a time when something may happen.
-// API servers and replicas are behind by up to one look of the keeper, each by itself.
+// TestEveryReplicaIsTrustedAtEveryMoment goes through a year by looks of the keeper, each at a time when something may
+// happen. API servers and replicas are behind by up to one look of the keeper, each by itself.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
 	var bundles, served [][]byte // as they were at each look, the newest last
@@ -184,7 +195,8 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 }
 
 func TestSecretHoldsEverything(t *testing.T) {
-	held := Held{Current: pairFor(t, service, epoch), Next: pairFor(t, service, epoch), FormerCA: pairFor(t, service, epoch).CA}
+	held := Held{Current: pairFor(t, service, epoch), Next: pairFor(t, service, epoch),
+		FormerCA: pairFor(t, service, epoch).CA}
 	if diff := cmp.Diff(held, read(held.data())); diff != "" {
 		t.Errorf("wrong (-held +read):\n%s", diff)
 	}
@@ -195,7 +207,8 @@ func TestSecretHoldsEverything(t *testing.T) {
 }
 
 func TestPeriodLeavesLooks(t *testing.T) {
-	for validity, want := range map[time.Duration]time.Duration{MinValidity: time.Second, time.Minute: 2 * time.Second, DefaultValidity: 10 * time.Second} {
+	for validity, want := range map[time.Duration]time.Duration{MinValidity: time.Second, time.Minute: 2 * time.Second,
+		DefaultValidity: 10 * time.Second} {
 		r := Rotation{Validity: validity}
 		if r.Period() != want || r.settled()+2*r.Period() > validity/6 {
 			t.Errorf("%s: looks every %s, waits %s", validity, r.Period(), r.settled())

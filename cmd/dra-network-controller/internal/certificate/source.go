@@ -36,7 +36,8 @@ func (*Source) NeedLeaderElection() bool { return false }
 
 // Start looks until the context ends. It never fails.
 func (s *Source) Start(ctx context.Context) error {
-	log := newSparing(ctrl.Log.WithName("webhook-certificate"), "cannot read the webhook's certificate, the one before is served while there is one")
+	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
+		"cannot read the webhook's certificate, the one before is served while there is one")
 	for {
 		log.report(s.reload(ctx))
 		pause := s.Period
@@ -78,8 +79,8 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, fmt.Errorf("there is no certificate in the Secret %s yet", s.Secret)
 }
 
-// Ready is a check of readiness: it waits for the first look, not for a certificate. A replica that is ready so serves what there
-// is, and one without any holds nothing up.
+// Ready is a check of readiness: it waits for the first look, not for a certificate. A replica that is ready so serves
+// what there is, and one without any holds nothing up.
 func (s *Source) Ready(*http.Request) error {
 	if !s.looked.Load() {
 		return errors.New("the webhook's certificate was not looked for yet")

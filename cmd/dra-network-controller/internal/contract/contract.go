@@ -1,7 +1,7 @@
 // Package contract tells the author of a CNIPluginSchema what is wrong with it.
 //
-// The rule of this package: [Accepted] is pure and says it; [Reconciler] writes it into the status and nothing else. Whoever uses a
-// schema judges it again, and leaves out what an invalid one says of parameters.
+// The rule of this package: [Accepted] is pure and says it; [Reconciler] writes it into the status and nothing else.
+// Whoever uses a schema judges it again, and leaves out what an invalid one says of parameters.
 package contract
 
 import (
@@ -20,7 +20,8 @@ func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
-		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+", whose corrections in later versions of the driver it doesn't get")
+		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+
+			", whose corrections in later versions of the driver it doesn't get")
 	}
 	return verdict.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
 }

@@ -25,15 +25,21 @@ func TestReconcile(t *testing.T) {
 		status  metav1.ConditionStatus
 		message string
 	}{
-		"valid":    {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", DeviceParameters: device}, metav1.ConditionTrue, "topologies are checked against this contract of mine"},
-		"built in": {v1alpha1.CNIPluginSchemaSpec{CNIType: "macvlan", DeviceParameters: device}, metav1.ConditionTrue, "it replaces the built-in schema of macvlan"},
-		"invalid": {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"a": {Type: "string", Pattern: "("}}}}, metav1.ConditionFalse,
+		"valid": {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", DeviceParameters: device}, metav1.ConditionTrue,
+			"topologies are checked against this contract of mine"},
+		"built in": {v1alpha1.CNIPluginSchemaSpec{CNIType: "macvlan", DeviceParameters: device}, metav1.ConditionTrue,
+			"it replaces the built-in schema of macvlan"},
+		"invalid": {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine",
+			Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"a": {Type: "string",
+				Pattern: "("}}}}, metav1.ConditionFalse,
 			"spec.config.properties[a].pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 3}, Spec: test.spec}
+			schema := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", Generation: 3},
+				Spec: test.spec}
 			api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(schema).WithObjects(schema).Build()
-			if _, err := contract.Reconciler(api).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "s"}}); err != nil {
+			if _, err := contract.Reconciler(api).Reconcile(t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Name: "s"}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := api.Get(t.Context(), types.NamespacedName{Name: "s"}, schema); err != nil {
@@ -42,7 +48,9 @@ func TestReconcile(t *testing.T) {
 			if len(schema.Status.Conditions) != 1 {
 				t.Fatalf("there are %d conditions", len(schema.Status.Conditions))
 			}
-			if got := schema.Status.Conditions[0]; got.Type != v1alpha1.ConditionAccepted || got.Status != test.status || got.ObservedGeneration != 3 || !strings.Contains(got.Message, test.message) {
+			if got := schema.Status.Conditions[0]; got.Type != v1alpha1.ConditionAccepted ||
+				got.Status != test.status || got.ObservedGeneration != 3 ||
+				!strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %s with %q", got, test.status, test.message)
 			}
 		})

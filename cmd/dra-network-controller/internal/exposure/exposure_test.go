@@ -37,7 +37,8 @@ func TestReconcile(t *testing.T) {
 		WithStatusSubresource(&v1alpha1.DeviceExposurePolicy{}).
 		WithObjects(newPolicy(t, 1, `{action: exclude, selector: {cel: "true"}}`)).
 		WithInterceptorFuncs(interceptor.Funcs{
-			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, object client.Object, options ...client.SubResourceUpdateOption) error {
+			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, object client.Object,
+				options ...client.SubResourceUpdateOption) error {
 				writes++
 				return c.SubResource(sub).Update(ctx, object, options...)
 			},
@@ -56,8 +57,10 @@ func TestReconcile(t *testing.T) {
 			`(2) spec.selector.cel: Invalid value: "true &&": cannot compile the expression: compilation failed: ERROR: <input>:1:8: Syntax error`,
 			"until it is corrected, every device for which it cannot be evaluated is hidden"}, 2},
 		{"still wrong", "", "False", "Invalid", []string{"2 problems"}, 2},
-		{"a remark", `{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`, "True", "ValidWithRemarks",
-			[]string{"the policy exposes the devices that it selects; but the expression selects links of every type"}, 3},
+		{"a remark", `{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`,
+			"True", "ValidWithRemarks",
+			[]string{"the policy exposes the devices that it selects; but the expression selects links of every type"},
+			3},
 		{"no remark", `{action: exclude, selector: {cel: "false"}}`, "True", "Valid", []string{"the policy hides"}, 4},
 	}
 	for i, state := range states {
@@ -83,7 +86,8 @@ func TestReconcile(t *testing.T) {
 				t.Fatalf("there are %d conditions", len(p.Status.Conditions))
 			}
 			got := p.Status.Conditions[0]
-			if got.Type != "Accepted" || string(got.Status) != state.status || got.Reason != state.reason || got.ObservedGeneration != p.Generation {
+			if got.Type != "Accepted" || string(got.Status) != state.status || got.Reason != state.reason ||
+				got.ObservedGeneration != p.Generation {
 				t.Errorf("got %s=%s %s of generation %d, want Accepted=%s %s of %d",
 					got.Type, got.Status, got.Reason, got.ObservedGeneration, state.status, state.reason, p.Generation)
 			}
@@ -105,7 +109,8 @@ func TestReconcileOfAPolicyThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	reconciler := exposure.Reconciler(fake.NewClientBuilder().WithScheme(scheme).Build())
-	if _, err := reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
+	if _, err := reconciler.Reconcile(t.Context(),
+		reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
 		t.Errorf("Reconcile of a policy that is gone: %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// applyConfiguration returns exactly the fields of a class that the controller owns. A resource version, where the class
-// has one, makes the API server refuse to change another version of it.
+// applyConfiguration returns exactly the fields of a class that the controller owns. A resource version, where the
+// class has one, makes the API server refuse to change another version of it.
 func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
 	configuration := resourceapply.DeviceClass(class.Name).
 		WithLabels(class.Labels).

@@ -31,7 +31,8 @@ type Changes struct {
 	Ready []string
 }
 
-// Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the cluster.
+// Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the
+// cluster.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	byName := map[string]*resourceapi.DeviceClass{}
@@ -100,12 +101,13 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
 }
 
-// Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the UID; empty if there
-// is none. Those that are deleted already, and held by somebody's finalizer, need nothing more.
+// Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the
+// UID; empty if there is none. Those that are deleted already, and held by somebody's finalizer, need nothing more.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {
-		if owner := topologyOf(&existing[i]); owner != nil && owner.Name == name && owner.UID != uid && existing[i].DeletionTimestamp == nil {
+		if owner := topologyOf(&existing[i]); owner != nil && owner.Name == name && owner.UID != uid &&
+			existing[i].DeletionTimestamp == nil {
 			orphans = append(orphans, existing[i])
 		}
 	}
@@ -129,7 +131,8 @@ func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []str
 	owner := metav1.GetControllerOf(class)
 	for i := range topologies {
 		topology := &topologies[i]
-		mine := owner != nil && owner.UID == topology.UID || class.GetLabels()[v1alpha1.LabelTopologyUID] == string(topology.UID)
+		mine := owner != nil && owner.UID == topology.UID ||
+			class.GetLabels()[v1alpha1.LabelTopologyUID] == string(topology.UID)
 		if mine || strings.HasPrefix(class.GetName(), topology.Name+"-") {
 			names = append(names, topology.Name)
 		}

@@ -28,11 +28,14 @@ func TestCompare(t *testing.T) {
 			c.Spec.Config[0].Opaque.Parameters.Raw = []byte(`{"step": "vf0", "networkTopologyRef": {"name": "bonded"},` +
 				` "kind": "StepParameters", "apiVersion": "networking.dra.io/v1alpha1"}`)
 		}, want: "ready"},
-		"label lost":    {change: func(c *resourceapi.DeviceClass) { delete(c.Labels, v1alpha1.LabelTopologyUID) }, want: "repair"},
-		"owner lost":    {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences = nil }, want: "repair"},
-		"selector lost": {change: func(c *resourceapi.DeviceClass) { c.Spec.Selectors = c.Spec.Selectors[1:] }, want: "repair"},
+		"label lost": {change: func(c *resourceapi.DeviceClass) { delete(c.Labels, v1alpha1.LabelTopologyUID) },
+			want: "repair"},
+		"owner lost": {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences = nil }, want: "repair"},
+		"selector lost": {change: func(c *resourceapi.DeviceClass) { c.Spec.Selectors = c.Spec.Selectors[1:] },
+			want: "repair"},
 		"selector added": {change: func(c *resourceapi.DeviceClass) {
-			c.Spec.Selectors = append(c.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: "false"}})
+			c.Spec.Selectors = append(c.Spec.Selectors,
+				resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: "false"}})
 		}, want: "repair"},
 		"config of another driver added": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config = append(c.Spec.Config, resourceapi.DeviceClassConfiguration{})
@@ -40,7 +43,8 @@ func TestCompare(t *testing.T) {
 		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
 		}, want: "repair"},
-		"made by somebody": {change: func(c *resourceapi.DeviceClass) { c.Labels, c.OwnerReferences = nil, nil }, want: "taken"},
+		"made by somebody": {change: func(c *resourceapi.DeviceClass) { c.Labels, c.OwnerReferences = nil, nil },
+			want: "taken"},
 		"of a topology of the same name that is gone": {change: func(c *resourceapi.DeviceClass) {
 			c.Labels[v1alpha1.LabelTopologyUID], c.OwnerReferences[0].UID = "uid-0", "uid-0"
 		}, want: "taken"},
@@ -56,7 +60,8 @@ func TestCompare(t *testing.T) {
 			if test.gone {
 				existing = existing[1:]
 			}
-			if diff := cmp.Diff(test.want, verb(Compare(topology, deviceclasses.Of(topology, false), existing), "bonded-vf0")); diff != "" {
+			if diff := cmp.Diff(test.want, verb(Compare(topology, deviceclasses.Of(topology, false), existing),
+				"bonded-vf0")); diff != "" {
 				t.Errorf("wrong change (-want +got):\n%s", diff)
 			}
 		})
@@ -70,16 +75,19 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	changes := Compare(topology, deviceclasses.Of(topology, false), existing)
 	want := deviceclasses.Of(topology, false)[1]
 	want.UID, want.ResourceVersion = "class-uid", "42"
-	if diff := cmp.Diff(Changes{Repair: []resourceapi.DeviceClass{want}, Ready: []string{"bonded-vf0"}}, changes); diff != "" {
+	if diff := cmp.Diff(Changes{Repair: []resourceapi.DeviceClass{want}, Ready: []string{"bonded-vf0"}},
+		changes); diff != "" {
 		t.Errorf("wrong changes (-want +got):\n%s", diff)
 	}
 }
 
 func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	topology := parse(t, bonded)
-	existing := append(deviceclasses.Of(topology, false), resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
+	existing := append(deviceclasses.Of(topology, false),
+		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
 		// A copy that somebody made for himself has our labels, but nobody owns it.
-		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
+		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied",
+			Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
 	changes := Compare(topology, nil, existing)
 	var deleted []string
 	for _, class := range changes.Delete {
@@ -122,12 +130,21 @@ func TestConcerned(t *testing.T) {
 		class metav1.ObjectMeta
 		want  []string
 	}{
-		"by name, also of two":            {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
-		"by label, under another name":    {metav1.ObjectMeta{Name: "x", Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
-		"by owner":                        {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"b"}},
-		"by owner that is gone":           {deviceclasses.Of(&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "uid-z"}, Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false)[0].ObjectMeta, []string{"z"}},
-		"by owner of that kind elsewhere": {metav1.ObjectMeta{Name: "q", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "NetworkTopology", Name: "q", Controller: ptr.To(true)}}}, nil},
-		"of another driver":               {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
+		"by name, also of two": {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
+		"by label, under another name": {metav1.ObjectMeta{Name: "x",
+			Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
+		"by owner": {deviceclasses.Of(
+			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"},
+				Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false,
+		)[0].ObjectMeta, []string{"b"}},
+		"by owner that is gone": {deviceclasses.Of(
+			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "uid-z"},
+				Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false,
+		)[0].ObjectMeta, []string{"z"}},
+		"by owner of that kind elsewhere": {metav1.ObjectMeta{Name: "q",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "NetworkTopology", Name: "q",
+				Controller: ptr.To(true)}}}, nil},
+		"of another driver": {metav1.ObjectMeta{Name: "gpu.example.com"}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

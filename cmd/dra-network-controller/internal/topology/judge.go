@@ -15,12 +15,15 @@ import (
 )
 
 // Judge reports every problem of a topology: its structure and the expressions of its root steps, which checkSelector
-// compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes with what they can't be,
-// which may have been accepted before. The classes of a topology without problems are
-// ones that the API server takes and the scheduler can evaluate on any device.
-func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error) (problems, breaches field.ErrorList) {
+// compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes with what they
+// can't be, which may have been accepted before. The classes of a topology without problems are ones that the API
+// server takes and the scheduler can evaluate on any device.
+func Judge(
+	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
+) (problems, breaches field.ErrorList) {
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
-		problems = append(problems, field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
+		problems = append(problems,
+			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
 	}
 	if allowed := topology.Spec.AllowedNamespaces; allowed != nil {
 		if _, err := metav1.LabelSelectorAsSelector(allowed); err != nil {
@@ -29,7 +32,8 @@ func Judge(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSe
 	}
 	problems = append(problems, cnichain.ValidateStored(topology, schemas)...)
 	for i := range topology.Spec.Steps {
-		problems = append(problems, judgeRoot(field.NewPath("spec", "steps").Index(i), &topology.Spec.Steps[i], checkSelector)...)
+		problems = append(problems, judgeRoot(field.NewPath("spec", "steps").Index(i), &topology.Spec.Steps[i],
+			checkSelector)...)
 	}
 	return problems, append(cnichain.CheckContracts(topology, schemas), mismatches(topology)...)
 }
@@ -55,9 +59,11 @@ func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string)
 		return nil
 	}
 	var problems field.ErrorList
-	if attribute := policyapi.CNIAttribute(step.Type); step.Type != "" && (len(validation.IsCIdentifier(attribute)) > 0 || len(attribute) > resourceapi.DeviceMaxIDLength) {
+	if attribute := policyapi.CNIAttribute(step.Type); step.Type != "" &&
+		(len(validation.IsCIdentifier(attribute)) > 0 || len(attribute) > resourceapi.DeviceMaxIDLength) {
 		problems = append(problems, field.Invalid(path.Child("type"), step.Type,
-			"no device can say that it supports this plugin, since the name of a device attribute starts with a letter and has at most 32 characters: install the plugin under another name"))
+			"no device can say that it supports this plugin, since the name of a device attribute starts with a "+
+				"letter and has at most 32 characters: install the plugin under another name"))
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
 		return problems // that it is missing is said with the structure

@@ -49,7 +49,8 @@ spec:
   steps:
   - {name: a, type: macvlan, selector: {cel: broken}, config: {mut: 1}}
 `,
-			want: []string{`spec.steps[0].selector.cel: Invalid value`, `spec.steps[0].config.mut: Invalid value: macvlan has no parameter`},
+			want: []string{`spec.steps[0].selector.cel: Invalid value`,
+				`spec.steps[0].config.mut: Invalid value: macvlan has no parameter`},
 		},
 		"a number in quotes": {
 			topology: `
@@ -58,7 +59,8 @@ spec:
   steps:
   - {name: a, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].mtu > "9000"'}}
 `,
-			want: []string{"spec.steps[0].selector.cel: Invalid value: \"device.attributes[\\\"dra.networking\\\"].mtu > \\\"9000\\\"\": mtu is a number, compared with"},
+			want: []string{"spec.steps[0].selector.cel: Invalid value: " +
+				"\"device.attributes[\\\"dra.networking\\\"].mtu > \\\"9000\\\"\": mtu is a number, compared with"},
 		},
 		"derived steps have no selector to compile": {
 			topology: `
@@ -96,7 +98,8 @@ func TestMismatchesAreBreaches(t *testing.T) {
 metadata: {name: a}
 spec: {steps: [{name: a, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].mtu > "9000"'}}]}
 `
-	if problems, breaches := Judge(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 || len(breaches) != 1 {
+	if problems, breaches := Judge(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 ||
+		len(breaches) != 1 {
 		t.Errorf("problems are %v, breaches %v", problems, breaches)
 	}
 }

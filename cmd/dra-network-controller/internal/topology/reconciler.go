@@ -44,8 +44,8 @@ const workers = 4
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields but ListAttributes
-// are required.
+// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields but
+// ListAttributes are required.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -59,8 +59,8 @@ type Reconciler struct {
 	ListAttributes bool
 }
 
-// SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes changed,
-// and for all when a CNIPluginSchema changed.
+// SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes
+// changed, and for all when a CNIPluginSchema changed.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(manager).
@@ -104,15 +104,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure and not worth a status
+		// the cache is behind, which is no failure and not worth a status
+		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// removeOrphans deletes classes of topologies that are gone, unless only our cache says so. The garbage collector does this as well, but
-// for up to 30 seconds after the definition of NetworkTopologies was made it doesn't know the kind, and what is deleted then it misses
-// for good.
-func (r *Reconciler) removeOrphans(ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass) error {
+// removeOrphans deletes classes of topologies that are gone, unless only our cache says so. The garbage collector does
+// this as well, but for up to 30 seconds after the definition of NetworkTopologies was made it doesn't know the kind,
+// and what is deleted then it misses for good.
+func (r *Reconciler) removeOrphans(
+	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
+) error {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := r.Live.Get(ctx, name, topology); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot find out whether NetworkTopology %s is gone: %w", name.Name, err)
@@ -124,9 +127,12 @@ func (r *Reconciler) removeOrphans(ctx context.Context, name types.NamespacedNam
 	return errors.Join(failures...)
 }
 
-// evaluate returns the problems of a topology. That it breaks contracts is none where it was accepted as it is: contracts come
-// with new versions of the driver and with objects of the cluster, and must not take away the classes of what works.
-func (r *Reconciler) evaluate(ctx context.Context, topology *v1alpha1.NetworkTopology) (problems field.ErrorList, remarks []string, err error) {
+// evaluate returns the problems of a topology. That it breaks contracts is none where it was accepted as it is:
+// contracts come with new versions of the driver and with objects of the cluster, and must not take away the classes of
+// what works.
+func (r *Reconciler) evaluate(
+	ctx context.Context, topology *v1alpha1.NetworkTopology,
+) (problems field.ErrorList, remarks []string, err error) {
 	schemas, err := Schemas(ctx, r.Client)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +150,8 @@ func (r *Reconciler) evaluate(ctx context.Context, topology *v1alpha1.NetworkTop
 // wasAccepted says whether the topology was accepted as it is now.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
-	return accepted != nil && accepted.Status == metav1.ConditionTrue && accepted.ObservedGeneration == topology.Generation
+	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
+		accepted.ObservedGeneration == topology.Generation
 }
 
 // Schemas returns the built-in schemas and those of the cluster, which go before them. What one that is invalid says of
@@ -191,8 +198,9 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	return outcome
 }
 
-// create makes a class that must not exist: the API server sees to it that none of somebody else, or of a topology that is looked
-// at in this very moment, is overwritten. If there is one, the cache doesn't know yet, and that is a conflict.
+// create makes a class that must not exist: the API server sees to it that none of somebody else, or of a topology that
+// is looked at in this very moment, is overwritten. If there is one, the cache doesn't know yet, and that is a
+// conflict.
 func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Create(ctx, class, client.FieldOwner(FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -212,7 +220,8 @@ func (r *Reconciler) explain(verb, class string, err error) error {
 	case err == nil:
 		return nil
 	case r.ListAttributes && apierrors.IsInvalid(err):
-		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes on the API server", verb, class, err)
+		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes "+
+			"on the API server", verb, class, err)
 	}
 	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
@@ -226,7 +235,9 @@ func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass)
 	return nil
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus) error {
+func (r *Reconciler) writeStatus(
+	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
+) error {
 	if equality.Semantic.DeepEqual(topology.Status, status) {
 		return nil
 	}
@@ -239,8 +250,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, topology *v1alpha1.Network
 	return nil
 }
 
-// emitEvents writes an event for each condition that says that something is wrong, or that this is over. That all is well with a new
-// topology is worth none.
+// emitEvents writes an event for each condition that says that something is wrong, or that this is over. That all is
+// well with a new topology is worth none.
 func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, conditions []metav1.Condition) {
 	for i := range conditions {
 		now := &conditions[i]
@@ -254,7 +265,8 @@ func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, conditions [
 		if asBefore || wasWell && severity == corev1.EventTypeNormal {
 			continue
 		}
-		r.Events.Eventf(topology, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type, verdict.Cut(now.Message, maxEvent))
+		r.Events.Eventf(topology, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type,
+			verdict.Cut(now.Message, maxEvent))
 	}
 }
 
@@ -269,7 +281,8 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 }
 
 func (r *Reconciler) concerned(ctx context.Context, class client.Object) []reconcile.Request {
-	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
+	return requests(r.names(ctx,
+		func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
 }
 
 // names returns the names that pick chooses. A watch's handler can't return an error, and the cache, which is what is
@@ -277,7 +290,8 @@ func (r *Reconciler) concerned(ctx context.Context, class client.Object) []recon
 func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
-		ctrl.LoggerFrom(ctx).Error(err, "cannot list NetworkTopologies: a change of a class or schema is not acted upon")
+		ctrl.LoggerFrom(ctx).Error(err,
+			"cannot list NetworkTopologies: a change of a class or schema is not acted upon")
 		return nil
 	}
 	return pick(topologies.Items)

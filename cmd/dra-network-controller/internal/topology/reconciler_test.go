@@ -53,7 +53,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c := &cluster{t: t, events: events.NewFakeRecorder(100)}
 	c.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetworkTopology{}).WithObjects(objects...).Build()
 	watched := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
-		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration,
+			options ...client.ApplyOption) error {
 			name := *object.(interface{ GetName() *string }).GetName()
 			if name == c.refuse {
 				return c.reason
@@ -61,18 +62,21 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			c.writes = append(c.writes, "apply "+name)
 			return api.Apply(ctx, object, options...)
 		},
-		Create: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.CreateOption) error {
+		Create: func(ctx context.Context, api client.WithWatch, object client.Object,
+			options ...client.CreateOption) error {
 			if object.GetName() == c.refuse {
 				return c.reason
 			}
 			c.writes = append(c.writes, "create "+object.GetName())
 			return api.Create(ctx, object, options...)
 		},
-		Delete: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+		Delete: func(ctx context.Context, api client.WithWatch, object client.Object,
+			options ...client.DeleteOption) error {
 			c.writes = append(c.writes, "delete "+object.GetName())
 			return api.Delete(ctx, object, options...)
 		},
-		SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, object client.Object, options ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, api client.Client, sub string, object client.Object,
+			options ...client.SubResourceUpdateOption) error {
 			c.writes = append(c.writes, sub+" "+object.GetName())
 			return api.SubResource(sub).Update(ctx, object, options...)
 		},
@@ -126,7 +130,8 @@ func (c *cluster) state() string {
 	fmt.Fprintf(&text, "writes: %s\n", strings.Join(c.writes, ", "))
 	topology := c.topology()
 	for _, condition := range topology.Status.Conditions {
-		fmt.Fprintf(&text, "%s=%s %s @%d: %s\n", condition.Type, condition.Status, condition.Reason, condition.ObservedGeneration, condition.Message)
+		fmt.Fprintf(&text, "%s=%s %s @%d: %s\n", condition.Type, condition.Status, condition.Reason,
+			condition.ObservedGeneration, condition.Message)
 	}
 	var classes resourceapi.DeviceClassList
 	c.must(c.api.List(c.t.Context(), &classes))
@@ -134,7 +139,8 @@ func (c *cluster) state() string {
 	for _, class := range classes.Items {
 		names = append(names, class.Name)
 	}
-	fmt.Fprintf(&text, "status: %s; cluster: %s", strings.Join(topology.Status.DeviceClasses, " "), strings.Join(names, " "))
+	fmt.Fprintf(&text, "status: %s; cluster: %s", strings.Join(topology.Status.DeviceClasses, " "),
+		strings.Join(names, " "))
 	return strings.TrimSpace(text.String())
 }
 
@@ -186,7 +192,8 @@ Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 	repaired := c.class("net-b")
-	if len(repaired.Spec.Selectors) != 1 || repaired.Labels["team"] != "x" || repaired.Labels[v1alpha1.LabelStep] != "b" {
+	if len(repaired.Spec.Selectors) != 1 || repaired.Labels["team"] != "x" ||
+		repaired.Labels[v1alpha1.LabelStep] != "b" {
 		t.Errorf("not repaired, or a label of others is lost: %+v", repaired)
 	}
 
@@ -224,7 +231,8 @@ func TestReconcileWithAStaleCache(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps), foreign)
 	watched := c.r.Client
 	c.r.Client = interceptor.NewClient(watched.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
 			if _, ofClasses := list.(*resourceapi.DeviceClassList); ofClasses {
 				return nil
 			}
@@ -252,8 +260,10 @@ func TestReconcileWithAStaleTopology(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	watched := c.r.Client
 	c.r.Client = interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
-		SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
-			return apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(), "net", errors.New("modified"))
+		SubResourceUpdate: func(context.Context, client.Client, string, client.Object,
+			...client.SubResourceUpdateOption) error {
+			return apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(),
+				"net", errors.New("modified"))
 		},
 	})
 	c.expect("not written, looked at again", `
@@ -286,10 +296,12 @@ metadata: {name: net}
 spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 `)
 	c := newCluster(t, topology)
-	if got := c.state(); !strings.Contains(got, "Accepted=False Invalid") || !strings.Contains(got, "spec.steps[0].dependOn: Required value") {
+	if got := c.state(); !strings.Contains(got, "Accepted=False Invalid") ||
+		!strings.Contains(got, "spec.steps[0].dependOn: Required value") {
 		t.Errorf("with the built-in schema:\n%s", got)
 	}
-	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
+	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"},
+		Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
 	c.must(c.api.Create(t.Context(), ours))
 	if got := c.r.all(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
 		t.Errorf("a schema's change has %v looked at", got)
@@ -324,20 +336,25 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted takes no classes away, only
-// when the topology is written again.
+// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted takes no classes
+// away, only when the topology is written again.
 func TestContractsComeLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
 spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: red}}]}
 `))
 	const remark = "no schema for plugin mine, so its configuration is not checked"
-	if got := c.state(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+remark+"\n") {
+	if got := c.state(); !strings.Contains(got, "Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but "+
+		remark+"\n") {
 		t.Errorf("without a schema:\n%s", got)
 	}
-	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"}, Spec: v1alpha1.CNIPluginSchemaSpec{
-		CNIType: "mine", Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"color": {Type: v1alpha1.TypeString}}},
-	}}
+	strict := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "strict"},
+		Spec: v1alpha1.CNIPluginSchemaSpec{
+			CNIType: "mine",
+			Config: &v1alpha1.PluginConfig{
+				Properties: map[string]v1alpha1.Parameter{"color": {Type: v1alpha1.TypeString}},
+			},
+		}}
 	c.must(c.api.Create(t.Context(), strict))
 	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; did you mean "color"?`
 	c.expect("stricter", `
@@ -379,7 +396,8 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	expect("again")
 	c.must(c.api.Delete(t.Context(), c.class("net-a")))
 	c.must(c.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}))
-	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); "+
+	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of others have the names of classes of this "+
+		"topology: net-a (of somebody else); "+
 		"delete or rename them, or rename the topology or its steps")
 	another := func(ifName string) {
 		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[1].IfName = ifName; return steps })
@@ -396,15 +414,18 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.r.ListAttributes = true
-	c.refuse, c.reason = "net-a", apierrors.NewInvalid(schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceClass"}, "net-a",
+	c.refuse, c.reason = "net-a", apierrors.NewInvalid(schema.GroupKind{Group: "resource.k8s.io", Kind: "DeviceClass"},
+		"net-a",
 		field.ErrorList{field.Invalid(field.NewPath("spec", "selectors"), "", "undeclared reference to 'includes'")})
 	got := c.state()
-	for _, want := range []string{"ClassesReady=False Failed", "undeclared reference to 'includes'; --list-attributes needs the feature DRAListTypeAttributes"} {
+	for _, want := range []string{"ClassesReady=False Failed",
+		"undeclared reference to 'includes'; --list-attributes needs the feature DRAListTypeAttributes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant ... %s ...", got, want)
 		}
 	}
-	if selector := c.class("net-b").Spec.Selectors[0].CEL.Expression; !strings.Contains(selector, `.includes("host-device")`) {
+	if selector := c.class("net-b").Spec.Selectors[0].CEL.Expression; !strings.Contains(selector,
+		`.includes("host-device")`) {
 		t.Errorf("the class has the selector %s", selector)
 	}
 }
@@ -429,7 +450,8 @@ func TestReconcileOfATopologyThatGoes(t *testing.T) {
 	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
 }
 
-// TestClassesOfTopologiesThatAreGone: nobody else may delete them, and another topology of the name must not wait for ever.
+// TestClassesOfTopologiesThatAreGone: nobody else may delete them, and another topology of the name must not wait for
+// ever.
 func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"
@@ -441,7 +463,8 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	watched := c.r.Client
 	c.r.Client = interceptor.NewClient(watched.(client.WithWatch), interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(), "net")
+			return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("networktopologies").GroupResource(),
+				"net")
 		},
 	})
 	if got := c.state(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
@@ -453,7 +476,8 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	again := parse(t, netSteps)
 	again.UID = "second"
 	c.must(c.api.Create(t.Context(), again))
-	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") || !strings.HasSuffix(got, "cluster: copied") {
+	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") ||
+		!strings.HasSuffix(got, "cluster: copied") {
 		t.Errorf("another of the same name:\n%s", got)
 	}
 	if got := c.state(); !strings.Contains(got, "writes: create net-a, create net-b, status net\n") {
@@ -463,7 +487,8 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	c.must(c.api.Delete(t.Context(), c.topology()))
 	c.writes = nil
 	for range 2 {
-		if _, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}}); err != nil {
+		if _, err := c.r.Reconcile(t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Name: "net"}}); err != nil {
 			t.Errorf("Reconcile of a topology that is gone: %v", err)
 		}
 	}
@@ -488,7 +513,8 @@ func TestClassesThatAreHeld(t *testing.T) {
 	if got := c.state(); !strings.Contains(got, "writes: delete net-a, delete net-b\n") {
 		t.Errorf("another of the same name:\n%s", got)
 	}
-	if got := c.state(); strings.Contains(got, "again in") || !strings.Contains(got, "writes: create net-b, status net\n") {
+	if got := c.state(); strings.Contains(got, "again in") ||
+		!strings.Contains(got, "writes: create net-b, status net\n") {
 		t.Errorf("while the old class is held:\n%s", got)
 	}
 	held = c.class("net-a")

@@ -37,7 +37,9 @@ type Outcome struct {
 }
 
 // Status returns the status of a topology. It is equal to the one that the topology has where nothing has changed.
-func Status(topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome) v1alpha1.NetworkTopologyStatus {
+func Status(
+	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
+) v1alpha1.NetworkTopologyStatus {
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
@@ -66,7 +68,8 @@ func classesReady(generation int64, accepted bool, outcome Outcome) metav1.Condi
 	case outcome.Err != nil:
 		condition.Reason, condition.Message = ReasonFailed, outcome.Err.Error()+"; it is tried again"
 	case !accepted:
-		condition.Reason, condition.Message = ReasonNotAccepted, "the topology is not accepted, so it has no DeviceClasses: see the condition Accepted"
+		condition.Reason, condition.Message = ReasonNotAccepted, "the topology is not accepted, so it has no "+
+			"DeviceClasses: see the condition Accepted"
 	case len(outcome.Taken) > 0:
 		condition.Reason, condition.Message = ReasonNameTaken, describeTaken(outcome.Taken)
 	default:

@@ -31,8 +31,8 @@ const (
 	maxValue = 160
 )
 
-// Of returns the condition Accepted: True with the summary and the remarks where there are no problems, else False with all
-// problems.
+// Of returns the condition Accepted: True with the summary and the remarks where there are no problems, else False with
+// all problems.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -45,7 +45,8 @@ func Of(generation int64, summary string, problems field.ErrorList, remarks ...s
 	case len(problems) > 0:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonInvalid, Describe(problems)
 	case len(remarks) > 0:
-		condition.Reason, condition.Message = ReasonValidWithRemarks, Bound(summary+"; but "+enumerate("remark", remarks))
+		condition.Reason, condition.Message = ReasonValidWithRemarks, Bound(summary+"; but "+
+			enumerate("remark", remarks))
 	}
 	return condition
 }

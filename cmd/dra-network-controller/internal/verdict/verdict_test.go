@@ -19,7 +19,8 @@ func TestOf(t *testing.T) {
 		want     metav1.Condition
 	}{
 		"no problem": {
-			want: metav1.Condition{Type: "Accepted", Status: "True", ObservedGeneration: 7, Reason: "Valid", Message: "fine"},
+			want: metav1.Condition{Type: "Accepted", Status: "True", ObservedGeneration: 7, Reason: "Valid",
+				Message: "fine"},
 		},
 		"one remark": {
 			remarks: []string{"a has no effect: remove it"},
@@ -65,7 +66,8 @@ func TestOf(t *testing.T) {
 func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	var problems field.ErrorList
 	for i := range 500 {
-		problems = append(problems, field.Invalid(field.NewPath("spec").Index(i), strings.Repeat("ä", 100_000), "use another value"))
+		problems = append(problems, field.Invalid(field.NewPath("spec").Index(i), strings.Repeat("ä", 100_000),
+			"use another value"))
 	}
 	message := Describe(problems)
 	if len(message) > maxMessage {
@@ -75,13 +77,16 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 		t.Error("the message was cut inside a character")
 	}
 	shown := strings.Count(message, "use another value")
-	if want := fmt.Sprintf("; and %d more: correct these first", len(problems)-shown); shown < 50 || !strings.HasSuffix(message, want) {
-		t.Errorf("the message shows %d problems and ends with %q, want it to end with %q", shown, message[len(message)-60:], want)
+	if want := fmt.Sprintf("; and %d more: correct these first", len(problems)-shown); shown < 50 ||
+		!strings.HasSuffix(message, want) {
+		t.Errorf("the message shows %d problems and ends with %q, want it to end with %q", shown,
+			message[len(message)-60:], want)
 	}
 }
 
 func TestBound(t *testing.T) {
-	if got := Bound(strings.Repeat("€", maxMessage)); len(got) > maxMessage || !utf8.ValidString(got) || !strings.HasSuffix(got, "...") {
+	if got := Bound(strings.Repeat("€", maxMessage)); len(got) > maxMessage || !utf8.ValidString(got) ||
+		!strings.HasSuffix(got, "...") {
 		t.Errorf("Bound gave %d bytes that end with %q", len(got), got[len(got)-8:])
 	}
 	if got := Bound("short"); got != "short" {

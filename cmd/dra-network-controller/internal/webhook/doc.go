@@ -1,5 +1,5 @@
 // Package webhook tells whoever writes a DeviceExposurePolicy or a NetworkTopology at once what is wrong with it.
 //
-// The rule of this package: it is a courtesy. It asks the same functions as the conditions and the nodes, refuses only what
-// they refuse, and lets pass what it can't judge: it must never be why something else can't be written.
+// The rule of this package: it is a courtesy. It asks the same functions as the conditions and the nodes, refuses only
+// what they refuse, and lets pass what it can't judge: it must never be why something else can't be written.
 package webhook

@@ -40,15 +40,16 @@ type opinion struct {
 	err      error
 }
 
-// Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels and
-// finalizers of what was stored before a rule can still be written.
+// Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels
+// and finalizers of what was stored before a rule can still be written.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
 	}
 	validate := h.judgeOf(request.Kind)
 	if validate == nil {
-		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of %s in %s", request.Kind.Kind, request.Kind.Group))
+		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of "+
+			"%s in %s", request.Kind.Kind, request.Kind.Group))
 	}
 	if request.Operation == admissionv1.Update && sameSpec(request.OldObject.Raw, request.Object.Raw) {
 		return admission.Allowed("")
@@ -108,7 +109,8 @@ func judgeSchema(_ context.Context, raw []byte) opinion {
 
 // unreadable is the opinion on what the driver could not read either.
 func unreadable(err error) opinion {
-	return opinion{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("cannot be read: %v", err))}}
+	return opinion{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
+		fmt.Sprintf("cannot be read: %v", err))}}
 }
 
 // sameSpec says whether two objects have the same specification.
@@ -116,12 +118,14 @@ func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`
 	}
-	return json.Unmarshal(before, &old) == nil && json.Unmarshal(after, &updated) == nil && old.Spec != nil && reflect.DeepEqual(old.Spec, updated.Spec)
+	return json.Unmarshal(before, &old) == nil && json.Unmarshal(after, &updated) == nil && old.Spec != nil &&
+		reflect.DeepEqual(old.Spec, updated.Spec)
 }
 
 // refused answers as the API server does when the definition of a resource refuses an object.
 func refused(message string) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
-		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: message},
+		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
+			Reason: metav1.StatusReasonInvalid, Message: message},
 	}}
 }

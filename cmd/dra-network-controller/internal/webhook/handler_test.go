@@ -28,10 +28,12 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	if err := topologyapi.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: topologyapi.CNIPluginSchemaSpec{
-		CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
+	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		Spec: topologyapi.CNIPluginSchemaSpec{
+			CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(schema).WithInterceptorFuncs(interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
 			if broken {
 				return errors.New("no connection")
 			}
@@ -61,7 +63,8 @@ func TestEveryRuleIsEnforced(t *testing.T) {
 	h := NewHandler(newReader(t, false))
 	for _, c := range corpus.Invalid(t) {
 		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
-			response := h.Handle(t.Context(), request("DeviceExposurePolicy", operation, c.JSON(t), []byte(`{"spec": {"action": "something else"}}`)))
+			response := h.Handle(t.Context(),
+				request("DeviceExposurePolicy", operation, c.JSON(t), []byte(`{"spec": {"action": "something else"}}`)))
 			if response.Allowed || response.Result.Code != 422 || response.Result.Reason != metav1.StatusReasonInvalid {
 				t.Errorf("%s, %s: %s, want a refusal with code 422", c.Name, operation, answer(response))
 				continue
@@ -78,7 +81,8 @@ func TestEveryRuleIsEnforced(t *testing.T) {
 func TestValidPoliciesPassWithWarnings(t *testing.T) {
 	h := NewHandler(newReader(t, false))
 	for _, c := range corpus.Valid(t) {
-		expectAllowed(t, h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil)), c.Name, c.Remarks)
+		expectAllowed(t, h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil)),
+			c.Name, c.Remarks)
 	}
 }
 
@@ -99,12 +103,15 @@ func expectAllowed(t *testing.T, response admission.Response, name string, remar
 func TestTopologiesAndSchemasAreChecked(t *testing.T) {
 	h := NewHandler(newReader(t, false))
 	for _, c := range topologycorpus.Valid(t) {
-		expectAllowed(t, h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil)), c.Name, c.Remarks)
+		expectAllowed(t, h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil)),
+			c.Name, c.Remarks)
 	}
-	for kind, cases := range map[string][]topologycorpus.Case{"NetworkTopology": topologycorpus.Invalid(t), "CNIPluginSchema": topologycorpus.InvalidSchemas(t)} {
+	for kind, cases := range map[string][]topologycorpus.Case{"NetworkTopology": topologycorpus.Invalid(t),
+		"CNIPluginSchema": topologycorpus.InvalidSchemas(t)} {
 		for _, c := range cases {
 			response := h.Handle(t.Context(), request(kind, admissionv1.Create, c.JSON(t), nil))
-			if response.Allowed || !strings.Contains(response.Result.Message, c.Field) || !strings.Contains(response.Result.Message, c.Reason) {
+			if response.Allowed || !strings.Contains(response.Result.Message, c.Field) ||
+				!strings.Contains(response.Result.Message, c.Reason) {
 				t.Errorf("%s: %s, want ... %s: ... %s ...", c.Name, answer(response), c.Field, c.Reason)
 			}
 		}
@@ -124,7 +131,8 @@ func TestHandle(t *testing.T) {
 	labelled := object("metadata: {labels: {a: b}, finalizers: []}\n" + broken)
 	const refusal = "refused: spec.priority: Invalid value: -1: must be between 0 and 1000"
 	topology := func(kind, rest string) []byte {
-		return object(`{metadata: {name: net}, spec: {steps: [{name: a, type: ` + kind + `, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}` + rest + `}]}}`)
+		return object(`{metadata: {name: net}, spec: {steps: [{name: a, type: ` + kind +
+			`, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}` + rest + `}]}}`)
 	}
 	status := request("DeviceExposurePolicy", admissionv1.Update, invalid, valid)
 	status.SubResource = "status"
@@ -135,30 +143,54 @@ func TestHandle(t *testing.T) {
 		broken  bool
 		want    string
 	}{
-		"valid":                              {request("DeviceExposurePolicy", admissionv1.Create, valid, nil), false, "allowed"},
-		"invalid":                            {request("DeviceExposurePolicy", admissionv1.Create, invalid, nil), false, refusal},
-		"becomes invalid":                    {request("DeviceExposurePolicy", admissionv1.Update, invalid, valid), false, refusal},
-		"becomes valid":                      {request("DeviceExposurePolicy", admissionv1.Update, valid, invalid), false, "allowed"},
-		"was invalid, only labels change":    {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid), false, "allowed"},
-		"is deleted":                         {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid), false, "allowed"},
-		"is connected to":                    {request("DeviceExposurePolicy", admissionv1.Connect, nil, nil), false, "allowed"},
-		"its status is written":              {status, false, "allowed"},
-		"no object":                          {request("DeviceExposurePolicy", admissionv1.Create, nil, nil), false, "refused: spec: Invalid value: cannot be read: unexpected end of JSON input"},
-		"null, with no specification before": {request("DeviceExposurePolicy", admissionv1.Update, []byte("null"), []byte("null")), false, "refused: 2 problems"},
-		"another shape":                      {request("DeviceExposurePolicy", admissionv1.Create, []byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read: json: cannot unmarshal number"},
-		"of another group":                   {foreign, false, "allowed: not checked: dra-network-controller knows nothing of Pod in "},
-		"a kind that there is not":           {request("NetworkPlan", admissionv1.Create, valid, nil), false, "allowed: not checked: dra-network-controller knows nothing of NetworkPlan in networking.dra.io"},
-		"valid schema":                       {request("CNIPluginSchema", admissionv1.Create, object("spec: {cniType: mine, config: {properties: {x: {type: string}}}}"), nil), false, "allowed"},
-		"schema that can't be read":          {request("CNIPluginSchema", admissionv1.Create, []byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read"},
-		"a kind in another version":          {withVersion(request("DeviceExposurePolicy", admissionv1.Create, invalid, nil), "v2"), false, "allowed: not checked"},
-		"valid topology":                     {request("NetworkTopology", admissionv1.Create, topology("host-device", ""), nil), false, "allowed"},
-		"topology against a built-in schema": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), false, "refused: spec.steps[0].dependOn"},
-		"topology against the cluster's":     {request("NetworkTopology", admissionv1.Create, topology("needy", ""), nil), false, "refused: spec.steps[0].dependOn"},
-		"topology with a misspelt plugin":    {request("NetworkTopology", admissionv1.Create, topology("mcvlan", ""), nil), false, "allowed: no schema for plugin mcvlan"},
-		"topology that can't be read":        {request("NetworkTopology", admissionv1.Create, []byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be read"},
-		"topology while schemas can't be":    {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil), true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
+		"valid": {request("DeviceExposurePolicy", admissionv1.Create, valid, nil),
+			false, "allowed"},
+		"invalid": {request("DeviceExposurePolicy", admissionv1.Create, invalid, nil),
+			false, refusal},
+		"becomes invalid": {request("DeviceExposurePolicy", admissionv1.Update, invalid, valid),
+			false, refusal},
+		"becomes valid": {request("DeviceExposurePolicy", admissionv1.Update, valid, invalid),
+			false, "allowed"},
+		"was invalid, only labels change": {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid),
+			false, "allowed"},
+		"is deleted": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
+			false, "allowed"},
+		"is connected to": {request("DeviceExposurePolicy", admissionv1.Connect, nil, nil),
+			false, "allowed"},
+		"its status is written": {status, false, "allowed"},
+		"no object": {request("DeviceExposurePolicy", admissionv1.Create, nil, nil), false,
+			"refused: spec: Invalid value: cannot be read: unexpected end of JSON input"},
+		"null, with no specification before": {request("DeviceExposurePolicy", admissionv1.Update, []byte("null"),
+			[]byte("null")), false, "refused: 2 problems"},
+		"another shape": {request("DeviceExposurePolicy", admissionv1.Create,
+			[]byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read: json: cannot " +
+			"unmarshal number"},
+		"of another group": {foreign, false,
+			"allowed: not checked: dra-network-controller knows nothing of Pod in "},
+		"a kind that there is not": {request("NetworkPlan", admissionv1.Create, valid, nil), false,
+			"allowed: not checked: dra-network-controller knows nothing of NetworkPlan in networking.dra.io"},
+		"valid schema": {request("CNIPluginSchema", admissionv1.Create,
+			object("spec: {cniType: mine, config: {properties: {x: {type: string}}}}"), nil), false, "allowed"},
+		"schema that can't be read": {request("CNIPluginSchema", admissionv1.Create, []byte(`{"spec": 7}`),
+			nil), false, "refused: spec: Invalid value: cannot be read"},
+		"a kind in another version": {withVersion(request("DeviceExposurePolicy", admissionv1.Create, invalid,
+			nil), "v2"), false, "allowed: not checked"},
+		"valid topology": {request("NetworkTopology", admissionv1.Create,
+			topology("host-device", ""), nil), false, "allowed"},
+		"topology against a built-in schema": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""),
+			nil), false, "refused: spec.steps[0].dependOn"},
+		"topology against the cluster's": {request("NetworkTopology", admissionv1.Create, topology("needy", ""), nil),
+			false, "refused: spec.steps[0].dependOn"},
+		"topology with a misspelt plugin": {request("NetworkTopology", admissionv1.Create, topology("mcvlan", ""), nil),
+			false, "allowed: no schema for plugin mcvlan"},
+		"topology that can't be read": {request("NetworkTopology", admissionv1.Create,
+			[]byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be read"},
+		"topology while schemas can't be": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil),
+			true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
 		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,
-			object(`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].numaNode == 0'}}]}}`), nil), false,
+			object(
+				`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].numaNode == 0'}}]}}`,
+			), nil), false,
 			"refused: spec.steps[0].selector.cel: Invalid value"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,8 @@ func TestRequestsTakeTurns(t *testing.T) {
 		time.Sleep(requestLimit) // of the bubble
 		synctest.Wait()
 		if len(codes) != 2*maxRequests-1 || judged != 3 {
-			t.Errorf("%d requests are answered and %d judged, want all but the one that is being judged, and 3", len(codes), judged)
+			t.Errorf("%d requests are answered and %d judged, want all but the one that is being judged, and 3",
+				len(codes), judged)
 		}
 		leave <- struct{}{}
 		group.Wait()
@@ -77,7 +78,8 @@ func TestLargeRequestsAreRefused(t *testing.T) {
 		t.Errorf("of %d bytes: %d %s", maxBody, code, body)
 	}
 	code, body := post(t, handler, bytes.NewReader(make([]byte, maxBody+1)))
-	if code != http.StatusRequestEntityTooLarge || calls != 1 || !strings.Contains(body, "the request has more than 1048576 bytes") {
+	if code != http.StatusRequestEntityTooLarge || calls != 1 ||
+		!strings.Contains(body, "the request has more than 1048576 bytes") {
 		t.Errorf("of %d bytes: %d %s", maxBody+1, code, body)
 	}
 }

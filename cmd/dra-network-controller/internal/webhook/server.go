@@ -36,8 +36,10 @@ func NewServer(o Options, schemas client.Reader) (webhook.Server, error) {
 		return nil, fmt.Errorf("the webhook's address %s must end in a port from 1 to 65535", o.Address)
 	}
 	if o.CertDir != "" {
-		if _, err := tls.LoadX509KeyPair(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key")); err != nil {
-			return nil, fmt.Errorf("the webhook needs a certificate and its key in tls.crt and tls.key of %s: %w", o.CertDir, err)
+		if _, err := tls.LoadX509KeyPair(filepath.Join(o.CertDir, "tls.crt"),
+			filepath.Join(o.CertDir, "tls.key")); err != nil {
+			return nil, fmt.Errorf("the webhook needs a certificate and its key in tls.crt and tls.key of %s: %w",
+				o.CertDir, err)
 		}
 	}
 	server := webhook.NewServer(webhook.Options{

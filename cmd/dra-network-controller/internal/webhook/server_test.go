@@ -34,7 +34,8 @@ func writeCertificate(t *testing.T, dir string, serial int64) *x509.CertPool {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,8 @@ func writeCertificate(t *testing.T, dir string, serial int64) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: certificate}, "tls.key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: certificate},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +89,8 @@ func serve(t *testing.T, dir string) string {
 
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		t.Fatal("it does not happen")
 	}
@@ -95,7 +98,8 @@ func eventually(t *testing.T, condition func() bool) {
 
 // connection asks a server; every question is a connection of its own.
 func connection(trusted *x509.CertPool) *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}}
 }
 
 func TestServer(t *testing.T) {
@@ -105,7 +109,8 @@ func TestServer(t *testing.T) {
 	review := func(object string) []byte {
 		r := request("DeviceExposurePolicy", admissionv1.Create, []byte(object), nil)
 		data, err := json.Marshal(admissionv1.AdmissionReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &r.AdmissionRequest})
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+			Request:  &r.AdmissionRequest})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,19 +121,33 @@ func TestServer(t *testing.T) {
 		body        []byte
 		want        string
 	}{
-		"valid":        {"application/json", review(`{"spec": {"action": "exclude", "selector": {"cel": "true"}}}`), "7 200 allowed"},
-		"a remark":     {"application/json", review(`{"spec": {"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`), "7 200 allowed: the expression selects links of every type"},
-		"invalid":      {"application/json", review(`{"spec": {"action": "exclude", "selector": {"cel": "1"}}}`), `7 422 refused: spec.selector.cel: Invalid value: "1": cannot compile`},
+		"valid": {"application/json", review(`{"spec": {"action": "exclude", "selector": {"cel": "true"}}}`),
+			"7 200 allowed"},
+		"a remark": {"application/json",
+			review(
+				`{"spec": {"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`,
+			), "7 200 allowed: the expression selects links of every type"},
+		"invalid": {"application/json", review(`{"spec": {"action": "exclude", "selector": {"cel": "1"}}}`),
+			`7 422 refused: spec.selector.cel: Invalid value: "1": cannot compile`},
 		"garbage":      {"application/json", []byte("\x00\xff{{{"), " 400 refused: "},
 		"nothing":      {"application/json", nil, " 400 refused: request body is empty"},
 		"another type": {"text/html", review(`{}`), " 400 refused: contentType=text/html"},
 		// The API server takes no answer without the UID of its question, so it doesn't matter what these are.
-		"no review":      {"application/json", []byte(`{"apiVersion": "v1", "kind": "Pod"}`), " 200 allowed"},
-		"no request":     {"application/json", []byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
-		"endless":        {"application/json", append(review(`{}`), bytes.Repeat([]byte(" "), 8<<20)...), " 413 refused: cannot judge the object: the request has more than 1048576 bytes"},
-		"deep":           {"application/json", review(`{"spec": ` + strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000) + `}`), "7 422 refused: "},
-		"a huge amount":  {"application/json", review(`{"spec": {"selector": {"cel": "true"}, "exposure": {"capacity": {"c": {"value": "1e999999999"}}, "supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`), "7 422 refused: spec.exposure.capacity[c].value: Forbidden"},
-		"a huge message": {"application/json", review(`{"spec": {"action": "` + strings.Repeat("x", 1<<19) + `", "selector": {"cel": "true"}}}`), "7 422 refused: spec.action: Unsupported value"},
+		"no review": {"application/json", []byte(`{"apiVersion": "v1", "kind": "Pod"}`), " 200 allowed"},
+		"no request": {"application/json",
+			[]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
+		"endless": {"application/json", append(review(`{}`), bytes.Repeat([]byte(" "), 8<<20)...),
+			" 413 refused: cannot judge the object: the request has more than 1048576 bytes"},
+		"deep": {"application/json",
+			review(`{"spec": ` + strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000) + `}`),
+			"7 422 refused: "},
+		"a huge amount": {"application/json",
+			review(
+				`{"spec": {"selector": {"cel": "true"}, "exposure": {"capacity": {"c": {"value": "1e999999999"}}, "supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`,
+			), "7 422 refused: spec.exposure.capacity[c].value: Forbidden"},
+		"a huge message": {"application/json",
+			review(`{"spec": {"action": "` + strings.Repeat("x", 1<<19) + `", "selector": {"cel": "true"}}}`),
+			"7 422 refused: spec.action: Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response, err := client.Post(url, test.contentType, bytes.NewReader(test.body))
@@ -156,7 +175,8 @@ func TestServer(t *testing.T) {
 			if r.Result != nil {
 				code = r.Result.Code
 			}
-			if got := fmt.Sprintf("%s %d %s", r.UID, code, said); !strings.HasPrefix(got, test.want) || len(got) > 64<<10 {
+			if got := fmt.Sprintf("%s %d %s", r.UID, code, said); !strings.HasPrefix(got, test.want) ||
+				len(got) > 64<<10 {
 				t.Errorf("got %.300s, want %s", got, test.want)
 			}
 		})
@@ -188,7 +208,8 @@ func TestNewServerSaysWhatIsMissing(t *testing.T) {
 		{":http", with, "must end in a port from 1 to 65535"},
 		{":70000", with, "must end in a port from 1 to 65535"},
 	} {
-		if _, err := NewServer(Options{Address: test.address, CertDir: test.dir}, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := NewServer(Options{Address: test.address, CertDir: test.dir}, nil); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want %s", test.address, err, test.want)
 		}
 	}

@@ -50,7 +50,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim(pod), Node: node,
-		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path", Devices: devices,
+		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path",
+		Devices: devices,
 	})
 	if len(problems) == 0 {
 		return plan, nil

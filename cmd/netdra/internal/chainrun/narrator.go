@@ -87,7 +87,8 @@ func (n *narrator) Save(attachment *executor.Attachment) error {
 // reportStep prints the outcome of a step that has changed.
 func (n *narrator) reportStep(attachment *executor.Attachment, i int, previous stepStatus, took time.Duration) {
 	record, report := &attachment.Steps[i], &n.steps[i]
-	report.Step, report.Instance, report.Type, report.Interface = record.Step.Name, record.Step.Instance, record.Step.Type, record.IfName
+	report.Step, report.Instance, report.Type, report.Interface = record.Step.Name, record.Step.Instance,
+		record.Step.Type, record.IfName
 	if record.Step.Device != nil {
 		report.Device = record.Step.Device.Name
 	}

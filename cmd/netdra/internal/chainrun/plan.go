@@ -102,7 +102,8 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 			return nil, fmt.Errorf("%s: %w", record.Title(), err)
 		}
 		planned := plannedStep{
-			Name: step.Name, Instance: step.Instance, Type: step.Type, Plugin: step.Path, CNIVersion: step.CNIVersion, Network: step.Network,
+			Name: step.Name, Instance: step.Instance, Type: step.Type, Plugin: step.Path, CNIVersion: step.CNIVersion,
+			Network:   step.Network,
 			Interface: record.IfName, InterfaceFrom: nameSource(&topology.Spec.Steps[i%len(topology.Spec.Steps)], named,
 				record),
 			Makes: step.Makes, PrevResult: step.PrevResult, Config: config,

@@ -74,7 +74,8 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	timeout time.Duration, log bool) (*executor.Executor, *narrator) {
 	told := &narrator{Journal: opened.Chains, out: out, clock: deps.Clock}
 	options := executor.Options{
-		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: told, Dirs: dirs, StepTimeout: timeout, Clock: deps.Clock,
+		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: told, Dirs: dirs, StepTimeout: timeout,
+		Clock: deps.Clock,
 	}
 	if log {
 		options.Log = &CallLog{W: streams.Err}

@@ -57,7 +57,8 @@ func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 	if opened.SetAside != "" {
 		return nil, errors.Join(fmt.Errorf("the journal of earlier runs could not be read (%w) and was moved to %s: "+
 			"what they left is not known, "+
-			"look for network namespaces and links named netdra-...; the next call begins anew", opened.Reason, opened.SetAside), s.Close())
+			"look for network namespaces and links named netdra-...; the next call begins anew", opened.Reason,
+			opened.SetAside), s.Close())
 	}
 	if s.Chains, err = journal.NewChains(opened.DB); err == nil {
 		s.Runs, err = journal.NewBucket[RunRecord](opened.DB, "runs")

@@ -293,6 +293,7 @@ func (s *session) print() error {
 	if s.Form == printer.FormText {
 		return nil
 	}
-	s.result.Run, s.result.Topology, s.result.Namespace, s.result.Steps = s.attachment.SandboxID, s.record.Topology, s.namespace, s.narrator.steps
+	s.result.Run, s.result.Topology, s.result.Namespace, s.result.Steps = s.attachment.SandboxID, s.record.Topology,
+		s.namespace, s.narrator.steps
 	return printer.Encode(s.streams.Out, s.Form, s.result)
 }

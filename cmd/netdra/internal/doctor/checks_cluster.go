@@ -92,6 +92,7 @@ func checkClock(input *Input) []Finding {
 	return []Finding{{
 		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second),
 			direction), Where: "system clock",
-		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead", Do: "synchronise the clocks: chronyc tracking, or timedatectl",
+		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead",
+		Do:  "synchronise the clocks: chronyc tracking, or timedatectl",
 	}}
 }

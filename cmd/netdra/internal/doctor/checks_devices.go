@@ -26,7 +26,8 @@ func deviceChecks() []check {
 		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get",
 			needs: needsDriver, inspect: checkManagers},
 		{group: groupDevices, name: "iommu",
-			fine: "devices can be given to applications that drive them themselves, or no topology does so", needs: needsDriver, inspect: checkIOMMU},
+			fine:  "devices can be given to applications that drive them themselves, or no topology does so",
+			needs: needsDriver, inspect: checkIOMMU},
 	}
 }
 
@@ -190,9 +191,11 @@ func checkIOMMU(input *Input) []Finding {
 		strings.Join(topologies, ", ") + " can't be attached on this node"}
 	switch {
 	case input.IOMMUGroups == 0:
-		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
+		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the "+
+			"firmware, and boot with intel_iommu=on or amd_iommu=on"
 	case !input.VFIO:
-		finding.What, finding.Where, finding.Do = "the kernel's driver vfio-pci is not loaded", "/sys/bus/pci/drivers", "modprobe vfio-pci, and name it in /etc/modules-load.d"
+		finding.What, finding.Where, finding.Do = "the kernel's driver vfio-pci is not loaded", "/sys/bus/pci/drivers",
+			"modprobe vfio-pci, and name it in /etc/modules-load.d"
 	default:
 		return nil
 	}

@@ -22,13 +22,15 @@ func checkAnswers(input *Input) []Finding {
 		return nil
 	case input.Ready != "":
 		return []Finding{{
-			Level: Fail, What: "the driver runs, but does not work yet", Where: input.Settings.PluginDir, Why: input.Ready,
-			Do: "put right what it waits for; kubectl -n dra-network logs daemonset/dra-network-driver says more",
+			Level: Fail, What: "the driver runs, but does not work yet", Where: input.Settings.PluginDir,
+			Why: input.Ready,
+			Do:  "put right what it waits for; kubectl -n dra-network logs daemonset/dra-network-driver says more",
 		}}
 	case input.process("dra-network-driver") != nil:
 		return []Finding{{
-			Level: Fail, What: "the driver runs, but does not answer", Where: input.Settings.PluginDir, Why: input.Silence,
-			Do: "run this as root, with --socket if the driver has another --plugin-dir; look at its log",
+			Level: Fail, What: "the driver runs, but does not answer", Where: input.Settings.PluginDir,
+			Why: input.Silence,
+			Do:  "run this as root, with --socket if the driver has another --plugin-dir; look at its log",
 		}}
 	}
 	return []Finding{{

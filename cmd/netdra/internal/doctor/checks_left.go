@@ -20,7 +20,8 @@ func leftoverChecks() []check {
 			needs: needsDriver, inspect: checkPins},
 		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
 			inspect: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver, inspect: checkTransitLinks},
+		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver,
+			inspect: checkTransitLinks},
 		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
 			needs: needsDriver, inspect: checkAttaching},
 	}
@@ -43,7 +44,8 @@ func checkCDIFiles(input *Input) []Finding {
 		kind, _ := nodeapi.ParseSpecName(file)
 		isMetadata := kind == nodeapi.MetadataSpec
 		if isOfAny(file, input.Driver.Claims) || isMetadata && len(input.SetAside) > 0 {
-			continue // after a lost journal the driver does not know all claims, and keeps what their containers are told
+			// after a lost journal the driver does not know all claims, and keeps what their containers are told
+			continue
 		}
 		finding := Finding{
 			Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,

@@ -16,7 +16,8 @@ func pathChecks() []check {
 		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed",
 			needs: needsCaches, inspect: checkPlugins},
 		{group: groupPaths, name: "plugin-folders",
-			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod, inspect: checkPluginFolders},
+			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod,
+			inspect: checkPluginFolders},
 	}
 }
 
@@ -68,7 +69,8 @@ func checkDisks(input *Input) []Finding {
 		case disk.Missing && input.Driver == nil:
 			continue // the driver's pod makes it
 		case disk.Missing:
-			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the driver's pod at the path that it has on the node"
+			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the "+
+				"driver's pod at the path that it has on the node"
 		case disk.ReadOnly:
 			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with "+
 				"errors is mounted read-only by the kernel: see dmesg"

@@ -20,7 +20,8 @@ const (
 func runtimeChecks() []check {
 	return []check{
 		{group: groupRuntime, name: "runtime-version",
-			fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsCaches, inspect: checkVersions},
+			fine: "the versions of the container runtime and of kubelet have no known faults", needs: needsCaches,
+			inspect: checkVersions},
 		{group: groupRuntime, name: "nri-enabled", fine: "containerd calls NRI plugins", needs: needsContainerd,
 			inspect: checkNRI},
 		{group: groupRuntime, name: "nri-socket", fine: "driver and containerd use the same NRI socket",
@@ -43,7 +44,8 @@ func checkVersions(input *Input) []Finding {
 		found = append(found, checkVersion(compContainerd, number)...)
 	case name != "":
 		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name,
-			Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer", Source: "docs/limits.md"})
+			Why: "the driver was run with containerd only", Do: "use containerd 2.2.6 or newer",
+			Source: "docs/limits.md"})
 	}
 	return found
 }
@@ -55,7 +57,9 @@ func checkNRI(input *Input) []Finding {
 	return []Finding{{
 		Level: Fail, What: "NRI is switched off in containerd", Where: input.Containerd.File,
 		Why: "the driver is not told of new pods, so every claim is refused",
-		Do:  fmt.Sprintf("set disable = false below [plugins.%q], take it from disabled_plugins, and restart containerd", nriPlugin),
+		Do: fmt.Sprintf(
+			"set disable = false below [plugins.%q], take it from disabled_plugins, and restart containerd", nriPlugin,
+		),
 	}}
 }
 
@@ -97,8 +101,9 @@ func checkRequired(input *Input) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Warn, What: "containerd creates no container without the driver, not even the driver's own", Where: input.Containerd.File,
-		Why: "once the driver's pod has ended, neither it nor any other pod starts on this node",
+		Level: Warn, What: "containerd creates no container without the driver, not even the driver's own",
+		Where: input.Containerd.File,
+		Why:   "once the driver's pod has ended, neither it nor any other pod starts on this node",
 		Do: "set tolerate_missing_plugins_annotation beside required_plugins, and give that annotation to the " +
 			"driver's pod and to static pods",
 	}}
@@ -119,7 +124,8 @@ func checkCDI(input *Input) []Finding {
 	case input.Containerd.CDIDisabled && !alwaysHasCDI(input):
 		return []Finding{{
 			Level: Fail, What: "CDI is switched off in containerd", Where: input.Containerd.File,
-			Why: "containers with claims are refused, or start before their interfaces are there", Do: "remove enable_cdi = false, and restart containerd",
+			Why: "containers with claims are refused, or start before their interfaces are there",
+			Do:  "remove enable_cdi = false, and restart containerd",
 		}}
 	case !containsPath(input.Containerd.CDIDirs, input.Settings.CDIDir):
 		return []Finding{{

@@ -64,16 +64,23 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 	const nri = "[plugins.\"io.containerd.nri.v1.nri\"]\n"
 	const cri = "[plugins.\"io.containerd.cri.v1.runtime\"]\n"
 	tests := map[string]planted{
-		"NRI is off":               {func(n *testNode) { n.containerd(nri + "disable = true\n") }, Fail, "nri-enabled", []string{"/etc/containerd/config.toml", "disable = false"}},
-		"NRI is a disabled plugin": {func(n *testNode) { n.containerd("disabled_plugins = [\"io.containerd.nri.v1.nri\"]\n") }, Fail, "nri-enabled", []string{"disabled_plugins"}},
-		"NRI socket elsewhere":     {func(n *testNode) { n.containerd(nri + "socket_path = \"/run/k3s/nri.sock\"\n") }, Fail, "nri-socket", []string{"--nri-socket=/run/k3s/nri.sock"}},
+		"NRI is off": {func(n *testNode) { n.containerd(nri + "disable = true\n") }, Fail, "nri-enabled",
+			[]string{"/etc/containerd/config.toml", "disable = false"}},
+		"NRI is a disabled plugin": {func(n *testNode) {
+			n.containerd("disabled_plugins = " +
+				"[\"io.containerd.nri.v1.nri\"]\n")
+		}, Fail, "nri-enabled", []string{"disabled_plugins"}},
+		"NRI socket elsewhere": {func(n *testNode) { n.containerd(nri + "socket_path = \"/run/k3s/nri.sock\"\n") },
+			Fail, "nri-socket", []string{"--nri-socket=/run/k3s/nri.sock"}},
 		"NRI in a hurry": {func(n *testNode) {
 			n.answers.State.NRITimeout = 0
 			n.containerd(nri + "plugin_request_timeout = \"200ms\"\n")
 		}, Warn, "nri-timeout", []string{"200ms"}},
-		"NRI as containerd said": {func(n *testNode) { n.answers.State.NRITimeout = 300 * time.Millisecond }, Warn, "nri-timeout", []string{"300ms"}},
+		"NRI as containerd said": {func(n *testNode) { n.answers.State.NRITimeout = 300 * time.Millisecond }, Warn,
+			"nri-timeout", []string{"300ms"}},
 		"required, not tolerated": {func(n *testNode) {
-			n.containerd(nri + "[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = true\nrequired_plugins = [\"90-dra-network\"]\n")
+			n.containerd(nri + "[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = " +
+				"true\nrequired_plugins = [\"90-dra-network\"]\n")
 		}, Warn, "nri-required", []string{"tolerate_missing_plugins_annotation"}},
 		"NRI is a plugin disabled by one of several files": {func(n *testNode) {
 			n.write("etc/containerd/conf.d/a.toml", "disabled_plugins = [\"io.containerd.nri.v1.nri\"]\n")
@@ -83,21 +90,36 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.State.Versions.Runtime = "containerd://2.3.1"
 			n.containerd(cri + "enable_cdi = false\n")
 		}, Fail, "cdi", []string{"enable_cdi"}},
-		"CDI directory elsewhere": {func(n *testNode) { n.containerd(cri + "cdi_spec_dirs = [\"/etc/cdi\"]\n") }, Fail, "cdi", []string{"/var/run/cdi", "now /etc/cdi"}},
-		"containerd with a bug":   {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://2.2.3" }, Warn, "runtime-version", []string{"issues/13609"}},
-		"containerd too old":      {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://1.7.27-0ubuntu1" }, Fail, "runtime-version", []string{"containerd 1.7.27"}},
-		"another runtime":         {func(n *testNode) { n.answers.State.Versions.Runtime = "cri-o://1.37.0" }, Warn, "runtime-version", []string{"cri-o"}},
-		"kubelet too old":         {func(n *testNode) { n.answers.State.Versions.Kubelet = "v1.34.1" }, Fail, "runtime-version", []string{"kubelet 1.34.1"}},
-		"unreadable version":      {func(n *testNode) { n.answers.State.Versions.Kubelet = "latest" }, Warn, "runtime-version", []string{`"latest"`}},
-		"kubelet elsewhere":       {func(n *testNode) { n.write("proc/20/cmdline", "kubelet\x00--root-dir=/data/kubelet\x00") }, Fail, "kubelet-directory", []string{"/data/kubelet/plugins"}},
-		"another node":            {func(n *testNode) { n.write("proc/20/cmdline", "kubelet\x00--hostname-override=worker-2\x00") }, Fail, "node-name", []string{`"worker-1"`, `"worker-2"`}},
-		"no such node":            {func(n *testNode) { n.answers.State.NodeFound = false }, Fail, "node-name", []string{"kubectl get nodes"}},
-		"driver not ready":        {func(n *testNode) { n.answers.State.NotReady = []string{"not registered with kubelet"} }, Fail, "driver-ready", []string{"not registered with kubelet"}},
+		"CDI directory elsewhere": {func(n *testNode) { n.containerd(cri + "cdi_spec_dirs = [\"/etc/cdi\"]\n") }, Fail,
+			"cdi", []string{"/var/run/cdi", "now /etc/cdi"}},
+		"containerd with a bug": {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://2.2.3" }, Warn,
+			"runtime-version", []string{"issues/13609"}},
+		"containerd too old": {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://1.7.27-0ubuntu1" },
+			Fail, "runtime-version", []string{"containerd 1.7.27"}},
+		"another runtime": {func(n *testNode) { n.answers.State.Versions.Runtime = "cri-o://1.37.0" }, Warn,
+			"runtime-version", []string{"cri-o"}},
+		"kubelet too old": {func(n *testNode) { n.answers.State.Versions.Kubelet = "v1.34.1" }, Fail,
+			"runtime-version", []string{"kubelet 1.34.1"}},
+		"unreadable version": {func(n *testNode) { n.answers.State.Versions.Kubelet = "latest" }, Warn,
+			"runtime-version", []string{`"latest"`}},
+		"kubelet elsewhere": {func(n *testNode) {
+			n.write("proc/20/cmdline",
+				"kubelet\x00--root-dir=/data/kubelet\x00")
+		}, Fail, "kubelet-directory", []string{"/data/kubelet/plugins"}},
+		"another node": {func(n *testNode) {
+			n.write("proc/20/cmdline",
+				"kubelet\x00--hostname-override=worker-2\x00")
+		}, Fail, "node-name", []string{`"worker-1"`, `"worker-2"`}},
+		"no such node": {func(n *testNode) { n.answers.State.NodeFound = false }, Fail, "node-name",
+			[]string{"kubectl get nodes"}},
+		"driver not ready": {func(n *testNode) { n.answers.State.NotReady = []string{"not registered with kubelet"} },
+			Fail, "driver-ready", []string{"not registered with kubelet"}},
 		"journal set aside": {func(n *testNode) {
 			n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
 		}, Warn, "journal", []string{"journal.db.unreadable-20260101T000000"}},
 		"journal on read-only disk": {func(n *testNode) {
-			n.disks["/var/lib/kubelet/plugins/dra.networking"] = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Flags: unix.ST_RDONLY}
+			n.disks["/var/lib/kubelet/plugins/dra.networking"] = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20,
+				Flags: unix.ST_RDONLY}
 		}, Fail, "directories", []string{"read-only"}},
 		"journal on full disk": {func(n *testNode) {
 			n.disks["/var/lib/kubelet/plugins/dra.networking"] = unix.Statfs_t{Bsize: 4096, Bavail: 256}
@@ -105,40 +127,66 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"no inodes for logs": {func(n *testNode) {
 			n.disks["/var/log/dra-network"] = unix.Statfs_t{Bsize: 4096, Bavail: 1 << 20, Files: 1000}
 		}, Warn, "directories", []string{"CNI calls are not logged"}},
-		"no CDI directory":      {func(n *testNode) { n.disks["/run/cdi"] = unix.Statfs_t{} }, Fail, "directories", []string{"does not exist"}},
-		"plugin missing":        {func(n *testNode) { n.remove("opt/cni/bin/macvlan") }, Fail, "cni-plugins", []string{"macvlan is not installed", "topology fast"}},
-		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins", []string{"chmod 755 /opt/cni/bin/macvlan"}},
-		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail, "cni-plugins", []string{"CNI plugin sriov is on the node, and the driver does not see it", "/opt/cni/bin/sriov", "cniPlugins.image"}},
-		"plugin elsewhere":      {func(n *testNode) { n.remove("opt/cni/bin/macvlan"); n.plugin("usr/lib/cni/macvlan", 0o755) }, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
+		"no CDI directory": {func(n *testNode) { n.disks["/run/cdi"] = unix.Statfs_t{} }, Fail, "directories",
+			[]string{"does not exist"}},
+		"plugin missing": {func(n *testNode) { n.remove("opt/cni/bin/macvlan") }, Fail, "cni-plugins",
+			[]string{"macvlan is not installed", "topology fast"}},
+		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins",
+			[]string{"chmod 755 /opt/cni/bin/macvlan"}},
+		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail,
+			"cni-plugins", []string{"CNI plugin sriov is on the node, and the driver does not see it",
+				"/opt/cni/bin/sriov", "cniPlugins.image"}},
+		"plugin elsewhere": {func(n *testNode) {
+			n.remove("opt/cni/bin/macvlan")
+			n.plugin("usr/lib/cni/macvlan",
+				0o755)
+		}, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
 		"folder of a plugin not in the pod": {func(n *testNode) {
 			n.plugin("opt/cni/bin/whereabouts", 0o755)
 			n.answers.State.Topologies[0].Plugins = append(n.answers.State.Topologies[0].Plugins, "whereabouts")
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
-			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
-		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast", "node.extraMounts[0].hostPath=/etc/cni/net.d"}},
-		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners", []string{"process sriovdp"}},
-		"another DRA driver":   {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") }, Warn, "other-owners", []string{"DRANET"}},
-		"Multus":               {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) }, Warn, "other-owners", []string{"00-multus.conf"}},
-		"NetworkManager":       {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") }, Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
+			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a "+
+				"rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
+		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast",
+			"node.extraMounts[0].hostPath=/etc/cni/net.d"}},
+		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners",
+			[]string{"process sriovdp"}},
+		"another DRA driver": {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") },
+			Warn, "other-owners", []string{"DRANET"}},
+		"Multus": {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) },
+			Warn, "other-owners", []string{"00-multus.conf"}},
+		"NetworkManager": {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") },
+			Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
 		"systemd-networkd": {func(n *testNode) {
 			n.write("run/systemd/netif/links/5", "NETWORK_FILE=/etc/systemd/network/1.network\n")
 		}, Warn, "network-managers", []string{"networkctl status eth1v0"}},
-		"no IOMMU":                  {func(n *testNode) { n.remove("sys/kernel/iommu_groups/0") }, Warn, "iommu", []string{"intel_iommu=on"}},
-		"no vfio-pci":               {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu", []string{"modprobe vfio-pci"}},
-		"CDI spec left":             {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
-		"CDI spec of metadata left": {func(n *testNode) { n.write("run/cdi/dra.networking_metadata_"+goneClaim+"_r.json", "{}") }, Warn, "cdi-specs", []string{goneClaim}},
-		"pin left":                  {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces", []string{"/var/run/netns/dra-bbbb.cre66i9s"}},
-		"claim without a pod":       {func(n *testNode) { n.answers.Claims[0].Orphaned = true }, Warn, "claims", []string{"claim ns/net"}},
-		"link on its way home":      {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn, "links", []string{"dra-0badcafe"}},
+		"no IOMMU": {func(n *testNode) { n.remove("sys/kernel/iommu_groups/0") }, Warn, "iommu",
+			[]string{"intel_iommu=on"}},
+		"no vfio-pci": {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu",
+			[]string{"modprobe vfio-pci"}},
+		"CDI spec left": {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") },
+			Warn, "cdi-specs", []string{goneClaim}},
+		"CDI spec of metadata left": {func(n *testNode) {
+			n.write("run/cdi/dra.networking_metadata_"+goneClaim+
+				"_r.json", "{}")
+		}, Warn, "cdi-specs", []string{goneClaim}},
+		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
+			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
+		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Orphaned = true }, Warn, "claims",
+			[]string{"claim ns/net"}},
+		"link on its way home": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
+			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 		}, Warn, "attaching", []string{"pod ns/web", "no address"}},
-		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces", []string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
+		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces",
+			[]string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
 		"gone device": {func(n *testNode) {
 			loseInterface(n)
 			n.answers.Published[1].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
 		}, Fail, "gone-devices", []string{"device eth1v0", "ns/net (pod ns/web)", "delete these pods"}},
-		"quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(true)} }, Fail, "quarantine", []string{"device eth1v0", "netdra release key"}},
+		"quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(true)} }, Fail, "quarantine",
+			[]string{"device eth1v0", "netdra release key"}},
 		"quarantine of a link": {func(n *testNode) {
 			n.answers.Leftovers = []executor.Leftover{left(true)}
 			n.write("sys/class/net/dra-0badcafe/ifindex", "9")
@@ -148,20 +196,33 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.Leftovers[0].Attachment.Pin = "/var/run/netns/dra-bbbb.cre66i9s"
 			n.write("run/netns/dra-bbbb.cre66i9s", "")
 		}, Fail, "quarantine", []string{"device eth1v0"}},
-		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(false)} }, Warn, "quarantine", []string{"could not be undone"}},
+		"leftover without quarantine": {func(n *testNode) { n.answers.Leftovers = []executor.Leftover{left(false)} },
+			Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "too many devices"}}
 		}, Warn, "problems", []string{"too many devices"}},
-		"policy refused":         {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
-		"topology refused":       {func(n *testNode) { condition(n, chainapi.ConditionAccepted, metav1.ConditionFalse) }, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
-		"classes not made":       {func(n *testNode) { condition(n, chainapi.ConditionClassesReady, metav1.ConditionFalse) }, Fail, "topologies", []string{"not ClassesReady"}},
-		"no controller":          {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn, "topologies", []string{"dra-network-controller"}},
-		"no CRDs":                {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server", []string{"deploy/crds"}},
-		"no resource.k8s.io/v1":  {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server", []string{"resource.k8s.io/v1"}},
-		"a feature is off":       {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail, "features", []string{"devices that pods share"}},
-		"features are not known": {func(n *testNode) { n.cluster.KnowsFeatures = false }, Unknown, "features", []string{"/metrics"}},
-		"API server with a bug":  {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server", []string{"1.36.2"}},
-		"clock":                  {func(n *testNode) { n.cluster.Ahead = -5 * time.Minute }, Warn, "clock", []string{"5m0s behind"}},
+		"policy refused": {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
+		"topology refused": {func(n *testNode) {
+			condition(n, chainapi.ConditionAccepted,
+				metav1.ConditionFalse)
+		}, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
+		"classes not made": {func(n *testNode) {
+			condition(n, chainapi.ConditionClassesReady,
+				metav1.ConditionFalse)
+		}, Fail, "topologies", []string{"not ClassesReady"}},
+		"no controller": {func(n *testNode) { n.answers.State.Topologies[0].Conditions = nil }, Warn,
+			"topologies", []string{"dra-network-controller"}},
+		"no CRDs": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[:1] }, Fail, "api-server",
+			[]string{"deploy/crds"}},
+		"no resource.k8s.io/v1": {func(n *testNode) { n.cluster.Serves = n.cluster.Serves[1:] }, Fail, "api-server",
+			[]string{"resource.k8s.io/v1"}},
+		"a feature is off": {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail,
+			"features", []string{"devices that pods share"}},
+		"features are not known": {func(n *testNode) { n.cluster.KnowsFeatures = false }, Unknown, "features",
+			[]string{"/metrics"}},
+		"API server with a bug": {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server",
+			[]string{"1.36.2"}},
+		"clock": {func(n *testNode) { n.cluster.Ahead = -5 * time.Minute }, Warn, "clock", []string{"5m0s behind"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +248,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 // loseInterface has the pod's device attached, and its interface vanish.
 func loseInterface(n *testNode) {
 	n.answers.Claims[0].Devices = []nodestate.HeldDevice{{Pool: "worker-1/eth1", Name: "eth1v0"}}
-	n.answers.Sandboxes[0].Interfaces = []nodestate.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1", Device: "eth1v0", Interface: "net1", Missing: "net1"}}
+	n.answers.Sandboxes[0].Interfaces = []nodestate.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1",
+		Device: "eth1v0", Interface: "net1", Missing: "net1"}}
 }
 
 // left is what could not be undone, with or without its device in quarantine.
@@ -195,7 +257,8 @@ func left(quarantined bool) executor.Leftover {
 	return executor.Leftover{
 		Key: "key", Reason: "device or resource busy", OnHost: !quarantined,
 		Attachment: executor.Attachment{Pod: executor.Pod{Namespace: "ns", Name: "old"}, Steps: []executor.StepRecord{{
-			Topology: "fast", Step: cnichain.PlanStep{Name: "link", Type: "sriov", Device: &cnichain.Device{Name: "eth1v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
+			Topology: "fast", Step: cnichain.PlanStep{Name: "link", Type: "sriov",
+				Device: &cnichain.Device{Name: "eth1v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
 		}}},
 	}
 }
@@ -241,7 +304,8 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// A driver that has not heard the API server yet, as where that is down, knows no node and no topology: neither is wrong.
+// A driver that has not heard the API server yet, as where that is down, knows no node and no topology: neither is
+// wrong.
 func TestAPIServerIsAway(t *testing.T) {
 	n := healthy(t)
 	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
@@ -257,7 +321,8 @@ func TestAPIServerIsAway(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "policies", "topologies"}, unknown); diff != "" {
+	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "policies",
+		"topologies"}, unknown); diff != "" {
 		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 }
@@ -334,9 +399,12 @@ func TestPodsComeAndGoMeanwhile(t *testing.T) {
 	n := healthy(t)
 	n.answers.Claims[0].Orphaned = true
 	later := n.answers
-	later.Claims = append(slices.Clone(n.answers.Claims), nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "new", UID: goneClaim}}})
+	later.Claims = append(slices.Clone(n.answers.Claims),
+		nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "new",
+			UID: goneClaim}}})
 	later.Claims[0].Orphaned = false
-	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes), nodestate.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
+	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes),
+		nodestate.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
 	n.later = &later
 	n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}")
 	n.write("run/netns/dra-bbbb.cre66i9s", "")
@@ -350,13 +418,23 @@ func TestContainerdConfigurations(t *testing.T) {
 		files map[string]string
 		want  func(*Containerd)
 	}{
-		"none":                {nil, func(*Containerd) {}},
-		"drop-ins only":       {map[string]string{"etc/containerd/conf.d/a.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"}, func(c *Containerd) { c.NRIDisabled = true }},
-		"version 2":           {map[string]string{"etc/containerd/config.toml": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = false\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n"}, func(c *Containerd) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
-		"imports of itself":   {map[string]string{"etc/containerd/config.toml": "imports = [\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Containerd) {}},
-		"others' settings":    {map[string]string{"etc/containerd/config.toml": "[plugins.\"other\"]\ndisable = \"maybe\"\n"}, func(*Containerd) {}},
-		"not TOML":            {map[string]string{"etc/containerd/config.toml": "= 1"}, func(c *Containerd) { c.Problem = "cannot read" }},
-		"no duration":         {map[string]string{"etc/containerd/config.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = \"soon\"\n"}, func(c *Containerd) { c.Problem = "cannot read" }},
+		"none": {nil, func(*Containerd) {}},
+		"drop-ins only": {map[string]string{
+			"etc/containerd/conf.d/a.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
+		}, func(c *Containerd) { c.NRIDisabled = true }},
+		"version 2": {map[string]string{"etc/containerd/config.toml": "version = " +
+			"2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = " +
+			"false\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n"},
+			func(c *Containerd) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
+		"imports of itself": {map[string]string{"etc/containerd/config.toml": "imports = " +
+			"[\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Containerd) {}},
+		"others' settings": {map[string]string{"etc/containerd/config.toml": "[plugins.\"other\"]\ndisable = " +
+			"\"maybe\"\n"}, func(*Containerd) {}},
+		"not TOML": {map[string]string{"etc/containerd/config.toml": "= 1"},
+			func(c *Containerd) { c.Problem = "cannot read" }},
+		"no duration": {map[string]string{
+			"etc/containerd/config.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = \"soon\"\n",
+		}, func(c *Containerd) { c.Problem = "cannot read" }},
 		"settings of no kind": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Containerd) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +443,8 @@ func TestContainerdConfigurations(t *testing.T) {
 			for file, content := range test.files {
 				n.write(file, content)
 			}
-			want := &Containerd{File: containerdFile, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
+			want := &Containerd{File: containerdFile, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
+				CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
 			test.want(want)
 			got := readContainerd(n.fs(), containerdFile)
 			if strings.HasPrefix(got.Problem, "cannot read") {
@@ -388,7 +467,9 @@ func TestTablesAreComplete(t *testing.T) {
 		seen[c.name] = true
 	}
 	for _, f := range faults() {
-		if f.source == "" || f.do == "" || f.why == "" || len(checkVersion(f.component, f.first)) == 0 || slices.ContainsFunc(checkVersion(f.component, f.before), func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
+		if f.source == "" || f.do == "" || f.why == "" || len(checkVersion(f.component, f.first)) == 0 ||
+			slices.ContainsFunc(checkVersion(f.component, f.before),
+				func(found Finding) bool { return strings.Contains(found.What, f.what) }) {
 			t.Errorf("fault %+v", f)
 		}
 	}

@@ -50,14 +50,15 @@ func healthy(t *testing.T) *testNode {
 	t.Helper()
 	n := &testNode{T: t, root: t.TempDir(), disks: map[string]unix.Statfs_t{}}
 	for file, content := range map[string]string{
-		"proc/sys/kernel/hostname":                                   "worker-1\n",
-		"proc/10/comm":                                               "containerd\n",
-		"proc/10/cmdline":                                            "/usr/bin/containerd\x00",
-		"proc/20/comm":                                               "kubelet\n",
-		"proc/20/cmdline":                                            "/usr/bin/kubelet\x00--hostname-override=worker-1\x00--root-dir\x00/var/lib/kubelet\x00",
-		"proc/30/comm":                                               "dra-network-dri\n",
-		"proc/30/cmdline":                                            "/dra-network-driver\x00",
-		"etc/containerd/config.toml":                                 "version = 3\nimports = [\"conf.d/*.toml\"]\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
+		"proc/sys/kernel/hostname": "worker-1\n",
+		"proc/10/comm":             "containerd\n",
+		"proc/10/cmdline":          "/usr/bin/containerd\x00",
+		"proc/20/comm":             "kubelet\n",
+		"proc/20/cmdline":          "/usr/bin/kubelet\x00--hostname-override=worker-1\x00--root-dir\x00/var/lib/kubelet\x00",
+		"proc/30/comm":             "dra-network-dri\n",
+		"proc/30/cmdline":          "/dra-network-driver\x00",
+		"etc/containerd/config.toml": "version = 3\nimports = " +
+			"[\"conf.d/*.toml\"]\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
 		"etc/containerd/conf.d/nri.toml":                             "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n",
 		"etc/cni/net.d/10-flannel.conflist":                          `{"name": "cbr0"}`,
 		"sys/class/net/eth0/ifindex":                                 "2\n",
@@ -77,24 +78,31 @@ func healthy(t *testing.T) *testNode {
 	}
 	n.plugin("opt/cni/bin/macvlan", 0o755)
 	n.plugin("opt/cni/bin/sriov", 0o755)
-	good := []metav1.Condition{{Type: chainapi.ConditionAccepted, Status: metav1.ConditionTrue}, {Type: chainapi.ConditionClassesReady, Status: metav1.ConditionTrue}}
+	good := []metav1.Condition{{Type: chainapi.ConditionAccepted, Status: metav1.ConditionTrue},
+		{Type: chainapi.ConditionClassesReady, Status: metav1.ConditionTrue}}
 	p := policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "vfs"}}
 	p.Status.Conditions = slices.Clone(good[:1])
 	n.answers = nodestate.Answers{
 		State: nodestate.State{
 			Node: "worker-1", Synced: true, NodeFound: true, Settings: defaultSettings(), NRITimeout: 2 * time.Second,
-			Versions:   nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
-			Topologies: []nodestate.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"}, Drivers: []string{"vfio-pci"}}},
+			Versions: nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
+			Topologies: []nodestate.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"},
+				Drivers: []string{"vfio-pci"}}},
 		},
 		Inputs: nodestate.PolicyInputs{Policies: []policyapi.DeviceExposurePolicy{p}},
 		Published: []draslices.Entry{
 			{Name: "eth0", Pool: "worker-1/eth0", Device: discovery.Device{Name: "eth0", Interface: "eth0"}},
-			{Name: "eth1v0", Pool: "worker-1/eth1", Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF, PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
+			{Name: "eth1v0", Pool: "worker-1/eth1",
+				Device: discovery.Device{Name: "eth1v0", Interface: "eth1v0", Type: discovery.TypeVF,
+					PCIAddress: "0000:03:00.2"}, Persona: policy.Persona{Exclusive: true}},
 		},
-		Claims:    []nodestate.Claim{{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "net", UID: heldClaim}}}},
-		Sandboxes: []nodestate.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"}, Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
+		Claims: []nodestate.Claim{{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns",
+			Name: "net", UID: heldClaim}}}},
+		Sandboxes: []nodestate.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"},
+			Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
-	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}, KnowsFeatures: true}
+	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"},
+		KnowsFeatures: true}
 	return n
 }
 
@@ -138,7 +146,8 @@ func (n *testNode) ask(_ context.Context, path string, target any) error {
 		answers = n.later
 	}
 	said := map[string]any{
-		"/state": answers.State, "/policies": answers.Inputs, "/published": answers.Published, "/claims": answers.Claims, "/sandboxes": answers.Sandboxes, "/leftovers": answers.Leftovers,
+		"/state": answers.State, "/policies": answers.Inputs, "/published": answers.Published,
+		"/claims": answers.Claims, "/sandboxes": answers.Sandboxes, "/leftovers": answers.Leftovers,
 	}
 	encoded, err := json.Marshal(said[path])
 	if err != nil {

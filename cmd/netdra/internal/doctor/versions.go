@@ -52,8 +52,9 @@ func faults() []fault {
 		},
 		{
 			component: compServer, first: "1.36.3", before: "1.36.4", level: Warn,
-			what: "goes with a scheduler that now and then misses that claims were made from templates", why: "such a pod waits for more than a minute",
-			do: "upgrade the control plane to 1.37", source: "docs/limits.md",
+			what: "goes with a scheduler that now and then misses that claims were made from templates",
+			why:  "such a pod waits for more than a minute",
+			do:   "upgrade the control plane to 1.37", source: "docs/limits.md",
 		},
 	}
 }

@@ -61,7 +61,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	_, problems := DecodeStrict(found, p, policyapi.AddToScheme)
 	switch {
 	case len(problems) > 0:
-		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.Location(), found.Name, errors.Join(problems...))
+		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.Location(), found.Name,
+			errors.Join(problems...))
 	case p.Name == "":
 		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.Location())
 	}

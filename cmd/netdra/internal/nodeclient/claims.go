@@ -61,7 +61,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
-		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID, PreparedAt: record.PreparedAt,
+		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,
+		PreparedAt: record.PreparedAt,
 		Topologies: []string{}, Devices: []string{}, State: Prepared,
 	}
 	for _, plan := range record.Plans {

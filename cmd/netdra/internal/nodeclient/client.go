@@ -54,7 +54,8 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while "+
 			"the driver runs; "+
-			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w", d.socket, err)
+			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w",
+			d.socket, err)
 	}
 	defer func() { _ = response.Body.Close() }() // only read
 	body, err := io.ReadAll(response.Body)
@@ -99,8 +100,10 @@ type Query func(ctx context.Context, path string, target any) error
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{
-		nodeapi.PathState: &answers.State, nodeapi.PathPolicies: &answers.Inputs, nodeapi.PathPublished: &answers.Published,
-		nodeapi.PathClaims: &answers.Claims, nodeapi.PathSandboxes: &answers.Sandboxes, nodeapi.PathLeftovers: &answers.Leftovers,
+		nodeapi.PathState: &answers.State, nodeapi.PathPolicies: &answers.Inputs,
+		nodeapi.PathPublished: &answers.Published,
+		nodeapi.PathClaims:    &answers.Claims, nodeapi.PathSandboxes: &answers.Sandboxes,
+		nodeapi.PathLeftovers: &answers.Leftovers,
 	}
 	for _, path := range paths {
 		if err := query(ctx, path, targets[path]); err != nil {

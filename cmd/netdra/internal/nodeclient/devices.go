@@ -90,8 +90,10 @@ func Devices(answers *nodestate.Answers) []Device {
 
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
-		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface), PCIAddress: string(entry.Device.PCIAddress),
-		Use: use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins, Holders: holders(answers, entry),
+		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
+		PCIAddress: string(entry.Device.PCIAddress),
+		Use:        use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins,
+		Holders:  holders(answers, entry),
 		Counters: counters(answers, entry), State: Free,
 	}
 	blocker := blockedBy(answers, entry)

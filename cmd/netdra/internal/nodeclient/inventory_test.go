@@ -26,10 +26,12 @@ func published() []draslices.Entry {
 	pf := discovery.Device{Name: "eth0", Interface: "eth0", Type: "pf", PCIAddress: "0000:03:00.0"}
 	vf := discovery.Device{Name: "eth0v0", Type: "vf", PCIAddress: "0000:03:00.2", PFAddress: pf.PCIAddress}
 	shared := func(group string) policy.Persona {
-		return policy.Persona{ExclusionGroup: group, Capacity: []policy.Capacity{{Name: "shares", Value: resource.MustParse("4")}}}
+		return policy.Persona{ExclusionGroup: group,
+			Capacity: []policy.Capacity{{Name: "shares", Value: resource.MustParse("4")}}}
 	}
 	return []draslices.Entry{
-		entry("eth0-ipvlan", pf, shared("l2")), entry("eth0-macvlan", pf, shared("l2")), entry("eth0-other", pf, shared("")),
+		entry("eth0-ipvlan", pf, shared("l2")), entry("eth0-macvlan", pf, shared("l2")), entry("eth0-other", pf,
+			shared("")),
 		entry("eth0-whole", pf, policy.Persona{Exclusive: true}), entry("eth0v0", vf, policy.Persona{Exclusive: true}),
 	}
 }
@@ -37,8 +39,12 @@ func published() []draslices.Entry {
 // claimOf has one device.
 func claimOf(name, device string) nodestate.Claim {
 	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
-		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0), Plans: []cnichain.Plan{{Topology: "t"}},
-		Devices: []nodestate.HeldDevice{{Pool: "n/eth0", Name: device, Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/shares": resource.MustParse("1")}}},
+		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0),
+		Plans: []cnichain.Plan{{Topology: "t"}},
+		Devices: []nodestate.HeldDevice{{Pool: "n/eth0", Name: device,
+			Consumed: map[resourceapi.QualifiedName]resource.Quantity{
+				"dra.networking/shares": resource.MustParse("1"),
+			}}},
 	}}
 }
 
@@ -47,28 +53,38 @@ func TestStatesOfDevices(t *testing.T) {
 	tainted := published()
 	tainted[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
 	quarantined := executor.Leftover{Reason: "busy", Attachment: executor.Attachment{Steps: []executor.StepRecord{{
-		Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/eth0", Name: "eth0v0", PCIAddress: "0000:03:00.2", Exclusive: true}},
+		Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/eth0", Name: "eth0v0", PCIAddress: "0000:03:00.2",
+			Exclusive: true}},
 	}}}}
 	elsewhere := quarantined
-	elsewhere.Attachment.Steps = []executor.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x", Name: "x", IfName: "x", Exclusive: true}}}}
+	elsewhere.Attachment.Steps = []executor.StepRecord{{Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/x",
+		Name: "x", IfName: "x", Exclusive: true}}}}
 	harmless := quarantined
 	harmless.OnHost = true
 	for name, test := range map[string]struct {
-		from nodestate.Answers
-		want []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
+		answers nodestate.Answers
+		want    []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
 	}{
-		"nothing is held":  {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
-		"macvlan":          {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
-		"no group":         {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
-		"the whole":        {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-whole")}}, []string{Blocked, Blocked, Blocked, InUse, Blocked}},
-		"virtual function": {nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
-		"taint":            {nodestate.Answers{Published: tainted, Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, "gone"}},
-		"quarantine":       {nodestate.Answers{Published: published(), Leftovers: []executor.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
-		"not published":    {nodestate.Answers{Published: published(), Leftovers: []executor.Leftover{elsewhere}}, []string{Free, Free, Free, Free, Free, Quarantined}},
+		"nothing is held": {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
+		"macvlan": {nodestate.Answers{Published: published(),
+			Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
+		"no group": {nodestate.Answers{Published: published(),
+			Claims: []nodestate.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
+		"the whole": {nodestate.Answers{Published: published(),
+			Claims: []nodestate.Claim{claimOf("a", "eth0-whole")}},
+			[]string{Blocked, Blocked, Blocked, InUse, Blocked}},
+		"virtual function": {nodestate.Answers{Published: published(),
+			Claims: []nodestate.Claim{claimOf("a", "eth0v0")}}, []string{Free, Free, Free, Blocked, InUse}},
+		"taint": {nodestate.Answers{Published: tainted, Claims: []nodestate.Claim{claimOf("a", "eth0v0")}},
+			[]string{Free, Free, Free, Blocked, "gone"}},
+		"quarantine": {nodestate.Answers{Published: published(),
+			Leftovers: []executor.Leftover{quarantined, harmless}}, []string{Free, Free, Free, Free, Quarantined}},
+		"not published": {nodestate.Answers{Published: published(), Leftovers: []executor.Leftover{elsewhere}},
+			[]string{Free, Free, Free, Free, Free, Quarantined}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, device := range Devices(&test.from) {
+			for _, device := range Devices(&test.answers) {
 				got = append(got, device.State)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -93,10 +109,12 @@ func TestLostInterfaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			held := test.published[test.device].Name
-			answers := &nodestate.Answers{Published: test.published, Claims: []nodestate.Claim{claimOf("a", held)}, Sandboxes: []nodestate.Sandbox{{
-				Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
-				Interfaces: []nodestate.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held, Interface: "net1", Missing: "net1"}},
-			}}}
+			answers := &nodestate.Answers{Published: test.published, Claims: []nodestate.Claim{claimOf("a", held)},
+				Sandboxes: []nodestate.Sandbox{{
+					Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: "ready",
+					Interfaces: []nodestate.Interface{{ClaimUID: "a-uid", Pool: "n/eth0", Device: held,
+						Interface: "net1", Missing: "net1"}},
+				}}}
 			for i, device := range Devices(answers) {
 				said := strings.Contains(device.Why, "interface net1 is not in pod ns/p any more")
 				if said != (i == test.device) || said && device.State != test.want {
@@ -142,9 +160,10 @@ func TestHoldersAndCounters(t *testing.T) {
 
 func TestStatesOfClaims(t *testing.T) {
 	sandbox := func(state, failure string) nodestate.Sandbox {
-		return nodestate.Sandbox{ID: state + failure, Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []nodestate.Interface{
-			{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
-		}}
+		return nodestate.Sandbox{ID: state + failure, Pod: executor.Pod{Namespace: "ns", Name: "p"},
+			Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []nodestate.Interface{
+				{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
+			}}
 	}
 	lost := sandbox("ready", "")
 	lost.Interfaces[0].Missing = "net1"
@@ -154,15 +173,17 @@ func TestStatesOfClaims(t *testing.T) {
 		want      string
 		pods      []string
 	}{
-		"no sandbox yet":    {nil, false, Prepared, nil},
-		"no pod any more":   {nil, true, Orphaned, nil},
-		"attaching":         {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
-		"failed":            {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
-		"attached":          {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached, []string{Attached}},
-		"detaching":         {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
-		"lost":              {[]nodestate.Sandbox{lost}, false, Lost, []string{Lost}},
-		"lost by one pod":   {[]nodestate.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
-		"the worst of pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"), sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
+		"no sandbox yet":  {nil, false, Prepared, nil},
+		"no pod any more": {nil, true, Orphaned, nil},
+		"attaching":       {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
+		"failed":          {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
+		"attached": {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached,
+			[]string{Attached}},
+		"detaching":       {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
+		"lost":            {[]nodestate.Sandbox{lost}, false, Lost, []string{Lost}},
+		"lost by one pod": {[]nodestate.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
+		"the worst of pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"),
+			sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := claimOf("a", "eth0v0")

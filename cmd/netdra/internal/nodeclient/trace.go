@@ -103,7 +103,8 @@ func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
 			if call := &calls[j]; call.Sandbox == sandbox {
 				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"),
 					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
-					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)), outcomeText(call)})
+					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)),
+					outcomeText(call)})
 			}
 		}
 		out.Table(rows)

@@ -21,7 +21,8 @@ type Versions struct {
 func VersionsOf(state *nodestate.State) Versions {
 	v := Versions{Netdra: version.Get()}
 	if state != nil {
-		v.Driver, v.Kubelet, v.Runtime, v.Kernel = state.Version, state.Versions.Kubelet, state.Versions.Runtime, state.Versions.Kernel
+		v.Driver, v.Kubelet, v.Runtime, v.Kernel = state.Version, state.Versions.Kubelet, state.Versions.Runtime,
+			state.Versions.Kernel
 	}
 	return v
 }

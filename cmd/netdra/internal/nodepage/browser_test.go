@@ -18,7 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// browser is Chromium without a display, and a proxy that has the page as the one thing of its world, and notes who asks for what.
+// browser is Chromium without a display, and a proxy that has the page as the one thing of its world, and notes who
+// asks for what.
 type browser struct {
 	program, proxy string
 	mu             sync.Mutex
@@ -38,7 +39,9 @@ func startBrowser(t *testing.T, page string) *browser {
 		t.Skip("there is no browser to look at the page with: install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") && !strings.HasSuffix(host, ".googleapis.com") { // the browser's own
+		// the browser's own
+		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") &&
+			!strings.HasSuffix(host, ".googleapis.com") {
 			b.mu.Lock()
 			b.asked = append(b.asked, r.Method+" "+r.URL.String())
 			b.mu.Unlock()
@@ -61,8 +64,10 @@ func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	arguments = append([]string{
-		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-		"--no-first-run", "--user-data-dir=" + t.TempDir(), "--proxy-server=" + b.proxy, "--proxy-bypass-list=<-loopback>", "--enable-logging=stderr", "--hide-scrollbars",
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync",
+		"--no-first-run", "--user-data-dir=" + t.TempDir(), "--proxy-server=" +
+			b.proxy, "--proxy-bypass-list=<-loopback>", "--enable-logging=stderr", "--hide-scrollbars",
 	}, arguments...)
 	cmd := exec.CommandContext(ctx, b.program, append(arguments, "http://node.test/")...)
 	var out, errs bytes.Buffer
@@ -75,7 +80,9 @@ func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 
 // A browser shows the page, asks nobody for anything else, and has nothing to say against it.
 func TestBrowserShowsThePage(t *testing.T) {
-	for name, page := range map[string]string{"live": written(t, liveNode(t)), "hostile": written(t, renamed(t, liveNode(t), `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`))} {
+	for name, page := range map[string]string{"live": written(t, liveNode(t)),
+		"hostile": written(t,
+			renamed(t, liveNode(t), `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`))} {
 		b := startBrowser(t, page)
 		dom, log := b.run(t, "--dump-dom")
 		if strings.Contains(log, "CONSOLE") {
@@ -96,7 +103,8 @@ func TestBrowserShowsThePage(t *testing.T) {
 
 // The box shows what has a text, and hides the rest.
 func TestBrowserFilters(t *testing.T) {
-	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing") // the test writes into the box by a script
+	// the test writes into the box by a script
+	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing")
 	typing := `<script>var box = document.getElementById("filter"); box.value = "ENP3S0F0V5"; box.dispatchEvent(new Event("input"));</script>`
 	dom, _ := startBrowser(t, strings.Replace(page, "</body>", typing+"</body>", 1)).run(t, "--dump-dom")
 	hidden := regexp.MustCompile(`data-row="" (open="" )?hidden=""`).FindAllString(dom, -1)
@@ -107,10 +115,12 @@ func TestBrowserFilters(t *testing.T) {
 
 // The page is as narrow as a telephone: nothing but wide tables and pictures is scrolled sideways.
 func TestBrowserReflows(t *testing.T) {
-	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing") // the test measures by a script
+	// the test measures by a script
+	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing")
 	measuring := `<iframe width="320" height="600" frameborder="0" id="narrow"></iframe><script>var narrow = document.getElementById("narrow"); narrow.srcdoc = document.documentElement.outerHTML.replace(/<iframe.*/s, "");
 narrow.onload = function () { document.title = "width " + narrow.contentDocument.documentElement.scrollWidth; };</script>`
-	dom, _ := startBrowser(t, strings.Replace(page, "</body>", measuring+"</body>", 1)).run(t, "--dump-dom", "--virtual-time-budget=5000")
+	dom, _ := startBrowser(t, strings.Replace(page, "</body>", measuring+"</body>", 1)).run(t, "--dump-dom",
+		"--virtual-time-budget=5000")
 	if !strings.Contains(dom, "<title>width 320</title>") {
 		_, title, _ := strings.Cut(dom, "<title>")
 		t.Errorf("the page is %.20s px wide in a window of 320 px", title)
@@ -125,7 +135,8 @@ func TestBrowserPictures(t *testing.T) {
 	}
 	for name, page := range map[string]string{"node": written(t, liveNode(t)), "thousand": written(t, thousand(t))} {
 		b := startBrowser(t, page)
-		for look, flags := range map[string][]string{"light": nil, "dark": {"--blink-settings=preferredColorScheme=0"}} {
+		for look, flags := range map[string][]string{"light": nil,
+			"dark": {"--blink-settings=preferredColorScheme=0"}} {
 			path := filepath.Join(folder, name+"-"+look+".png")
 			b.run(t, slices.Concat(flags, []string{"--window-size=1280,1500", "--screenshot=" + path})...)
 			if _, err := os.Stat(path); err != nil {

@@ -196,7 +196,8 @@ func callOf(logged *executor.LoggedCall) Call {
 	call := Call{
 		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
 			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),
-		Took: duration(time.Duration(logged.Duration)), Result: nodeclient.ResultText(logged), Failed: logged.Error != "",
+		Took: duration(time.Duration(logged.Duration)), Result: nodeclient.ResultText(logged),
+		Failed: logged.Error != "",
 	}
 	var compact bytes.Buffer
 	if json.Compact(&compact, logged.Stdout) != nil {

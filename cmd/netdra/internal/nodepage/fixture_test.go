@@ -51,26 +51,34 @@ func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.Dev
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := Node{Name: "worker-1", Time: start().Add(time.Minute), Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies, policy.Node{Name: "worker-1"})}
+	node := Node{Name: "worker-1", Time: start().Add(time.Minute), Source: "a test",
+		Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies,
+			policy.Node{Name: "worker-1"})}
 	plugins := sets.New("macvlan", "host-device", "sriov", "bridge")
-	if node.Result, err = draslices.Build("worker-1", node.Decision, draslices.Features{CNIBinaries: plugins}); err != nil {
+	if node.Result, err = draslices.Build("worker-1", node.Decision,
+		draslices.Features{CNIBinaries: plugins}); err != nil {
 		t.Fatal(err)
 	}
 	return node
 }
 
-// liveNode is the node of section 6 of the published design at work: a shared macvlan, a bond of two functions, a chain that
-// fails, and a function in quarantine.
+// liveNode is the node of section 6 of the published design at work: a shared macvlan, a bond of two functions, a chain
+// that fails, and a function in quarantine.
 func liveNode(t *testing.T) Node {
 	t.Helper()
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Asked = true
 	node.Claims = []nodestate.Claim{
-		claim("shop", "web-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0-macvlan",
-			Consumed: map[resourceapi.QualifiedName]resource.Quantity{"dra.networking/macvlans": resource.MustParse("4")}}},
+		claim("shop", "web-net",
+			[]nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0-macvlan",
+				Consumed: map[resourceapi.QualifiedName]resource.Quantity{
+					"dra.networking/macvlans": resource.MustParse("4"),
+				}}},
 			cnichain.PlanStep{Name: "uplink", Type: "macvlan", Device: &cnichain.Device{Name: "enp3s0f0-macvlan"}},
 			cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}),
-		claim("data", "store-bond", []nodestate.HeldDevice{{Request: "left", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0v0"}, {Request: "right", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v0"}},
+		claim("data", "store-bond",
+			[]nodestate.HeldDevice{{Request: "left", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0v0"},
+				{Request: "right", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "left", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f0v0"}},
 			cnichain.PlanStep{Name: "right", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "bond", Type: "bond", DependsOn: []int{0, 1}},
@@ -80,43 +88,58 @@ func liveNode(t *testing.T) Node {
 		claim("shop", "late-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
 			cnichain.PlanStep{Name: "port", Type: "bridge", Device: &cnichain.Device{Name: "br-data"}},
 			cnichain.PlanStep{Name: "knobs", Type: "tuning", DependsOn: []int{0}}),
-		claim("shop", "waiting", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v1"}},
+		claim("shop", "waiting",
+			[]nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v1"}},
 			cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v1"}}),
 	}
 	node.Sandboxes = []nodestate.Sandbox{
-		{ID: "5f1c0ffee0000001", Pod: executor.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"}, State: "ready"},
-		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"}, Claims: []string{"data-store-bond"}, State: "ready"},
-		{ID: "5f1c0ffee0000003", Pod: executor.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"}, State: "attaching",
+		{ID: "5f1c0ffee0000001", Pod: executor.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"},
+			State: "ready"},
+		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"},
+			Claims: []string{"data-store-bond"}, State: "ready"},
+		{ID: "5f1c0ffee0000003", Pod: executor.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"},
+			State:   "attaching",
 			Failure: `step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`},
 	}
 	made := func(name, address string) string {
-		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` + address + `"}]}`
+		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` +
+			address + `"}]}`
 	}
 	node.Calls = map[string][]executor.LoggedCall{
-		"shop/web-net": {called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 13, made("net1", "10.2.0.5/24")), called("5f1c0ffee0000001", "tune", "ADD", "tuning", 4, `{}`)},
-		"data/store-bond": {called("5f1c0ffee0000002", "left", "ADD", "sriov", 31, made("left", "10.3.0.5/24")), called("5f1c0ffee0000002", "right", "ADD", "sriov", 29, ""),
-			called("5f1c0ffee0000002", "bond", "ADD", "bond", 8, made("bond0", "10.3.0.6/24")), called("5f1c0ffee0000002", "vlan", "ADD", "vlan", 5, made("vlan7", "10.7.0.6/24"))},
-		"shop/db-net": {failed(called("5f1c0ffee0000003", "port", "ADD", "bridge", 22, ""), "no IP addresses available in range set: 10.1.0.1-10.1.0.254"), called("5f1c0ffee0000003", "port", "DEL", "bridge", 6, "")},
+		"shop/web-net": {called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 13, made("net1", "10.2.0.5/24")),
+			called("5f1c0ffee0000001", "tune", "ADD", "tuning", 4, `{}`)},
+		"data/store-bond": {called("5f1c0ffee0000002", "left", "ADD", "sriov", 31, made("left", "10.3.0.5/24")),
+			called("5f1c0ffee0000002", "right", "ADD", "sriov", 29, ""),
+			called("5f1c0ffee0000002", "bond", "ADD", "bond", 8, made("bond0", "10.3.0.6/24")),
+			called("5f1c0ffee0000002", "vlan", "ADD", "vlan", 5, made("vlan7", "10.7.0.6/24"))},
+		"shop/db-net": {failed(called("5f1c0ffee0000003", "port", "ADD", "bridge", 22, ""),
+			"no IP addresses available in range set: 10.1.0.1-10.1.0.254"),
+			called("5f1c0ffee0000003", "port", "DEL", "bridge", 6, "")},
 	}
 	node.Calls["shop/late-net"] = []executor.LoggedCall{
-		called("5f1c0ffee0000005", "port", "ADD", "bridge", 12, made("net1", "10.1.0.9/24")), failed(called("5f1c0ffee0000005", "knobs", "ADD", "tuning", 3, ""), "no such knob"),
-		called("5f1c0ffee0000005", "knobs", "DEL", "tuning", 2, ""), called("5f1c0ffee0000005", "port", "DEL", "bridge", 7, ""),
+		called("5f1c0ffee0000005", "port", "ADD", "bridge", 12, made("net1", "10.1.0.9/24")),
+		failed(called("5f1c0ffee0000005", "knobs", "ADD", "tuning", 3, ""), "no such knob"),
+		called("5f1c0ffee0000005", "knobs", "DEL", "tuning", 2, ""), called("5f1c0ffee0000005", "port", "DEL",
+			"bridge", 7, ""),
 	}
 	for i := range node.Calls["shop/late-net"] {
 		node.Calls["shop/late-net"][i].Pod, node.Calls["shop/late-net"][i].ClaimUID = "shop/late-0", "shop-late-net"
 	}
-	node.Calls["shop/waiting"] = []executor.LoggedCall{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""), "of an earlier claim of the name")}
+	node.Calls["shop/waiting"] = []executor.LoggedCall{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""),
+		"of an earlier claim of the name")}
 	quarantine(&node, "enp3s0f1v3")
 	return node
 }
 
 func claim(namespace, name string, devices []nodestate.HeldDevice, steps ...cnichain.PlanStep) nodestate.Claim {
 	id := cnichain.Claim{Namespace: namespace, Name: name, UID: namespace + "-" + name}
-	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: id, Devices: devices, Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}}
+	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: id, Devices: devices,
+		Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}}
 }
 
 func called(sandbox, step, command, plugin string, milliseconds int, stdout string) executor.LoggedCall {
-	return executor.LoggedCall{Time: start(), Duration: executor.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
+	return executor.LoggedCall{Time: start(),
+		Duration: executor.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
 		Command: command, Plugin: "/opt/cni/bin/" + plugin, Stdout: json.RawMessage(stdout)}
 }
 
@@ -129,14 +152,17 @@ func failed(call executor.LoggedCall, err string) executor.LoggedCall {
 func quarantine(node *Node, name string) {
 	pod := executor.Pod{Namespace: "shop", Name: "gone-0"}
 	node.Leftovers = append(node.Leftovers, executor.Leftover{
-		Key: "5f1c0ffee0000004/shop-gone/port/0", Since: start(), Attempts: 10, Reason: "device " + name + ": the driver of its physical function refuses VLAN 0: operation not supported",
+		Key: "5f1c0ffee0000004/shop-gone/port/0", Since: start(), Attempts: 10, Reason: "device " + name +
+			": the driver of its physical function refuses VLAN 0: operation not supported",
 		Attachment: executor.Attachment{Pod: pod, Steps: []executor.StepRecord{{Epoch: 1, Phase: executor.StepDeleting,
-			Step: cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: name, Exclusive: true, PCIAddress: "0000:03:01.5"}}}}},
+			Step: cnichain.PlanStep{Name: "port", Type: "sriov",
+				Device: &cnichain.Device{Name: name, Exclusive: true, PCIAddress: "0000:03:01.5"}}}}},
 	})
 	node.Result = node.Result.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
 		if e.Name != name {
 			return nil
 		}
-		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "quarantined", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "quarantined",
+			Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	})
 }

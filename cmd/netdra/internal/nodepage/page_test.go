@@ -25,18 +25,25 @@ var update = flag.Bool("update", false, "write the files in testdata")
 
 func TestCountsAndProblems(t *testing.T) {
 	page := Build(liveNode(t))
-	wantCounts := []Count{{3, "problems", true}, {18, "devices", false}, {8, "free", false}, {5, "in use", false}, {1, "blocked", false}, {1, "held back", true}, {3, "hidden", false}, {5, "claims", false}}
+	wantCounts := []Count{{3, "problems", true}, {18, "devices", false}, {8, "free", false}, {5, "in use", false},
+		{1, "blocked", false}, {1, "held back", true}, {3, "hidden", false}, {5, "claims", false}}
 	if diff := cmp.Diff(wantCounts, page.Counts); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 	wantProblems := []Problem{
 		{Urgent: true, Where: "device enp3s0f1v3",
-			What: "is in quarantine: what a pod left on it could not be undone in 10 attempts since 2026-11-21 12:00:00 UTC: device enp3s0f1v3: the driver of its physical function refuses VLAN 0: operation not supported",
-			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra release 5f1c0ffee0000004/shop-gone/port/0"},
-		{Urgent: true, Where: "pod shop/db-0", What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`,
+			What: "is in quarantine: what a pod left on it could not be undone in 10 attempts since 2026-11-21 " +
+				"12:00:00 UTC: device enp3s0f1v3: the driver of its physical function refuses VLAN 0: operation not " +
+				"supported",
+			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
+				"release 5f1c0ffee0000004/shop-gone/port/0"},
+		{Urgent: true, Where: "pod shop/db-0",
+			What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`,
 			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/db-net --calls"},
-		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach has failed, and was ended: ADD of step knobs (tuning): no such knob",
-			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/late-net --calls"},
+		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach has failed, and was ended: ADD of " +
+			"step knobs (tuning): no such knob",
+			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/late-net " +
+				"--calls"},
 	}
 	if diff := cmp.Diff(wantProblems, page.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
@@ -48,7 +55,8 @@ func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"}, {Message: "no devlink"}}
 	node.Facts.Orphans = []discovery.Device{{PCIAddress: "0000:05:00.2"}, {PCIAddress: "0000:05:00.3"}}
-	node.Decision.Problems = []policy.Problem{{Policy: "pf0-vfs", Message: "is wrong"}, {Policy: "pf0-vfs", Device: "eno1", Message: "does not fit"}}
+	node.Decision.Problems = []policy.Problem{{Policy: "pf0-vfs", Message: "is wrong"},
+		{Policy: "pf0-vfs", Device: "eno1", Message: "does not fit"}}
 	node.Result.Problems = []policy.Problem{{Device: "br-data", Message: "has a long name"}, {Message: "too many"}}
 	node.Result = node.Result.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
 		if e.Device.Name != "enp3s0f0" {
@@ -63,8 +71,10 @@ func TestOtherProblems(t *testing.T) {
 	}
 	want := []string{
 		"device enp3s0f0 is given to nobody: no-carrier: its link has lost its carrier", // once, for both entries
-		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names, and are not offered: the interface of their physical function is not on the node, or does not know them",
-		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "device br-data has a long name", "the node too many", "device eno1 cannot be read", "the machine no devlink",
+		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names, and are not offered: the interface of their " +
+			"physical function is not on the node, or does not know them",
+		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "device br-data has a long name",
+		"the node too many", "device eno1 cannot be read", "the machine no devlink",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -86,9 +96,12 @@ func TestRows(t *testing.T) {
 	pf := rows["enp3s0f0"]
 	wantOffers := []Offer{
 		{Name: "enp3s0f0-macvlan", Use: "shared", Policy: "pf0-macvlan", Plugins: []string{"macvlan"}, State: InUse,
-			Capacity: []Amount{{Name: "macvlans", Left: "60", Total: "64", Default: "1"}}, Consumes: "64 macvlans-capacity"},
-		{Name: "enp3s0f0-passthrough", Use: "exclusive", Policy: "pf0-passthrough", Plugins: []string{"host-device"}, State: Blocked,
-			Consumes: "100k bandwidth, 9 exclusion-slots, 64 macvlans-capacity", BlockedBy: []string{"enp3s0f0-macvlan", "enp3s0f0v0"}},
+			Capacity: []Amount{{Name: "macvlans", Left: "60", Total: "64", Default: "1"}},
+			Consumes: "64 macvlans-capacity"},
+		{Name: "enp3s0f0-passthrough", Use: "exclusive", Policy: "pf0-passthrough", Plugins: []string{"host-device"},
+			State:    Blocked,
+			Consumes: "100k bandwidth, 9 exclusion-slots, 64 macvlans-capacity", BlockedBy: []string{"enp3s0f0-macvlan",
+				"enp3s0f0v0"}},
 	}
 	if diff := cmp.Diff([]Holding{{"enp3s0f0-macvlan", "shop/web-net"}}, pf.Held); diff != "" {
 		t.Errorf("enp3s0f0 is held (-want +got):\n%s", diff)
@@ -104,9 +117,12 @@ func TestRows(t *testing.T) {
 		"enp3s0f0v0":              {State: InUse},
 		"enp3s0f0v1 … enp3s0f0v7": {State: Free},
 		"enp3s0f1":                {State: Blocked},
-		"enp3s0f1v3":              {State: HeldBack, Why: []string{"quarantined: what an earlier pod left on it could not be removed"}},
-		"eno1":                    {State: Hidden, Why: []string{"policy exclude-management: excludes: the expression is true"}},
-		"br-int, ovn-k8s-mp0":     {State: Hidden, Why: []string{"policy exclude-cluster-cni: excludes: the expression is true"}},
+		"enp3s0f1v3": {State: HeldBack,
+			Why: []string{"quarantined: what an earlier pod left on it could not be removed"}},
+		"eno1": {State: Hidden,
+			Why: []string{"policy exclude-management: excludes: the expression is true"}},
+		"br-int, ovn-k8s-mp0": {State: Hidden,
+			Why: []string{"policy exclude-cluster-cni: excludes: the expression is true"}},
 	} {
 		got, known := rows[label]
 		if diff := cmp.Diff(want.Why, got.Why); !known || got.State != want.State || diff != "" {
@@ -141,14 +157,28 @@ func TestClaims(t *testing.T) {
 		got = append(got, short{c.Name, c.State, c.Open, c.Runs[0].Steps})
 	}
 	want := []short{
-		{"shop/db-net", "failed", true, []Step{{Name: "port", Plugin: "bridge", Device: "br-data", State: stepFailed, Took: "22 ms", Result: "no IP addresses available in range set: 10.1.0.1-10.1.0.254"}}},
-		{"shop/late-net", "failed", true, []Step{{Name: "port", Plugin: "bridge", Device: "br-data", State: stepUndone, Took: "12 ms", Result: "net1 10.1.0.9/24"},
-			{Name: "knobs", Plugin: "tuning", State: stepFailed, Took: "3.0 ms", Result: "no such knob", After: []int{0}}}},
+		{"shop/db-net", "failed", true,
+			[]Step{{Name: "port", Plugin: "bridge", Device: "br-data", State: stepFailed, Took: "22 ms",
+				Result: "no IP addresses available in range set: 10.1.0.1-10.1.0.254"}}},
+		{"shop/late-net", "failed", true,
+			[]Step{{Name: "port", Plugin: "bridge", Device: "br-data", State: stepUndone, Took: "12 ms",
+				Result: "net1 10.1.0.9/24"},
+				{Name: "knobs", Plugin: "tuning", State: stepFailed, Took: "3.0 ms", Result: "no such knob",
+					After: []int{0}}}},
 		{"data/store-bond", "ready", false, []Step{
-			{Name: "left", Plugin: "sriov", Device: "enp3s0f0v0", State: stepDone, Took: "31 ms", Result: "left 10.3.0.5/24"}, {Name: "right", Plugin: "sriov", Device: "enp3s0f1v0", State: stepDone, Took: "29 ms", Result: "ok"},
-			{Name: "bond", Plugin: "bond", State: stepDone, Took: "8.0 ms", Result: "bond0 10.3.0.6/24", After: []int{0, 1}}, {Name: "vlan", Plugin: "vlan", State: stepDone, Took: "5.0 ms", Result: "vlan7 10.7.0.6/24", After: []int{2}}}},
-		{"shop/waiting", "prepared, no pod yet", false, []Step{{Name: "port", Plugin: "sriov", Device: "enp3s0f1v1", State: stepWaiting}}},
-		{"shop/web-net", "ready", false, []Step{{Name: "uplink", Plugin: "macvlan", Device: "enp3s0f0-macvlan", State: stepDone, Took: "13 ms", Result: "net1 10.2.0.5/24"}, {Name: "tune", Plugin: "tuning", State: stepDone, Took: "4.0 ms", Result: "ok", After: []int{0}}}},
+			{Name: "left", Plugin: "sriov", Device: "enp3s0f0v0", State: stepDone, Took: "31 ms",
+				Result: "left 10.3.0.5/24"}, {Name: "right", Plugin: "sriov", Device: "enp3s0f1v0", State: stepDone,
+				Took: "29 ms", Result: "ok"},
+			{Name: "bond", Plugin: "bond", State: stepDone, Took: "8.0 ms", Result: "bond0 10.3.0.6/24",
+				After: []int{0, 1}},
+			{Name: "vlan", Plugin: "vlan", State: stepDone, Took: "5.0 ms", Result: "vlan7 10.7.0.6/24",
+				After: []int{2}}}},
+		{"shop/waiting", "prepared, no pod yet", false,
+			[]Step{{Name: "port", Plugin: "sriov", Device: "enp3s0f1v1", State: stepWaiting}}},
+		{"shop/web-net", "ready", false,
+			[]Step{{Name: "uplink", Plugin: "macvlan", Device: "enp3s0f0-macvlan", State: stepDone, Took: "13 ms",
+				Result: "net1 10.2.0.5/24"}, {Name: "tune", Plugin: "tuning", State: stepDone, Took: "4.0 ms",
+				Result: "ok", After: []int{0}}}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -162,7 +192,8 @@ func TestLostInterfaces(t *testing.T) {
 		if slices.Contains(node.Sandboxes[i].Claims, claimNamed(t, &node, "store-bond").Claim.UID) {
 			device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
 			node.Sandboxes[i].Interfaces = []nodestate.Interface{{
-				ClaimUID: claimNamed(t, &node, "store-bond").Claim.UID, Pool: device.Pool, Device: device.Name, Interface: "bond0", Missing: "right",
+				ClaimUID: claimNamed(t, &node, "store-bond").Claim.UID, Pool: device.Pool, Device: device.Name,
+				Interface: "bond0", Missing: "right",
 			}}
 		}
 	}
@@ -176,10 +207,12 @@ func TestLostInterfaces(t *testing.T) {
 	if diff := cmp.Diff([]string{stepDone, stepLost, stepDone, stepDone}, states); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
-	if claim.State != "interface lost" || !claim.Bad || !strings.Contains(claim.Runs[0].Failure, "interface right is not in pod") {
+	if claim.State != "interface lost" || !claim.Bad ||
+		!strings.Contains(claim.Runs[0].Failure, "interface right is not in pod") {
 		t.Errorf("the claim is %s, bad %t: %s", claim.State, claim.Bad, claim.Runs[0].Failure)
 	}
-	if !slices.ContainsFunc(page.Problems, func(p Problem) bool { return strings.Contains(p.What, "has lost its interface right") }) {
+	if !slices.ContainsFunc(page.Problems,
+		func(p Problem) bool { return strings.Contains(p.What, "has lost its interface right") }) {
 		t.Errorf("problems are %+v", page.Problems)
 	}
 }
@@ -200,7 +233,8 @@ func TestOtherNamesShareARow(t *testing.T) {
 	node := nodeOf(t, discoverytest.Examples()["example6"], "example6")
 	for i := range node.Decision.Devices {
 		device := &node.Decision.Devices[i].Device
-		device.Interface, device.AltNames = discovery.IfName(fmt.Sprintf("eth%d", i)), []string{fmt.Sprintf("also%d", i)}
+		device.Interface, device.AltNames = discovery.IfName(fmt.Sprintf("eth%d", i)),
+			[]string{fmt.Sprintf("also%d", i)}
 	}
 	page := Build(node)
 	want := []Member{{"enp3s0f0v0", "0000:03:00.2", "eth1, also1"}, {"enp3s0f0v1", "0000:03:00.3", "eth2, also2"}}
@@ -215,8 +249,10 @@ func TestOtherNamesShareARow(t *testing.T) {
 // Every device is in the drawing of the machine once: in its card, or in that of its physical function.
 func TestMachine(t *testing.T) {
 	for name, host := range map[string]*discoverytest.Host{
-		"reference": discoverytest.ReferenceNode(), "switchdev": discoverytest.Switchdev(), "enslaved": discoverytest.EnslavedFunction(),
-		"odd names": discoverytest.OddNames(), "virtio": discoverytest.Virtio(), "without PCI": discoverytest.WithoutPCI(), "big": discoverytest.Machine(3, 8),
+		"reference": discoverytest.ReferenceNode(), "switchdev": discoverytest.Switchdev(),
+		"enslaved":  discoverytest.EnslavedFunction(),
+		"odd names": discoverytest.OddNames(), "virtio": discoverytest.Virtio(),
+		"without PCI": discoverytest.WithoutPCI(), "big": discoverytest.Machine(3, 8),
 	} {
 		node := nodeOf(t, host, "reference-node")
 		page := Build(node)
@@ -273,7 +309,8 @@ func TestRanges(t *testing.T) {
 
 // TestPageGolden compares whole pages with files in testdata.
 func TestPageGolden(t *testing.T) {
-	for name, node := range map[string]Node{"live": liveNode(t), "files": nodeOf(t, discoverytest.ReferenceNode(), "reference-node")} {
+	for name, node := range map[string]Node{"live": liveNode(t),
+		"files": nodeOf(t, discoverytest.ReferenceNode(), "reference-node")} {
 		path, got := filepath.Join("testdata", name+".html"), written(t, node)
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// renamed is a node in which everything that has a name has another one: what it says is replaced where it stands between other
-// letters, too.
+// renamed is a node in which everything that has a name has another one: what it says is replaced where it stands
+// between other letters, too.
 func renamed(t *testing.T, node Node, name string) Node {
 	t.Helper()
 	encoded, err := json.Marshal(node)
@@ -31,7 +31,9 @@ func renamed(t *testing.T, node Node, name string) Node {
 		t.Fatal(err)
 	}
 	text := string(encoded)
-	for _, old := range []string{"enp3s0f1", "store-0", "store-bond", "db-net", "db-0", "worker-1", "no IP addresses", "vlan7", "operation not supported", "exclude-management", "mlx5_core", "a test", "bandwidth", "tuning", "tune"} {
+	for _, old := range []string{"enp3s0f1", "store-0", "store-bond", "db-net", "db-0", "worker-1", "no IP addresses",
+		"vlan7", "operation not supported", "exclude-management", "mlx5_core", "a test", "bandwidth",
+		"tuning", "tune"} {
 		if !strings.Contains(text, old) {
 			t.Fatalf("the node has no %q", old)
 		}
@@ -44,7 +46,8 @@ func renamed(t *testing.T, node Node, name string) Node {
 	return renamed
 }
 
-// Names and errors are text, whatever is in them: a page of hostile ones has the same elements and attributes as one of harmless ones.
+// Names and errors are text, whatever is in them: a page of hostile ones has the same elements and attributes as one of
+// harmless ones.
 func TestTextIsNoMarkup(t *testing.T) {
 	tags := func(page string) map[string]int {
 		counts := map[string]int{}
@@ -55,7 +58,8 @@ func TestTextIsNoMarkup(t *testing.T) {
 	}
 	want := tags(written(t, renamed(t, liveNode(t), "harmless")))
 	for _, hostile := range []string{
-		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `" onmouseover="alert(1)`, `</title></style></script>`,
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`,
+		`" onmouseover="alert(1)`, `</title></style></script>`,
 		`<!--`, `-->`, `{{.Page}}`, `javascript:alert(1)`, `&lt;b&gt;`, "\u202Eevil", "\x00\x1b[31m",
 	} {
 		page := written(t, renamed(t, liveNode(t), hostile))
@@ -94,14 +98,17 @@ func TestLongOutputs(t *testing.T) {
 // thousand is a node with 1,024 devices and as many pods as kubelet allows by default, each with a chain of two steps.
 func thousand(t *testing.T) Node {
 	t.Helper()
-	one := func(name, which string) v1alpha1.DeviceExposurePolicy {
+	policy := func(name, which string) v1alpha1.DeviceExposurePolicy {
 		p := v1alpha1.DeviceExposurePolicy{}
 		p.Name = name
-		p.Spec = v1alpha1.DeviceExposurePolicySpec{Priority: 100, Action: v1alpha1.ActionExpose, Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].type == "` + which + `"`},
-			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device", Exclusive: true}}}}
+		p.Spec = v1alpha1.DeviceExposurePolicySpec{Priority: 100, Action: v1alpha1.ActionExpose,
+			Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].type == "` + which + `"`},
+			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device",
+				Exclusive: true}}}}
 		return p
 	}
-	node := nodeWith(t, discoverytest.Machine(8, 127), []v1alpha1.DeviceExposurePolicy{one("functions", "vf"), one("ports", "pf")})
+	node := nodeWith(t, discoverytest.Machine(8, 127),
+		[]v1alpha1.DeviceExposurePolicy{policy("functions", "vf"), policy("ports", "pf")})
 	node.Asked, node.Calls = true, map[string][]executor.LoggedCall{}
 	const pods = 110
 	for i := 0; len(node.Claims) < pods; i++ {
@@ -110,11 +117,17 @@ func thousand(t *testing.T) Node {
 			continue
 		}
 		name, box := fmt.Sprintf("pod-%d-net", i), fmt.Sprintf("5f1c0ffee%07d", i)
-		node.Claims = append(node.Claims, claim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
-			cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}}, cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
-		node.Sandboxes = append(node.Sandboxes, nodestate.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name}, Claims: []string{"shop-" + name}, State: "ready"})
+		node.Claims = append(node.Claims,
+			claim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
+				cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}},
+				cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
+		node.Sandboxes = append(node.Sandboxes,
+			nodestate.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name},
+				Claims: []string{"shop-" + name}, State: "ready"})
 		node.Calls["shop/"+name] = []executor.LoggedCall{
-			called(box, "nic", "ADD", "host-device", 13, `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`), called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
+			called(box, "nic", "ADD", "host-device", 13,
+				`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`),
+			called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
 	}
 	return node
 }
@@ -143,7 +156,8 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 	}
 }
 
-// Text has the contrast that WCAG 2.2 asks for (AA: 4.5 for text, 3 for what else is to be seen), on light and dark pages.
+// Text has the contrast that WCAG 2.2 asks for (AA: 4.5 for text, 3 for what else is to be seen), on light and dark
+// pages.
 func TestContrast(t *testing.T) {
 	light, dark, found := strings.Cut(pageCSS, "@media (prefers-color-scheme: dark)")
 	if !found {

@@ -103,7 +103,8 @@ func (u *use) blockedBy(entry *draslices.Entry) []string {
 // offer is an entry as people see it.
 func (u *use) offer(entry *draslices.Entry) Offer {
 	offer := Offer{
-		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins, Consumes: consumption(&entry.Spec),
+		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins,
+		Consumes: consumption(&entry.Spec),
 	}
 	held := len(u.holders[idOf(entry)]) > 0
 	if entry.Persona.Exclusive {

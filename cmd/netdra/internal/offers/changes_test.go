@@ -7,7 +7,8 @@ import (
 )
 
 func TestCompare(t *testing.T) {
-	a, b := Offer{Pool: "n/a", Name: "a", Policy: "p", Use: "shared"}, Offer{Pool: "n/b", Name: "b", Policy: "p", Use: "exclusive"}
+	a, b := Offer{Pool: "n/a", Name: "a", Policy: "p", Use: "shared"}, Offer{Pool: "n/b", Name: "b", Policy: "p",
+		Use: "exclusive"}
 	other := a
 	other.Policy, other.Plugins = "q", "macvlan"
 	elsewhere := a
@@ -16,12 +17,16 @@ func TestCompare(t *testing.T) {
 		before, after []Offer
 		want          []Change
 	}{
-		"nothing":      {nil, nil, []Change{}},
-		"the same":     {[]Offer{a, b}, []Offer{b, a}, []Change{}},
-		"added":        {[]Offer{b}, []Offer{b, a}, []Change{{Kind: Added, Pool: "n/a", Name: "a", Offer: &a}}},
-		"removed":      {[]Offer{a, b}, []Offer{b}, []Change{{Kind: Removed, Pool: "n/a", Name: "a", Offer: &a}}},
-		"changed":      {[]Offer{a}, []Offer{other}, []Change{{Kind: Changed, Pool: "n/a", Name: "a", Fields: []Field{{"policy", "p", "q"}, {"plugins", "", "macvlan"}}}}},
-		"another pool": {[]Offer{elsewhere}, []Offer{a}, []Change{{Kind: Added, Pool: "n/a", Name: "a", Offer: &a}, {Kind: Removed, Pool: "n/c", Name: "a", Offer: &elsewhere}}},
+		"nothing":  {nil, nil, []Change{}},
+		"the same": {[]Offer{a, b}, []Offer{b, a}, []Change{}},
+		"added":    {[]Offer{b}, []Offer{b, a}, []Change{{Kind: Added, Pool: "n/a", Name: "a", Offer: &a}}},
+		"removed":  {[]Offer{a, b}, []Offer{b}, []Change{{Kind: Removed, Pool: "n/a", Name: "a", Offer: &a}}},
+		"changed": {[]Offer{a}, []Offer{other},
+			[]Change{{Kind: Changed, Pool: "n/a", Name: "a",
+				Fields: []Field{{"policy", "p", "q"}, {"plugins", "", "macvlan"}}}}},
+		"another pool": {[]Offer{elsewhere}, []Offer{a},
+			[]Change{{Kind: Added, Pool: "n/a", Name: "a", Offer: &a},
+				{Kind: Removed, Pool: "n/c", Name: "a", Offer: &elsewhere}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, Compare(test.before, test.after)); diff != "" {

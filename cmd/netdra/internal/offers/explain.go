@@ -115,7 +115,8 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 	}
 	decided := &s.Decision.Devices[i]
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
-		PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
+		PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil,
+		Entries: []ExplainedEntry{}}
 	published := upcoming.FromResult(s.Result)
 	for j := range s.Result.Entries {
 		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {

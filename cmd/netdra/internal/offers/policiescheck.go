@@ -130,7 +130,8 @@ func (s *Snapshot) offers() []Offer {
 		row := sliceRow(entry, publishedAs(published, entry))
 		installed := s.installedPlugins(entry)
 		offers = append(offers, Offer{
-			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3], Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
+			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3],
+			Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
 		})
 	}
 	return offers

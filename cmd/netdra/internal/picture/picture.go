@@ -68,7 +68,8 @@ func (g Graph) shapes(places []place) string {
 		for _, parent := range b.After {
 			parentPlace, childPlace := places[parent], places[i]
 			fmt.Fprintf(&text, "<path d=\"M%d %d C%[1]d %[2]d %[3]d %[4]d %[3]d %[5]d\" marker-end=\"url(#arrow)\"/>\n",
-				parentPlace.x+parentPlace.width/2, parentPlace.y+boxHeight, childPlace.x+childPlace.width/2, childPlace.y-gapY/2, childPlace.y)
+				parentPlace.x+parentPlace.width/2, parentPlace.y+boxHeight, childPlace.x+childPlace.width/2,
+				childPlace.y-gapY/2, childPlace.y)
 		}
 	}
 	for i, b := range g.Boxes {

@@ -10,8 +10,10 @@ import (
 
 func graph() Graph {
 	return Graph{Title: `"<b>"`, Boxes: []Box{
-		{Lines: []string{"a", "t-a"}, Class: "root"}, {Lines: []string{"b"}}, {Lines: []string{"a-long-name-of-a-step"}, After: []int{0, 1}},
-		{Lines: []string{`<script>alert("c")</script>`}, After: []int{0}, Class: `"onload="`}, {Lines: []string{"d"}, After: []int{2, 3}},
+		{Lines: []string{"a", "t-a"}, Class: "root"}, {Lines: []string{"b"}}, {Lines: []string{"a-long-name-of-a-step"},
+			After: []int{0, 1}},
+		{Lines: []string{`<script>alert("c")</script>`}, After: []int{0}, Class: `"onload="`}, {Lines: []string{"d"},
+			After: []int{2, 3}},
 	}}
 }
 
@@ -19,18 +21,19 @@ func graph() Graph {
 func TestLayout(t *testing.T) {
 	g := graph()
 	places, width, height := g.layout()
-	for i, one := range places {
-		if one.x < margin || one.y < margin || one.x+one.width > width-margin || one.y+boxHeight > height-margin {
-			t.Errorf("%v is outside: %+v", g.Boxes[i].Lines, one)
+	for i, where := range places {
+		if where.x < margin || where.y < margin || where.x+where.width > width-margin ||
+			where.y+boxHeight > height-margin {
+			t.Errorf("%v is outside: %+v", g.Boxes[i].Lines, where)
 		}
 		for _, parent := range g.Boxes[i].After {
-			if places[parent].y >= one.y {
+			if places[parent].y >= where.y {
 				t.Errorf("%v is not below what it comes after", g.Boxes[i].Lines)
 			}
 		}
 		for _, other := range places[:i] {
-			if one.y == other.y && one.x < other.x+other.width+gapX && other.x < one.x+one.width+gapX {
-				t.Errorf("boxes overlap: %+v and %+v", one, other)
+			if where.y == other.y && where.x < other.x+other.width+gapX && other.x < where.x+where.width+gapX {
+				t.Errorf("boxes overlap: %+v and %+v", where, other)
 			}
 		}
 	}
@@ -38,7 +41,8 @@ func TestLayout(t *testing.T) {
 
 // Texts are text: pictures are well-formed, and have the elements that we draw and no others.
 func TestTextIsNoMarkup(t *testing.T) {
-	for name, picture := range map[string]string{"standalone": graph().Standalone(), "inline": graph().Inline("g1", "</desc><script>")} {
+	for name, picture := range map[string]string{"standalone": graph().Standalone(),
+		"inline": graph().Inline("g1", "</desc><script>")} {
 		decoder := xml.NewDecoder(strings.NewReader(picture))
 		for {
 			token, err := decoder.Token()

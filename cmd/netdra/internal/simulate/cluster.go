@@ -69,7 +69,8 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
-		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true, DeviceTaints: true,
+		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true,
+		DeviceTaints:       true,
 		ListTypeAttributes: s.cluster.ListAttributes, CompatibilityGroups: s.cluster.CompatibilityGroups,
 	}
 	allocator, err := structured.NewAllocator(ctx, features, stateOf(beside), classes(s.cluster.Classes),
@@ -87,8 +88,9 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 // stateOf returns what kube-scheduler keeps about allocated claims.
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
-		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 	}
 	for _, claim := range claims {
 		for i := range claim.Status.Allocation.Devices.Results {

@@ -61,7 +61,8 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	case len(here) == 0:
 		return "the node publishes no devices", nil
 	case len(ofClass) == 0:
-		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants, printer.Plural(len(here), "device"),
+		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants,
+			printer.Plural(len(here), "device"),
 			whyNone(class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants,
@@ -91,7 +92,8 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	slices.Sort(rest)
 	switch {
 	case with > 0:
-		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s", printer.Plural(with, "device"),
+		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s",
+			printer.Plural(with, "device"),
 			plugin)
 	case len(rest) == 0:
 		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)

@@ -162,7 +162,8 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 			all = append(all, &resourceapi.ResourceSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pool, i)},
 				Spec: resourceapi.ResourceSliceSpec{
-					Driver: policyapi.AttributeDomain, NodeName: &node, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Driver: policyapi.AttributeDomain, NodeName: &node, Devices: slice.Devices,
+					SharedCounters: slice.SharedCounters,
 					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
 						ResourceSliceCount: int64(len(pools[pool].Slices))},
 				},
@@ -242,7 +243,8 @@ func answerOf(trial *trial, verdict *Verdict) Answer {
 				amounts = append(amounts, short+"="+amount.String())
 			}
 			tried.Devices = append(tried.Devices, givenDevice{
-				Claim: trial.claims[i].Name, Request: result.Request, Driver: result.Driver, Pool: result.Pool, Device: result.Device,
+				Claim: trial.claims[i].Name, Request: result.Request, Driver: result.Driver, Pool: result.Pool,
+				Device:   result.Device,
 				Consumes: strings.Join(amounts, " "),
 			})
 		}

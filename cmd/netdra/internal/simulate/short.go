@@ -49,7 +49,8 @@ type counterKey struct{ driver, pool, set, name string }
 // counters names those of which the wanted devices need more than the held ones leave. A device that is shared
 // consumes once.
 func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
-	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{}
+	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{},
+		map[counterKey]resource.Quantity{}
 	for _, slice := range s.cluster.Slices {
 		spec := &slice.Spec
 		for _, set := range spec.SharedCounters {

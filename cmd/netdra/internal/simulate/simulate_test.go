@@ -68,7 +68,8 @@ func twoCards(t *testing.T) Cluster {
 		t.Fatal(err)
 	}
 	plugins := []string{"sriov", "macvlan", "ipvlan", "host-device"}
-	result, err := draslices.Build("worker-1", policy.Resolve(facts, given, policy.Node{Name: "worker-1"}), draslices.Features{CNIBinaries: sets.New(plugins...)})
+	result, err := draslices.Build("worker-1", policy.Resolve(facts, given, policy.Node{Name: "worker-1"}),
+		draslices.Features{CNIBinaries: sets.New(plugins...)})
 	if err != nil || len(result.Problems) > 0 {
 		t.Fatal(err, result.Problems)
 	}
@@ -76,18 +77,27 @@ func twoCards(t *testing.T) Cluster {
 	name := "worker-1"
 	for pool, resources := range result.Resources.Pools {
 		for i, slice := range resources.Slices {
-			cluster.Slices = append(cluster.Slices, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(pool, i)}, Spec: resourceapi.ResourceSliceSpec{
-				Driver: policyapi.AttributeDomain, NodeName: &name, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
-				Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(resources.Slices))},
-			}})
+			cluster.Slices = append(cluster.Slices,
+				&resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(pool, i)},
+					Spec: resourceapi.ResourceSliceSpec{
+						Driver: policyapi.AttributeDomain, NodeName: &name, Devices: slice.Devices,
+						SharedCounters: slice.SharedCounters,
+						Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
+							ResourceSliceCount: int64(len(resources.Slices))},
+					}})
 		}
 	}
-	slices.SortFunc(cluster.Slices, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(cluster.Slices,
+		func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 	cluster.Nodes = NodesOf(cluster.Slices)
 	for _, plugin := range plugins {
-		expression := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, policyapi.CNIAttribute(plugin))
-		cluster.Classes = append(cluster.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin}, Spec: resourceapi.DeviceClassSpec{
-			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}}})
+		expression := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`,
+			policyapi.CNIAttribute(plugin))
+		cluster.Classes = append(cluster.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: plugin},
+			Spec: resourceapi.DeviceClassSpec{
+				Selectors: []resourceapi.DeviceSelector{
+					{CEL: &resourceapi.CELDeviceSelector{Expression: expression}},
+				}}})
 	}
 	return cluster
 }
@@ -95,7 +105,8 @@ func twoCards(t *testing.T) Cluster {
 // asking is a claim, complete as the API server would have it.
 func asking(t *testing.T, name, requests string) *resourceapi.ResourceClaim {
 	t.Helper()
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+		UID: types.UID(name)}}
 	if err := errors.Join(yaml.UnmarshalStrict([]byte(requests), &claim.Spec.Devices), Complete(claim)); err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +116,11 @@ func asking(t *testing.T, name, requests string) *resourceapi.ResourceClaim {
 // randomClaim asks for one to three things.
 func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.ResourceClaim {
 	t.Helper()
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+		UID: types.UID(name)}}
 	for i := range 1 + random.IntN(2) {
-		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: []string{"sriov", "sriov", "sriov", "macvlan", "macvlan", "ipvlan", "host-device"}[random.IntN(7)]}
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: []string{"sriov", "sriov", "sriov", "macvlan",
+			"macvlan", "ipvlan", "host-device"}[random.IntN(7)]}
 		if exactly.DeviceClassName == "sriov" {
 			exactly.Count = 1 + random.Int64N(3)
 		}
@@ -115,7 +128,8 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 			exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
 				"dra.networking/macvlans": *resource.NewQuantity(1+random.Int64N(5), resource.DecimalSI)}}
 		}
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests,
+			resourceapi.DeviceRequest{Name: fmt.Sprintf("r%d", i), Exactly: exactly})
 	}
 	if random.IntN(3) == 0 {
 		attribute := resourceapi.FullyQualifiedName("dra.networking/pfName")
@@ -127,8 +141,8 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 	return claim
 }
 
-// Whatever claims hold: what a refusal names is in the way, all of it and nothing else. Without it the new claim fits; with any one
-// of it, it does not; and if nothing is named, it does not fit on an empty node.
+// Whatever claims hold: what a refusal names is in the way, all of it and nothing else. Without it the new claim fits;
+// with any one of it, it does not; and if nothing is named, it does not fit on an empty node.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
 	fitted, refused, named := 0, 0, 0
@@ -152,8 +166,12 @@ func TestObstaclesAreRight(t *testing.T) {
 				t.Fatalf("seed %d, claim %d: refused without a reason", seed, i)
 			}
 			fits := func(without ...string) bool {
-				results, err := simulator.allocate(t.Context(), cluster.Nodes[0], []*resourceapi.ResourceClaim{claim}, slices.DeleteFunc(slices.Clone(simulator.cluster.Claims),
-					func(c *resourceapi.ResourceClaim) bool { return slices.Contains(without, c.Namespace+"/"+c.Name) }))
+				results, err := simulator.allocate(t.Context(), cluster.Nodes[0], []*resourceapi.ResourceClaim{claim},
+					slices.DeleteFunc(slices.Clone(simulator.cluster.Claims),
+						func(c *resourceapi.ResourceClaim) bool {
+							return slices.Contains(without, c.Namespace+
+								"/"+c.Name)
+						}))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -207,7 +225,9 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 			t.Errorf("%s: %v, %+v, want %q", requests, err, verdict, want)
 		}
 	}
-	if _, err := New(cluster).Try(t.Context(), asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: nothing}}]`)); err == nil || !strings.Contains(err.Error(), "there is no DeviceClass nothing") {
+	if _, err := New(cluster).Try(t.Context(),
+		asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: nothing}}]`)); err == nil ||
+		!strings.Contains(err.Error(), "there is no DeviceClass nothing") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -217,14 +237,19 @@ func TestTaintedDevices(t *testing.T) {
 	cluster := twoCards(t)
 	for _, slice := range cluster.Slices {
 		for i := range slice.Spec.Devices {
-			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "dra.networking/no-carrier", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "dra.networking/no-carrier",
+				Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
-	verdict, err := New(cluster).Try(t.Context(), asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: host-device}}]`))
-	if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, "are tainted: ") || !strings.Contains(verdict.Refusals[0].Reason, "(dra.networking/no-carrier)") {
+	verdict, err := New(cluster).Try(t.Context(),
+		asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: host-device}}]`))
+	if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, "are tainted: ") ||
+		!strings.Contains(verdict.Refusals[0].Reason, "(dra.networking/no-carrier)") {
 		t.Errorf("%v, %+v", err, verdict)
 	}
-	verdict, err = New(cluster).Try(t.Context(), asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: host-device, tolerations: [{operator: Exists}]}}]`))
+	verdict, err = New(cluster).Try(t.Context(),
+		asking(t, "c",
+			`requests: [{name: r, exactly: {deviceClassName: host-device, tolerations: [{operator: Exists}]}}]`))
 	if err != nil || len(verdict.Nodes) != 1 {
 		t.Errorf("%v, %+v", err, verdict)
 	}

@@ -94,7 +94,8 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 // inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each
 // claim is put back if it can be, so what is left is needed; who came first stays.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
-	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, err error) {
+	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
+	err error) {
 	results, err = s.allocate(ctx, node, claims, nil)
 	if err != nil {
 		return nil, nil, err

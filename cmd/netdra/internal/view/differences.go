@@ -23,7 +23,8 @@ func Differences(before, after View) []string {
 	}
 	for i := range after.Interfaces {
 		if current := &after.Interfaces[i]; !seen[current.Index] {
-			differences = append(differences, fmt.Sprintf("link %s (%s) was not there before", current.Name, current.Kind))
+			differences = append(differences,
+				fmt.Sprintf("link %s (%s) was not there before", current.Name, current.Kind))
 		}
 	}
 	for _, route := range missing(before.Routes, after.Routes) {
@@ -53,7 +54,8 @@ func compare(previous, current *Interface) []string {
 	var differences []string
 	differs := func(what string, before, after any) {
 		if before != after {
-			differences = append(differences, fmt.Sprintf("link %s: %s is %v, was %v", previous.Name, what, after, before))
+			differences = append(differences,
+				fmt.Sprintf("link %s: %s is %v, was %v", previous.Name, what, after, before))
 		}
 	}
 	differs("the name", previous.Name, current.Name)

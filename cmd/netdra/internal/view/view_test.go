@@ -11,7 +11,8 @@ import (
 
 func up0() view.Interface {
 	return view.Interface{
-		Name: "up0", AltNames: []string{"enp1s0"}, Index: 3, Kind: "veth", MAC: "02:00:00:00:00:01", MTU: 1500, Up: true,
+		Name: "up0", AltNames: []string{"enp1s0"}, Index: 3, Kind: "veth", MAC: "02:00:00:00:00:01",
+		MTU: 1500, Up: true,
 		Addresses: []string{"10.0.0.1/24"},
 	}
 }
@@ -39,20 +40,25 @@ func TestDifferences(t *testing.T) {
 				link.MAC, link.MTU, link.Up, link.Master, link.AltNames = "02:00:00:00:00:02", 1400, false, "br0", nil
 			},
 			want: []string{
-				"link up0: the MAC address is 02:00:00:00:00:02, was 02:00:00:00:00:01", "link up0: the MTU is 1400, was 1500",
-				"link up0: up is false, was true", "link up0: the master is br0, was none", "link up0 has lost the alternative names enp1s0",
+				"link up0: the MAC address is 02:00:00:00:00:02, was 02:00:00:00:00:01", "link up0: the MTU is 1400, " +
+					"was 1500",
+				"link up0: up is false, was true", "link up0: the master is br0, was none", "link up0 has lost the " +
+					"alternative names enp1s0",
 			},
 		},
 		"addresses": {
 			change: func(v *view.View) { v.Interfaces[0].Addresses = []string{"10.0.0.2/24"} },
-			want:   []string{"link up0 has lost the addresses 10.0.0.1/24", "link up0 has the new addresses 10.0.0.2/24"},
+			want: []string{"link up0 has lost the addresses 10.0.0.1/24",
+				"link up0 has the new addresses 10.0.0.2/24"},
 		},
 		"more": {
 			change: func(v *view.View) {
 				v.Interfaces = append(v.Interfaces, view.Interface{Name: "net1", Index: 7, Kind: "macvlan"})
-				v.Routes = append(v.Routes, view.Route{Destination: "default", Gateway: "10.0.0.9", Interface: "up0", Metric: 5})
+				v.Routes = append(v.Routes,
+					view.Route{Destination: "default", Gateway: "10.0.0.9", Interface: "up0", Metric: 5})
 			},
-			want: []string{"link net1 (macvlan) was not there before", `the route "default via 10.0.0.9 dev up0 metric 5" was not there before`},
+			want: []string{"link net1 (macvlan) was not there before",
+				`the route "default via 10.0.0.9 dev up0 metric 5" was not there before`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,157 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// maxColumns is how wide a line of code may be; a tab counts for four.
+const maxColumns = 120
+
+// longLines is how many of a thousand lines may be wider: raw strings, and markers of generators, can't be broken.
+const longLines = 4
+
+// eachGoFile calls look for every file of Go code that is written by people.
+func eachGoFile(t *testing.T, look func(path string, text []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasPrefix(entry.Name(), "zz_generated") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			look(strings.TrimPrefix(path, "../"), text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// No identifier is an English function word (STYLE.md, "Names").
+func TestIdentifiersAreNoFunctionWords(t *testing.T) {
+	eachGoFile(t, func(path string, text []byte) {
+		for _, name := range functionWords(t, path, text) {
+			t.Error(name)
+		}
+	})
+}
+
+// functionWords returns where a file declares an identifier that is a function word.
+func functionWords(t *testing.T, path string, text []byte) (found []string) {
+	t.Helper()
+	words := map[string]bool{}
+	for _, word := range strings.Fields("of on to in at from into is was one own there others") {
+		words[word] = true
+	}
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(names ...*ast.Ident) {
+		for _, name := range names {
+			if words[name.Name] {
+				found = append(found, set.Position(name.Pos()).String()+": "+name.Name+
+					" is a function word; take a noun or a verb")
+			}
+		}
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.Field:
+			note(node.Names...)
+		case *ast.ValueSpec:
+			note(node.Names...)
+		case *ast.TypeSpec:
+			note(node.Name)
+		case *ast.FuncDecl:
+			note(node.Name)
+		case *ast.AssignStmt:
+			if node.Tok == token.DEFINE {
+				note(identifiers(node.Lhs...)...)
+			}
+		case *ast.RangeStmt:
+			if node.Tok == token.DEFINE {
+				note(identifiers(node.Key, node.Value)...)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func identifiers(expressions ...ast.Expr) (names []*ast.Ident) {
+	for _, expression := range expressions {
+		if name, ok := expression.(*ast.Ident); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Every way to declare such an identifier is found.
+func TestFunctionWordsAreFound(t *testing.T) {
+	const code = `package p
+type of struct{ in int }
+const on = 1
+func (r of) at(from int) (to int) {
+	one, x := 1, 2
+	for is, was := range []int{} { _, _ = is, was }
+	var own = one + x
+	one = own
+	return
+}
+`
+	if found := functionWords(t, "p.go", []byte(code)); len(found) != 10 {
+		t.Errorf("found %d, want 10:\n%s", len(found), strings.Join(found, "\n"))
+	}
+}
+
+// Lines have at most 120 columns, but for a few that can't be broken.
+func TestLinesAreNotTooLong(t *testing.T) {
+	lines, long := 0, []string{}
+	eachGoFile(t, func(path string, text []byte) {
+		for line := range strings.Lines(string(text)) {
+			lines++
+			if utf8.RuneCountInString(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    ")) > maxColumns {
+				long = append(long, path+": "+strings.TrimSpace(line))
+			}
+		}
+	})
+	if most := lines * longLines / 1000; len(long) > most {
+		t.Errorf("%d of %d lines have more than %d columns, %d may:\n%s", len(long), lines, maxColumns, most,
+			strings.Join(long, "\n"))
+	}
+}
+
+// A directory with many files is two packages (STYLE.md, "Layout").
+func TestDirectoriesAreNotTooLarge(t *testing.T) {
+	const most = 26
+	grandfathered := map[string]int{"plugin": 37} // may only shrink
+	files := map[string]int{}
+	eachGoFile(t, func(path string, _ []byte) {
+		if !strings.HasSuffix(path, "_test.go") {
+			files[filepath.Dir(path)]++
+		}
+	})
+	for dir, n := range files {
+		if n > max(most, grandfathered[dir]) {
+			t.Errorf("%s has %d files of Go code, more than %d: make a package of some", dir, n, most)
+		}
+	}
+}
