@@ -121,7 +121,7 @@ verify: generate ## Generate, tidy, vet, lint, and check subjects of commits; fa
 # One tool, of those that .ci/tools/go.mod lists: all of them take many minutes.
 $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
 	@mkdir -p $(TOOLS)
-	cd .ci/tools && GOFLAGS= $(GO) build -o $(CURDIR)/$@ "$$(grep '/cmd/$*$$' go.mod | tr -d '[:space:]')"
+	cd .ci/tools && GOFLAGS= GOWORK=off $(GO) build -o $(CURDIR)/$@ "$$(grep '/cmd/$*$$' go.mod | tr -d '[:space:]')"
 
 generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, manifests from the chart, and the reference
 	$(TOOLS)/controller-gen object crd:maxDescLen=400 paths=./policy/v1alpha1 paths=./cnichain/v1alpha1 output:crd:dir=deploy/crds
