@@ -20,21 +20,16 @@ func ExampleValidate() {
 		fmt.Println(problem)
 	}
 	// Output:
-	// spec.steps[0].dependOn[0]: Invalid value: "uplink": step "tune" must stand after "uplink": move it down, below
-	// the steps in its dependOn spec.steps[1].type: Invalid value: "../macvlan": must be the bare file name of a CNI
-	// plugin, for example macvlan spec.steps[1].config: Invalid value: "uplink": config.note: {{ pod.colour }}: pod has
-	// no colour; it has [name namespace uid]
+	// spec.steps[0].dependOn[0]: Invalid value: "uplink": step "tune" must stand after "uplink": move it down, below the steps in its dependOn
+	// spec.steps[1].type: Invalid value: "../macvlan": must be the bare file name of a CNI plugin, for example macvlan
+	// spec.steps[1].config: Invalid value: "uplink": config.note: {{ pod.colour }}: pod has no colour; it has [name namespace uid]
 }
 
 // What a plan would pass to a plugin is known before there is a pod, but for what depends on it.
 func ExamplePreview() {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "lan"
-	_ = yaml.Unmarshal(
-		[]byte(
-			`[{name: uplink, type: macvlan, selector: {cel: "true"}, config: {mtu: "{{ device.mtu }}", note: "for {{ pod.name }}"}}]`,
-		), &topology.Spec.Steps,
-	)
+	_ = yaml.Unmarshal([]byte(`[{name: uplink, type: macvlan, selector: {cel: "true"}, config: {mtu: "{{ device.mtu }}", note: "for {{ pod.name }}"}}]`), &topology.Spec.Steps)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Schemas: cnichain.DefaultSchemas(),
 		Plugins: map[string]cnichain.Plugin{"macvlan": {Path: "/opt/cni/bin/macvlan", Versions: []string{"1.1.0"}}},

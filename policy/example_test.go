@@ -20,8 +20,7 @@ func ExampleResolve() {
 		ObjectMeta: metav1.ObjectMeta{Name: "cards"},
 		Spec: v1alpha1.DeviceExposurePolicySpec{
 			Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].type == "nic"`},
-			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device",
-				Exclusive: true}}},
+			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device", Exclusive: true}}},
 		},
 	}
 	infrastructure := v1alpha1.DeviceExposurePolicy{
@@ -31,8 +30,7 @@ func ExampleResolve() {
 			Action:   v1alpha1.ActionExclude,
 		},
 	}
-	decision := policy.Resolve(facts, []v1alpha1.DeviceExposurePolicy{cards, infrastructure},
-		policy.Node{Name: "worker-1"})
+	decision := policy.Resolve(facts, []v1alpha1.DeviceExposurePolicy{cards, infrastructure}, policy.Node{Name: "worker-1"})
 	for _, d := range decision.Devices {
 		fmt.Printf("%s: %d entries\n", d.Device.Name, len(d.Personas))
 		for _, reason := range d.Reasons {

@@ -21,8 +21,7 @@ func ExampleBuild() {
 			{Suffix: "-whole", Policy: "whole", Plugins: []string{"host-device"}, Exclusive: true},
 		},
 	}}}
-	result, err := draslices.Build("worker-1", decision,
-		draslices.Features{CNIBinaries: sets.New("macvlan", "host-device")})
+	result, err := draslices.Build("worker-1", decision, draslices.Features{CNIBinaries: sets.New("macvlan", "host-device")})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -34,6 +33,5 @@ func ExampleBuild() {
 	//   slice of 2
 	//   device eth1-macvlan shared dra.networking/macvlans=64/1 <- macvlans-capacity=64
 	//   device eth1-whole <- macvlans-capacity=64
-	// problem policy share: capacity[macvlans] says not what one claim takes, so each takes 1: set
-	// requestPolicy.default
+	// problem policy share: capacity[macvlans] says not what one claim takes, so each takes 1: set requestPolicy.default
 }
