@@ -10,7 +10,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps apart what excludes each other. Prepare checks it again, since schedulers can be bypassed, forget
+// The scheduler keeps mutually exclusive uses apart. Prepare checks it again, since schedulers can be bypassed, forget
 // (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
 // findConflict says beside which other claim one may not be prepared, and why.
