@@ -11,7 +11,12 @@ MINUTES   ?= 10
 SEED      ?= 0
 SAMPLES   ?= 50
 SRIOV_FLAGS ?=
-ALONE     := ^(TestAPIServerDown|TestLifecycle|TestSoak)$$
+# Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
+LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
+	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
+	|TestSchedulerBypassed|TestRollingUpdate)$$
+empty     :=
+LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
@@ -20,7 +25,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-alone e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +49,7 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
 test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 45 minutes)
 	$(MAKE) -j 2 test e2e-older
-	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-alone
+	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector
@@ -65,14 +70,14 @@ e2e: build $(TOOLS)/helm ## Run the tests on a real local Kubernetes (root)
 
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them.
 e2e-node: $(TOOLS)/helm
-	$(GO) test -count=1 -timeout 30m -v -skip '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -samples=2
+	$(GO) test -count=1 -timeout 30m -v -skip '$(LONG)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
 	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
 	$(GO) test -count=1 -timeout 20m -v $(E2E_FLAGS) ./e2e/tutorial/...
 
-e2e-alone: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
-	$(GO) test -count=1 -timeout 20m -v -run '$(ALONE)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m
+e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
+	$(GO) test -count=1 -timeout 40m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
 
 e2e-older: build
 	@if [ "$$(id -u)" = 0 ]; then nice -n 19 $(LAB) build --kubernetes 1.36; fi
