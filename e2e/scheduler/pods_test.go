@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	chain "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -24,8 +25,18 @@ func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
 		expression := strings.Join(append([]string{isOurs}, conditions...), " && ")
-		return "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: " + name +
-			"}\nspec:\n  selectors:\n  - cel: {expression: '" + expression + "'}\n"
+		return fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: %[1]s, labels: {%[2]s: %[1]s, %[3]s: link}}
+spec:
+  selectors:
+  - cel: {expression: '%[4]s'}
+  config:
+  - opaque:
+      driver: %[5]s
+      parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: %[1]s}, step: link}
+`, name, chain.LabelTopology, chain.LabelStep, expression, chain.DriverName)
 	}
 	documents := []string{class(anyPlugin)}
 	for _, plugin := range []string{"host-device", "ipvlan", "macvlan", "sriov"} {
