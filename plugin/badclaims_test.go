@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // Prepare refuses claims that can never succeed, in the words of claimspec, and they hold no device.
@@ -18,7 +19,7 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 		t.Run(bad.Name, func(t *testing.T) {
 			f := newFixture(t)
 			f.must(os.WriteFile(filepath.Join(f.pluginDir(), "macvlan"), nil, 0o755))
-			key := entryKey{pool: "n/up0", device: "up0"}
+			key := draslices.EntryID{Pool: "n/up0", Name: "up0"}
 			entry := f.dra.publisher.entries[key]
 			entry.Persona.Plugins = []string{"macvlan"}
 			f.dra.publisher.entries[key] = entry

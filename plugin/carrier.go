@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (c *carrierTracker) links() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var lost []string
-	for _, id := range sortedKeys(c.states) {
+	for _, id := range slices.Sorted(maps.Keys(c.states)) {
 		if c.states[id].lost {
 			lost = append(lost, id)
 		}

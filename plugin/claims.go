@@ -169,7 +169,7 @@ func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
 	defer c.mu.Unlock()
 	var devices []discovery.Device
 	seen := map[string]bool{}
-	for _, uid := range sortedKeys(c.byUID) {
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		for _, held := range c.byUID[uid].Devices {
 			if which(held) && !seen[identity(held.Facts)] {
 				seen[identity(held.Facts)] = true
@@ -190,10 +190,10 @@ type claimedDevice struct {
 func (c *claims) devices() []claimedDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	byName := map[entryKey]claimedDevice{}
-	for _, uid := range sortedKeys(c.byUID) {
+	byName := map[draslices.EntryID]claimedDevice{}
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		for _, device := range c.byUID[uid].Devices {
-			byName[entryKey{pool: device.Pool, device: device.Name}] = claimedDevice{device, uid}
+			byName[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = claimedDevice{device, uid}
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b claimedDevice) int {
@@ -205,7 +205,7 @@ func (c *claims) devices() []claimedDevice {
 func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, uid := range sortedKeys(c.byUID) {
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		for _, device := range c.byUID[uid].Devices {
 			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
 			if device.Persona == nil && held[id].Persona != nil {
@@ -222,17 +222,8 @@ func (c *claims) all() []ClaimRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	records := make([]ClaimRecord, 0, len(c.byUID))
-	for _, uid := range sortedKeys(c.byUID) {
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		records = append(records, c.byUID[uid])
 	}
 	return records
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

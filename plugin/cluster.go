@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -214,7 +215,7 @@ func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
 		}
 	}
 	policies := make([]policyapi.DeviceExposurePolicy, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		policies = append(policies, byName[name])
 	}
 	return policies
@@ -229,7 +230,7 @@ func (c *cluster) pluginSchemas() cnichain.Schemas {
 		}
 	}
 	schemas := make([]chainapi.CNIPluginSchema, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		schemas = append(schemas, byName[name])
 	}
 	return cnichain.DefaultSchemas().With(schemas...)

@@ -3,6 +3,7 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -250,7 +251,7 @@ func (s *sandboxes) releaseUnrecorded(claimUID string) error {
 // whether the runtime has a path for the namespace at a pin.
 func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	s.mu.Lock()
-	uids := sortedKeys(s.unrecorded)
+	uids := slices.Sorted(maps.Keys(s.unrecorded))
 	s.mu.Unlock()
 	ended := map[string]bool{}
 	for _, uid := range uids {

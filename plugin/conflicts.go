@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,7 +17,7 @@ import (
 
 // findConflict says beside which other claim one may not be prepared, and why.
 func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
-	for _, uid := range sortedKeys(records) {
+	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
 		if uid == record.Claim.UID {
 			continue
@@ -121,7 +123,7 @@ func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error
 		if device.Exclusive || device.Persona == nil {
 			continue
 		}
-		for _, counter := range sortedKeys(device.Persona.ConsumePerAllocation) {
+		for _, counter := range slices.Sorted(maps.Keys(device.Persona.ConsumePerAllocation)) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
 				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: "+

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // healthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
@@ -25,13 +26,13 @@ type deviceHealth struct {
 
 	mu sync.Mutex
 	// news is what was last said about devices.
-	news map[entryKey]string
+	news map[draslices.EntryID]string
 	// told is closed, and replaced, when there is something to report.
 	told chan struct{}
 }
 
 func newDeviceHealth(claims *claims, unhealthy func(string, *HeldDevice) string, clock clock.WithTicker) *deviceHealth {
-	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[entryKey]string{},
+	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[draslices.EntryID]string{},
 		told: make(chan struct{})}
 }
 
@@ -43,7 +44,7 @@ func (h *deviceHealth) attached(_ executor.Pod, records []ClaimRecord) {
 	defer h.mu.Unlock()
 	for _, record := range records {
 		for _, device := range record.Devices {
-			h.news[entryKey{pool: device.Pool, device: device.Name}] = message
+			h.news[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = message
 		}
 	}
 	h.tellLocked()
@@ -66,7 +67,7 @@ func (h *deviceHealth) released(devices []HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, device := range devices {
-		delete(h.news, entryKey{pool: device.Pool, device: device.Name})
+		delete(h.news, draslices.EntryID{Pool: device.Pool, Name: device.Name})
 	}
 }
 
@@ -100,7 +101,7 @@ func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct
 	for _, held := range devices {
 		health := kubeletplugin.DeviceHealth{
 			PoolName: held.Pool, DeviceName: held.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now,
-			Message: h.news[entryKey{pool: held.Pool, device: held.Name}],
+			Message: h.news[draslices.EntryID{Pool: held.Pool, Name: held.Name}],
 		}
 		if reason := h.unhealthy(held.claimUID, &held.HeldDevice); reason != "" {
 			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, reason

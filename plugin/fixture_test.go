@@ -3,9 +3,11 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +102,7 @@ func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
 	pods := []*api.PodSandbox{}
-	for _, id := range sortedKeys(f.runtime) {
+	for _, id := range slices.Sorted(maps.Keys(f.runtime)) {
 		pods = append(pods, f.sandbox(id))
 	}
 	_, err := connection.Synchronize(context.Background(), pods, containers)
@@ -362,9 +364,9 @@ func testCluster(objects ...runtime.Object) *cluster {
 }
 
 func testPublisher() *publisher {
-	p := &publisher{triggers: make(chan struct{}, 1), entries: map[entryKey]draslices.Entry{}}
+	p := &publisher{triggers: make(chan struct{}, 1), entries: map[draslices.EntryID]draslices.Entry{}}
 	for _, name := range []string{"up0", "up1"} {
-		p.entries[entryKey{pool: "n/" + name, device: name}] = draslices.Entry{
+		p.entries[draslices.EntryID{Pool: "n/" + name, Name: name}] = draslices.Entry{
 			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name),
 				Interface: discovery.IfName(name)},
 			Persona: policy.Persona{Exclusive: true, Plugins: []string{"host-device"}},

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +58,7 @@ func (h *heartbeats) overdue() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var overdue []string
-	for _, loop := range sortedKeys(h.beats) {
+	for _, loop := range slices.Sorted(maps.Keys(h.beats)) {
 		beat := h.beats[loop]
 		if since := h.clock.Since(beat.last); since > beat.limit {
 			overdue = append(overdue, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))

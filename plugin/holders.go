@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -77,8 +78,9 @@ func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[
 func (b *sandbox) state() nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: nodestate.SandboxAttaching,
-		Since: b.since, Pin: b.pin}
+	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(b.claims)),
+		State: nodestate.SandboxAttaching, Since: b.since, Pin: b.pin}
+	slices.Sort(state.Claims)
 	switch {
 	case b.ready:
 		state.State = nodestate.SandboxReady

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := make([]*api.PodSandbox, 0, len(s.byID))
-	for _, id := range sortedKeys(s.byID) {
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
 		pods = append(pods, s.byID[id])
 	}
 	return pods

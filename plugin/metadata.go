@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -57,7 +59,7 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 		for _, device := range d.dra.devices(record) {
 			byRequest[device.Requests[0]] = append(byRequest[device.Requests[0]], device)
 		}
-		for _, request := range sortedKeys(byRequest) {
+		for _, request := range slices.Sorted(maps.Keys(byRequest)) {
 			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name,
 				types.UID(record.Claim.UID), request, byRequest[request])
 			if err != nil {
@@ -134,7 +136,7 @@ func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error 
 		return err
 	}
 	var problems []error
-	for _, uid := range sortedKeys(answer.Claims) {
+	for _, uid := range slices.Sorted(maps.Keys(answer.Claims)) {
 		if text := answer.Claims[uid].Error; text != "" {
 			problems = append(problems, fmt.Errorf("claim %s: %s", uid, text))
 		}

@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -56,7 +59,7 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 		}
 	}
 	states := make([]nodestate.Topology, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		topology := byName[name]
 		state := nodestate.Topology{Name: name, Conditions: []metav1.Condition{}, Plugins: cnichain.Types(topology)}
 		for _, kind := range []string{chainapi.ConditionAccepted, chainapi.ConditionClassesReady} {

@@ -82,13 +82,11 @@ type publisher struct {
 	mu       sync.Mutex
 	problems []finding // of the last computation; only refresh sets them
 	// of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
-	entries   map[entryKey]draslices.Entry
+	entries   map[draslices.EntryID]draslices.Entry
 	failure   error             // why they are not
 	published [sha256.Size]byte // of the resources that were published last
 	gone      map[string]bool   // identities of held devices that do not exist any more
 }
-
-type entryKey struct{ pool, device string }
 
 // fromHost reads the devices of this machine.
 func fromHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
@@ -292,10 +290,10 @@ func (p *publisher) isGone(device discovery.Device) bool {
 
 // handOn makes the entries known to Prepare and publishes what has changed.
 func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error {
-	entries := make(map[entryKey]draslices.Entry, len(result.Entries))
+	entries := make(map[draslices.EntryID]draslices.Entry, len(result.Entries))
 	for _, entry := range result.Entries {
 		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
-		entries[entryKey{pool: entry.Pool, device: entry.Name}] = entry
+		entries[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}] = entry
 	}
 	digest, err := digestOf(result.Resources)
 	if err != nil {
@@ -326,7 +324,7 @@ func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error 
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash)
-	for _, name := range sortedKeys(resources.Pools) {
+	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
 		pool := resources.Pools[name]
 		parts := pool.Slices
 		pool.Slices = nil
@@ -374,7 +372,7 @@ func (p *publisher) offered() []draslices.Entry {
 // resolve finds what an allocated device is.
 func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (HeldDevice, cnichain.Device, error) {
 	p.mu.Lock()
-	entry, known := p.entries[entryKey{pool: result.Pool, device: result.Device}]
+	entry, known := p.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	p.mu.Unlock()
 	if err := p.unknown(); err != nil {
 		return HeldDevice{}, cnichain.Device{}, err

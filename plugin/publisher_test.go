@@ -3,7 +3,9 @@ package plugin
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -177,7 +179,7 @@ func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 func (m *testMachine) devices() string {
 	var names []string
 	last := m.published[len(m.published)-1]
-	for _, pool := range sortedKeys(last.Pools) {
+	for _, pool := range slices.Sorted(maps.Keys(last.Pools)) {
 		for _, slice := range last.Pools[pool].Slices {
 			for _, device := range slice.Devices {
 				name := device.Name

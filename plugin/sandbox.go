@@ -203,7 +203,7 @@ func (b *sandbox) attachedClaims() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var uids []string
-	for _, uid := range sortedKeys(b.claims) {
+	for _, uid := range slices.Sorted(maps.Keys(b.claims)) {
 		if b.claims[uid] {
 			uids = append(uids, uid)
 		}
@@ -344,7 +344,7 @@ func (b *sandbox) leave(claimUIDs []string) []string {
 		}
 	}
 	if !b.ready || len(claimUIDs) == 0 || users == 0 {
-		claimUIDs = sortedKeys(b.claims)
+		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.stopped, b.ready, b.attached, b.missing = true, false, nil, nil
 		b.stop()
 	}

@@ -78,7 +78,7 @@ func newSandboxes(
 // sandboxes it has: see [sandboxes.confirm].
 func (s *sandboxes) recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
-	for _, id := range sortedKeys(attachments) {
+	for _, id := range slices.Sorted(maps.Keys(attachments)) {
 		box := recovered(attachments[id], s.bootID)
 		pins[filepath.Base(attachments[id].Pin)] = true
 		s.mu.Lock()
@@ -420,7 +420,7 @@ func (s *sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	boxes := make([]*sandbox, 0, len(s.byID))
-	for _, id := range sortedKeys(s.byID) {
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
 		boxes = append(boxes, s.byID[id])
 	}
 	return boxes

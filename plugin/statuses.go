@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -128,7 +129,7 @@ func (s *statuses) forgetOld() {
 	now := s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uids := sortedKeys(s.failures)
+	uids := slices.Sorted(maps.Keys(s.failures))
 	slices.SortStableFunc(uids, func(a, b string) int { return s.failures[a].failedAt.Compare(s.failures[b].failedAt) })
 	for i, uid := range uids {
 		if len(uids)-i <= maxFailures && now.Sub(s.failures[uid].failedAt) < failureAge {
