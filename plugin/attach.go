@@ -10,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 const (
@@ -36,7 +39,7 @@ const (
 // too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
 // the first.
 func (s *sandboxes) attach(
-	ctx context.Context, id string, pod executor.Pod, netns string, records []ClaimRecord,
+	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
 	budget := s.budget(ctx)
 	box, isNew, err := s.begin(id, pod, netns, records)
@@ -82,7 +85,7 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 
 // attachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
 // start.
-func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string, records []ClaimRecord) error {
+func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
 	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
 		return err
@@ -95,7 +98,7 @@ func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string,
 }
 
 // attachLoop attaches, and tries again while RunPodSandbox can't be told and the sandbox is there.
-func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord) {
+func (s *sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
 	box.setStop(cancel)
@@ -103,7 +106,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 	for delay := attachRetry; ; delay = min(2*delay, attachRetryMax) {
 		start := s.clock.Now()
 		err := s.attachOnce(ctx, box, netns, records)
-		observe(s.metrics.attachments, s.clock.Since(start), err, "attach")
+		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
 		if err == nil {
 			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 			if box.inBackground() {
@@ -131,7 +134,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []ClaimRecord
 	}
 }
 
-func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []ClaimRecord) error {
+func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 // enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
 // as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains
 // of its own topology waiting, and no others.
-func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimRecord) (leave func(), err error) {
+func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
@@ -176,11 +179,11 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 		}
 	}
 	for _, topology := range topologies(records) { // sorted, so that two never wait for each other
-		done, err := s.byTopology.lock(ctx, topology)
+		done, err := s.byTopology.Acquire(ctx, topology)
 		if err != nil {
 			leave()
 			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology,
-				maxTopology, err, whatIsSlow)
+				maxTopology, err, keylock.Remedy)
 		}
 		places = append(places, done)
 	}
@@ -198,7 +201,7 @@ func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []ClaimReco
 }
 
 // topologies are those of claims, sorted.
-func topologies(records []ClaimRecord) []string {
+func topologies(records []claims.Record) []string {
 	names := sets.New[string]()
 	for i := range records {
 		for j := range records[i].Plans {
@@ -208,7 +211,7 @@ func topologies(records []ClaimRecord) []string {
 	return sets.List(names)
 }
 
-func claimUIDs(records []ClaimRecord) []string {
+func claimUIDs(records []claims.Record) []string {
 	uids := make([]string, len(records))
 	for i := range records {
 		uids[i] = records[i].Claim.UID
@@ -217,7 +220,7 @@ func claimUIDs(records []ClaimRecord) []string {
 }
 
 // becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
-func (s *sandboxes) becomeReady(box *sandbox, records []ClaimRecord) error {
+func (s *sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
 	if !box.setReady(box.attachment) {
 		return errStopped

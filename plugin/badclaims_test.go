@@ -46,7 +46,7 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 					continue
 				}
 				refused = append(refused, results[claim.UID].Err.Error())
-				if _, held := f.claims.get(string(claim.UID)); held {
+				if _, held := f.claims.Get(string(claim.UID)); held {
 					t.Errorf("claim %s holds devices", claim.Name)
 				}
 			}

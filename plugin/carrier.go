@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // carrierHoldOff is how long a link must have its carrier again before it counts as good: one that flaps does not, and
@@ -68,7 +69,7 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 		if !carriesCable(device.Type) {
 			continue
 		}
-		id := identity(*device)
+		id := claims.Identity(*device)
 		states[id] = c.states[id].next(device, now)
 		if states[id].lost {
 			lost[id] = true
@@ -77,7 +78,7 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	}
 	for i := range facts.Devices {
 		if device := &facts.Devices[i]; device.PFAddress != "" && physical[device.PFAddress] {
-			lost[identity(*device)] = true
+			lost[claims.Identity(*device)] = true
 		}
 	}
 	changed = !maps.Equal(lost, c.lost)
@@ -126,5 +127,5 @@ func carriesCable(kind string) bool {
 func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lost[identity(device)]
+	return c.lost[claims.Identity(device)]
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -312,7 +313,7 @@ func (c *cluster) podUIDIsGone(uid string) bool {
 }
 
 // isAllocated asks the API server whether a claim still has the devices of a record.
-func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, error) {
+func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool, error) {
 	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -321,7 +322,8 @@ func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("cannot read claim %s: %w", record.Claim, err)
 	}
-	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && isRecordOf(record, claim), nil
+	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && claims.IsRecordOf(record, claim),
+		nil
 }
 
 // onPodGone calls wake when a pod is gone from the API server.

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
@@ -162,7 +163,7 @@ func (s *sandboxes) reportMissing(changed []*sandbox) {
 }
 
 // missingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
-func (s *sandboxes) missingInterface(claimUID string, held *HeldDevice) string {
+func (s *sandboxes) missingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
 		if name := missingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
 			return name
@@ -173,7 +174,7 @@ func (s *sandboxes) missingInterface(claimUID string, held *HeldDevice) string {
 
 // mayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
 // its way. Otherwise it does not exist any more.
-func (s *sandboxes) mayBeInPod(claimUID string, held *HeldDevice) bool {
+func (s *sandboxes) mayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {
 			continue

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // What the gate means: containers that name a claim start only in a network namespace that the runtime of this
@@ -201,7 +202,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	record.Shareable = true
-	f.must(f.claims.hold(record, asItIs))
+	f.must(f.claims.Hold(record, asItIs))
 	f.nri.setConnected(false)
 	f.runs("z-0")
 	f.runs("y-0")
@@ -227,7 +228,7 @@ func TestPodWithExtendedResources(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	other := f.prepared("claim-b", "b", "up1")
 	other.Shareable = true
-	f.must(f.claims.hold(other, asItIs)) // somebody's claim in the namespace
+	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace
 	pod := podObject("a")
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-a"}
 	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
@@ -274,7 +275,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 	if got := prepare(claim); got != "up0" {
 		t.Errorf("device is %s", got)
 	}
-	record, _ := f.claims.get("c")
+	record, _ := f.claims.Get("c")
 	f.must(f.attach("a-0", record))
 	f.crash()
 	f.ends("a-0")
@@ -283,7 +284,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 		t.Errorf("device of the new allocation is %s", got)
 	}
 	f.expect("host [up0 up1] pods [] leases []")
-	if record, _ := f.claims.get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
+	if record, _ := f.claims.Get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
 		t.Errorf("record is %+v", record)
 	}
 }
@@ -322,15 +323,15 @@ func TestHangingChainsOfOneTopology(t *testing.T) {
 		record.Plans[0].Topology = "hangs"
 		record.Plans[0].Steps = record.Plans[0].Steps[1:] // no device
 		record.Plans[0].Steps[0].DependsOn, record.Devices = nil, nil
-		f.must(f.claims.release(record.Claim.UID))
-		f.must(f.claims.hold(record, asItIs))
+		f.must(f.claims.Release(record.Claim.UID))
+		f.must(f.claims.Hold(record, asItIs))
 		go func() { answers <- f.attach(pod+"-0", record) }()
 		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.state(pod + "-0"); return known })
 	}
 	record := f.prepared("claim-a", "a", "up1")
 	record.Plans[0].Steps = record.Plans[0].Steps[:1]
-	f.must(f.claims.release(record.Claim.UID))
-	f.must(f.claims.hold(record, asItIs))
+	f.must(f.claims.Release(record.Claim.UID))
+	f.must(f.claims.Hold(record, asItIs))
 	ended := make(chan error, 1)
 	go func() { ended <- f.attach("a-0", record) }()
 	f.eventually("the healthy pod is attached", func() bool { return f.admits("claim-a") == "dra-a-0" })
@@ -441,7 +442,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
 		t.Errorf("status is %+v", entries)
 	}
-	record, _ := f.claims.get("claim-a")
+	record, _ := f.claims.Get("claim-a")
 	if name := f.boxes.missingInterface("claim-a", &record.Devices[0]); name != "net1" {
 		t.Errorf("missing is %q", name)
 	}
@@ -452,7 +453,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if f.boxes.mayBeInPod("claim-a", &record.Devices[0]) {
 		t.Error("the device is taken to be in the pod")
 	}
-	if gone := f.claims.goneOf(map[string]bool{"up1": true}, f.boxes.mayBeInPod); !gone["up0"] {
+	if gone := f.claims.GoneDevices(map[string]bool{"up1": true}, f.boxes.mayBeInPod); !gone["up0"] {
 		t.Errorf("gone are %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there
@@ -462,14 +463,14 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	if gone := f.claims.goneOf(map[string]bool{"up0": true}, f.boxes.mayBeInPod); gone["up0"] {
+	if gone := f.claims.GoneDevices(map[string]bool{"up0": true}, f.boxes.mayBeInPod); gone["up0"] {
 		t.Error("a device on the host is gone")
 	}
-	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); !gone["up0"] {
+	if gone := f.claims.GoneDevices(nil, f.boxes.mayBeInPod); !gone["up0"] {
 		t.Error("a device that is nowhere is there")
 	}
 	f.must(f.attach("a-0", record))
-	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); gone["up0"] {
+	if gone := f.claims.GoneDevices(nil, f.boxes.mayBeInPod); gone["up0"] {
 		t.Error("a device in a pod is gone")
 	}
 }
@@ -496,19 +497,15 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 				order <- name + ": " + err.Error()
 			}
 		}()
-		f.eventually("it waits", func() bool {
-			f.claims.mu.Lock()
-			defer f.claims.mu.Unlock()
-			return len(f.claims.waiting) == i+1
-		})
+		f.eventually("it waits", func() bool { return f.claims.CountWaiting() == i+1 })
 	}
-	f.clock.Step(noticeWait + time.Millisecond) // the release goes on, and so does the wait
+	f.clock.Step(claims.NoticeWait + time.Millisecond) // the release goes on, and so does the wait
 	release()
 	f.must(<-released)
 	if first := <-order; first != "b" {
 		t.Errorf("first is %q", first)
 	}
-	f.eventually("nobody waits in vain", func() bool { f.clock.Step(releaseWait); return len(order) == 1 })
+	f.eventually("nobody waits in vain", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
 		t.Errorf("second is %q", second)
 	}
@@ -530,18 +527,14 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 			[]*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
 		ended <- errors.Join(err, results["b"].Err)
 	}()
-	f.eventually("it waits", func() bool {
-		f.claims.mu.Lock()
-		defer f.claims.mu.Unlock()
-		return len(f.claims.waiting) == 1
-	})
-	f.claims.wake()
+	f.eventually("it waits", func() bool { return f.claims.CountWaiting() == 1 })
+	f.claims.Wake()
 	f.expect(attachedA, "claim-a")
 	f.must(pods.GetStore().Delete(podObject("a")))
-	f.claims.wake()
+	f.claims.Wake()
 	f.must(<-ended)
 	f.expect(clean)
-	if _, held := f.claims.get("claim-a"); held {
+	if _, held := f.claims.Get("claim-a"); held {
 		t.Error("the claim of the pod that is gone is held")
 	}
 }
@@ -563,7 +556,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.nri.setConnected(false)
 	f.boxes.expectAlso("a-0") // its namespace was there when it was listed
 	if _, err := f.boxes.beginMissed("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
-		f.claims.ofPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
+		f.claims.OfPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("error is %v", err)
 	}
 	f.connect()

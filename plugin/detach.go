@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 const (
@@ -97,7 +99,7 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	defer cancel()
 	start := s.clock.Now()
 	err := s.detach(ctx, box.id)
-	observe(s.metrics.attachments, s.clock.Since(start), err, "detach")
+	telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "detach")
 	if err != nil {
 		s.logger(box).Error(err, "Cannot detach the pod; trying again", "again", delay)
 		return false

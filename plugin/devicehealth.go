@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -19,9 +20,9 @@ const healthPeriod = 10 * time.Second
 // a device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain
 // are created only at kubelet's next try, 10 to 15 s later.
 type deviceHealth struct {
-	claims *claims
+	claims *claims.Store
 	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
-	unhealthy func(claimUID string, held *HeldDevice) string
+	unhealthy func(claimUID string, held *claims.HeldDevice) string
 	clock     clock.WithTicker
 
 	mu sync.Mutex
@@ -31,14 +32,16 @@ type deviceHealth struct {
 	told chan struct{}
 }
 
-func newDeviceHealth(claims *claims, unhealthy func(string, *HeldDevice) string, clock clock.WithTicker) *deviceHealth {
+func newDeviceHealth(
+	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
+) *deviceHealth {
 	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[draslices.EntryID]string{},
 		told: make(chan struct{})}
 }
 
 // attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
 // device see the message, too, so it names nobody.
-func (h *deviceHealth) attached(_ executor.Pod, records []ClaimRecord) {
+func (h *deviceHealth) attached(_ executor.Pod, records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +66,7 @@ func (h *deviceHealth) tellLocked() {
 }
 
 // released forgets what was said about devices: it is not said of their next owner.
-func (h *deviceHealth) released(devices []HeldDevice) {
+func (h *deviceHealth) released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, device := range devices {
@@ -93,7 +96,7 @@ func (h *deviceHealth) watch(ctx context.Context, reports chan<- kubeletplugin.D
 
 // report is how every device of every claim is, and a channel that is closed when that may have changed.
 func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
-	devices := h.claims.devices()
+	devices := h.claims.Devices()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var report kubeletplugin.DeviceHealthReport
@@ -103,7 +106,7 @@ func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct
 			PoolName: held.Pool, DeviceName: held.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now,
 			Message: h.news[draslices.EntryID{Pool: held.Pool, Name: held.Name}],
 		}
-		if reason := h.unhealthy(held.claimUID, &held.HeldDevice); reason != "" {
+		if reason := h.unhealthy(held.ClaimUID, &held.HeldDevice); reason != "" {
 			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, reason
 		}
 		report.Devices = append(report.Devices, health)

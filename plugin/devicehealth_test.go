@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // watchHealth is kubelet's side of the health stream.
@@ -50,7 +52,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached(podNamed("a-0"), []ClaimRecord{record})
+	f.dra.health.attached(podNamed("a-0"), []claims.Record{record})
 	if report, _ := f.dra.health.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
 		t.Errorf("report is %+v", report)
 	}
@@ -68,7 +70,7 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached(podNamed("a-0"), []ClaimRecord{record})
+	f.dra.health.attached(podNamed("a-0"), []claims.Record{record})
 	reports := f.watchHealth()
 	<-reports
 	f.unhealthy["up0"] = "the link has lost its carrier"

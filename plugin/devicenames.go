@@ -9,6 +9,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
@@ -84,7 +85,7 @@ func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) 
 	devices := make([]discovery.Device, len(facts.Devices))
 	for i, device := range facts.Devices {
 		if device.LinkSpeed == 0 {
-			device.LinkSpeed = m.kept.Speeds[identity(device)]
+			device.LinkSpeed = m.kept.Speeds[claims.Identity(device)]
 		}
 		devices[i] = device
 	}
@@ -106,7 +107,7 @@ func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost
 	for i := range facts.Devices {
 		device := &facts.Devices[i]
 		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
-			now.Speeds[identity(*device)] = device.LinkSpeed
+			now.Speeds[claims.Identity(*device)] = device.LinkSpeed
 		}
 		if device.PCIAddress != "" && device.PFAddress == "" && (held[device.PCIAddress] || m.settled(device)) {
 			now.Names[device.PCIAddress] = device.Name

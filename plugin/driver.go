@@ -33,6 +33,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
@@ -75,7 +78,7 @@ type Driver struct {
 	config    Config
 	client    kubernetes.Interface
 	cluster   *cluster
-	claims    *claims
+	claims    *claims.Store
 	sandboxes *sandboxes
 	publisher *publisher
 	statuses  *statuses
@@ -92,7 +95,7 @@ type Driver struct {
 	// again prepares claims as if kubelet had asked for it.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks tell whether the driver hangs.
-	heartbeats *heartbeats
+	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
 	guarding sync.Mutex
@@ -115,10 +118,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	d := &Driver{
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
 		registered: func() bool { return false }, waiting: errors.New("starting"),
-		heartbeats: newHeartbeats(clock.RealClock{}),
+		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.all(), d.nri.connected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.All(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -188,7 +191,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
 			"path", d.journal.SetAside)
 	}
-	claims, damaged, err := loadClaims(d.journal.DB)
+	claims, damaged, err := claims.Load(d.journal.DB)
 	if err != nil {
 		return err
 	}
@@ -254,7 +257,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
 	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, bootID, d.config.NetNSDir
 	d.statuses.sandboxes = d.sandboxes
-	d.sandboxes.metrics = d.metrics
+	d.sandboxes.metrics = d.metrics.attach
 	d.metrics.watch(d.claims, d.sandboxes, runner)
 	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
 	d.sandboxes.onLateAttach, d.sandboxes.describe = d.health.attached, d.describe
@@ -270,11 +273,11 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner,
 		gate:     claimGate,
-		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected,
+		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: keylock.New(1), connected: d.nri.connected,
 		busy: d.busy, fatal: d.fail,
 	}
 	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail),
-		d.cluster.onPodGone(d.claims.wake))
+		d.cluster.onPodGone(d.claims.Wake))
 }
 
 // buildPublisher wires what publishes devices.
@@ -296,7 +299,7 @@ func (d *Driver) buildPublisher(
 			groups: d.config.CompatibilityGroups},
 		read: fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
 		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers,
-		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics,
+		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics.publish,
 		freeMemory: debug.FreeOSMemory,
 		triggers:   make(chan struct{}, 1), clock: clock,
 	}
@@ -313,9 +316,9 @@ func (d *Driver) lost(pod executor.Pod, err error) {
 }
 
 // unhealthy says what is wrong with a device that a claim holds; empty if nothing.
-func (d *Driver) unhealthy(executor *executor.Executor) func(string, *HeldDevice) string {
+func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.HeldDevice) string {
 	isQuarantined := quarantined(executor)
-	return func(claimUID string, held *HeldDevice) string {
+	return func(claimUID string, held *claims.HeldDevice) string {
 		switch {
 		case d.publisher.isGone(held.Facts):
 			return "the device does not exist on the node any more"
@@ -549,7 +552,7 @@ func (d *Driver) sweepLogs(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), func(uid string) bool {
-			_, prepared := d.claims.get(uid)
+			_, prepared := d.claims.Get(uid)
 			return prepared
 		})
 		if err != nil {

@@ -34,6 +34,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -50,11 +52,12 @@ type fixture struct {
 	clock    *testingclock.FakeClock
 	db       *journal.DB
 	chains   *journal.Chains
-	claims   *claims
+	claims   *claims.Store
 	boxes    *sandboxes
 	dra      *draPlugin
 	nri      *nriPlugin
 	stopWork context.CancelFunc
+	metrics  *metrics
 
 	// unhealthy says what is wrong with devices.
 	unhealthy map[discovery.IfName]string
@@ -148,7 +151,7 @@ func (f *fixture) startAlone(bootID string) {
 	f.db = opened.DB
 	var work context.Context
 	work, f.stopWork = context.WithCancel(context.Background())
-	f.claims, _, err = loadClaims(opened.DB)
+	f.claims, _, err = claims.Load(opened.DB)
 	f.must(err)
 	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
@@ -163,11 +166,13 @@ func (f *fixture) startAlone(bootID string) {
 	f.boxes.changed, f.boxes.failed, f.boxes.lost = func(string) {}, f.attachFailed, f.interfacesLost
 	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
 	statuses.sandboxes = f.boxes
+	f.metrics = newMetrics()
 	f.unhealthy = map[discovery.IfName]string{}
-	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] },
+	health := newDeviceHealth(f.claims,
+		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] },
 		f.clock)
-	f.boxes.onLateAttach, f.boxes.metrics = health.attached, newMetrics()
-	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
+	f.boxes.onLateAttach, f.boxes.metrics = health.attached, f.metrics.attach
+	f.boxes.describe = func(_ context.Context, records []claims.Record) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for i := range records {
@@ -176,11 +181,11 @@ func (f *fixture) startAlone(bootID string) {
 	}
 	cluster := testCluster()
 	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
-		unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.boxes.metrics}
+		unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner,
 		gate:     claimGate,
-		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1),
+		statuses: statuses, health: health, metrics: f.metrics, locks: keylock.New(1),
 		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 	}
 	f.must(f.boxes.recover(left))
@@ -198,7 +203,7 @@ func (f *fixture) crash() {
 }
 
 // baselines completes a record as Prepare does.
-func (f *fixture) baselines(record *ClaimRecord) error {
+func (f *fixture) baselines(record *claims.Record) error {
 	return f.dra.takeBaselines(context.Background(), record)
 }
 
@@ -214,7 +219,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-func (f *fixture) attachFailed(pod executor.Pod, _ []ClaimRecord, err error, again time.Duration) {
+func (f *fixture) attachFailed(pod executor.Pod, _ []claims.Record, err error, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
@@ -232,7 +237,7 @@ func (f *fixture) sweeper() *sweeper {
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
-func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
+func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
 		link, Device: link})
@@ -245,19 +250,19 @@ func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 	if len(problems) > 0 {
 		f.Fatal(problems)
 	}
-	made := ClaimRecord{
-		Claim: plan.Claim, Consumers: []Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
-		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
+	made := claims.Record{
+		Claim: plan.Claim, Consumers: []claims.Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
+		Devices: []claims.HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
 			Facts: discovery.Device{Name: discovery.IfName(link)}}},
 	}
-	f.must(f.claims.hold(made, asItIs))
+	f.must(f.claims.Hold(made, asItIs))
 	return made
 }
 
 // asItIs completes nothing.
-func asItIs(*ClaimRecord) error { return nil }
+func asItIs(*claims.Record) error { return nil }
 
-func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
+func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 

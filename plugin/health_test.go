@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // A port that somebody else has is said with the setting by which to choose another.
@@ -36,7 +38,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
-	d.heartbeats = newHeartbeats(clock)
+	d.heartbeats = telemetry.NewHeartbeats(clock)
 	d.locks = &lockProbe{try: func() { _ = f.boxes.list() }}
 	check := func(want string) {
 		t.Helper()
@@ -45,15 +47,15 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 		}
 	}
 	check("")
-	d.heartbeats.beat("sweeps", time.Minute)
+	d.heartbeats.Beat("sweeps", time.Minute)
 	clock.Step(time.Minute)
 	check("")
 	clock.Step(time.Second)
 	check("sweeps: nothing for 1m1s")
-	d.heartbeats.beat("sweeps", time.Minute)
+	d.heartbeats.Beat("sweeps", time.Minute)
 	check("")
 	clock.Step(time.Hour)
-	d.heartbeats.end("sweeps")
+	d.heartbeats.End("sweeps")
 	check("")
 	f.boxes.mu.Lock()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,7 +44,7 @@ func TestSharedDevicesFollowTheFacts(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0")
 	m.host.DefaultRoute("ens0")
 	m.expect(t, "ens0:withdrawn")
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	m.expect(t, "")
 }
 
@@ -153,7 +153,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	m.expect(t, "ens0 ens0v0")
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.must(m.refresh(context.Background()))
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	if name := m.names.kept.Names["0000:03:00.0"]; name != "ens0" {
 		t.Errorf("kept are %v", m.names.kept.Names)
 	}

@@ -7,12 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // claimStates are sorted by UID.
 func (d *Driver) claimStates() []nodestate.Claim {
-	records := d.claims.all()
+	records := d.claims.All()
 	states := make([]nodestate.Claim, 0, len(records))
 	pods, known := d.cluster.podUIDs()
 	for i := range records {
@@ -22,7 +23,7 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
-func (d *Driver) isOrphaned(record *ClaimRecord, pods sets.Set[string]) bool {
+func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {
 			return false
@@ -38,7 +39,7 @@ func (d *Driver) sandboxStates() []nodestate.Sandbox {
 	for _, box := range boxes {
 		state := box.state()
 		for _, uid := range state.Claims {
-			if record, prepared := d.claims.get(uid); prepared {
+			if record, prepared := d.claims.Get(uid); prepared {
 				state.Interfaces = append(state.Interfaces,
 					interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
 			}
@@ -50,7 +51,7 @@ func (d *Driver) sandboxStates() []nodestate.Sandbox {
 
 // interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none
 // while it is not ready.
-func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
+func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
 	if steps == nil {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets
@@ -101,7 +102,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 // isAttachedUnrecorded says whether a pod has a prepared claim still from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
-	return err == nil && slices.ContainsFunc(records, func(record ClaimRecord) bool {
+	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
 		return n.isUnrecorded(pod, []string{record.Claim.UID})
 	})
 }
@@ -115,7 +116,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {
-		if _, prepared := d.claims.named(pod.GetNamespace(), name); prepared {
+		if _, prepared := d.claims.Named(pod.GetNamespace(), name); prepared {
 			continue
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})

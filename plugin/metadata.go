@@ -20,13 +20,16 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
 // that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
-func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepRecord) *kubeletplugin.DeviceMetadata {
+func metadataOf(
+	record *claims.Record, held *claims.HeldDevice, steps []executor.StepRecord,
+) *kubeletplugin.DeviceMetadata {
 	persona := held.Persona
 	if persona == nil { // an earlier driver's record
 		persona = &policy.Persona{}
@@ -43,7 +46,7 @@ func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepReco
 
 // describe completes the files of claims that have just been attached. What is missing in a file keeps no container
 // from starting, so failures are logged only.
-func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
+func (d *Driver) describe(ctx context.Context, records []claims.Record) {
 	d.mu.Lock()
 	helper := d.helper
 	d.mu.Unlock()
@@ -81,7 +84,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	var wanted []*drapb.Claim
-	for _, record := range d.claims.all() {
+	for _, record := range d.claims.All() {
 		if d.lacksMetadata(&record) {
 			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name,
 				Uid: record.Claim.UID})
@@ -107,7 +110,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 
 // lacksMetadata says whether a file is missing of those that the kubeletplugin library has written when the claim was
 // prepared: one CDI spec for each request.
-func (d *Driver) lacksMetadata(record *ClaimRecord) bool {
+func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
 		name := nodeapi.MetadataName(record.Claim.UID, request)

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // lostSandboxes makes the host's /proc and the runtime's folder of namespaces as they are when the runtime has lost
@@ -95,7 +96,7 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f.prepared("claim-b", "b", "up1")
 	told := ""
 	attachFailed := f.nri.failed
-	f.nri.failed = func(pod executor.Pod, records []ClaimRecord, err error, again time.Duration) {
+	f.nri.failed = func(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 		told += pod.String() + " " + records[0].Claim.Name + ": " + err.Error()
 		attachFailed(pod, records, err, again)
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 const (
@@ -37,7 +39,7 @@ const (
 type nriPlugin struct {
 	socket    string
 	cluster   *cluster
-	claims    *claims
+	claims    *claims.Store
 	sandboxes *sandboxes
 	clock     clock.Clock
 	// namespaces finds those of sandboxes.
@@ -47,7 +49,7 @@ type nriPlugin struct {
 	metrics *metrics
 
 	// failed tells a pod and its claims why it is not attached.
-	failed func(pod executor.Pod, claims []ClaimRecord, err error, again time.Duration)
+	failed func(pod executor.Pod, claims []claims.Record, err error, again time.Duration)
 
 	mu          sync.Mutex
 	isConnected bool
@@ -268,7 +270,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 
 // reportUnattachable tells a pod whose sandbox nobody can attach anything to, if it has claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
-	if records := n.claims.ofPod(pod.GetUid()); len(records) > 0 {
+	if records := n.claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
 			podOf(pod).String(), "sandbox", pod.GetId())
 		n.failed(podOf(pod), records, err, 0)
@@ -316,7 +318,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 const toldAttempt = 6
 
 // attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
-func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
+func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.namespaces.pathOf(pod)
 	if err == nil && netns == "" {
 		err = fmt.Errorf("sandbox %s has no network namespace any more", pod.GetId())
@@ -336,9 +338,9 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.clock.Now()
 	defer func() {
-		observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
+		telemetry.Observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
 		n.logCall("RunPodSandbox", pod, n.clock.Since(start), err)
-		err = wireError(err)
+		err = telemetry.WireError(err)
 	}()
 	records, err := n.claimsOf(pod)
 	if err == nil && len(records) == 0 && !isStatic(pod) {
@@ -365,7 +367,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.clock.Now()
 	defer func() {
-		observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
+		telemetry.Observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
 		n.logCall("StopPodSandbox", pod, n.clock.Since(start), nil)
 	}()
 	n.unclaimed.remove(pod.GetId())
@@ -393,15 +395,16 @@ func (n *nriPlugin) CreateContainer(
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	err := n.mayStart(pod, container)
 	if err != nil {
-		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container",
+		klog.FromContext(n.work).V(telemetry.LevelDecisions).Info("Held a container", "pod", podOf(pod).String(),
+			"container",
 			container.GetName(), "reason", err.Error())
 	}
-	return nil, nil, wireError(err)
+	return nil, nil, telemetry.WireError(err)
 }
 
 // logCall logs what the runtime was answered.
 func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
-	klog.FromContext(n.work).V(logCalls).Info("Answered the container runtime", "event", event, "pod",
+	klog.FromContext(n.work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
 		podOf(pod).String(),
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
@@ -468,12 +471,12 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 // claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with
 // that of its extended resources last, without asking the API server. A pod of which that can't be said yet is an
 // error: the runtime tries again.
-func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
+func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
-	records := attachable(n.claims.ofPod(pod.GetUid()))
-	if !n.claims.shareable(pod.GetNamespace()) {
+	records := attachable(n.claims.OfPod(pod.GetUid()))
+	if !n.claims.HasShareable(pod.GetNamespace()) {
 		return records, nil
 	}
 	// Claims that a user made may have got this pod after they were prepared.
@@ -490,7 +493,7 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 		return nil, err
 	}
 	for _, record := range records { // the cache may be older than what kubelet has had prepared
-		isNamed := func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID }
+		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)
 		}
@@ -499,15 +502,15 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 }
 
 // attachable are the claims with something to attach: devices for administrative access are not given to pods.
-func attachable(records []ClaimRecord) []ClaimRecord {
-	return slices.DeleteFunc(records, func(record ClaimRecord) bool { return len(record.Plans) == 0 })
+func attachable(records []claims.Record) []claims.Record {
+	return slices.DeleteFunc(records, func(record claims.Record) bool { return len(record.Plans) == 0 })
 }
 
 // claimsByName returns the prepared claims that a pod names, or that the scheduler has made for its extended resources.
-func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]ClaimRecord, error) {
-	var records []ClaimRecord
+func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]claims.Record, error) {
+	var records []claims.Record
 	add := func(name string) {
-		if record, found := n.claims.named(pod.Namespace, name); found {
+		if record, found := n.claims.Named(pod.Namespace, name); found {
 			records = append(records, record)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -71,7 +72,7 @@ func missingIsEmpty(err error) error {
 }
 
 func (d *Driver) isPrepared(claimUID string) bool {
-	_, prepared := d.claims.get(claimUID)
+	_, prepared := d.claims.Get(claimUID)
 	return prepared
 }
 
@@ -125,7 +126,7 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 // removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and
 // the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
-	unlock, err := d.dra.locks.lock(ctx, file.Claim)
+	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ const metadataDir = "dra-device-metadata"
 // hasMetadata says whether a file of metadata is that of a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
-	return slices.ContainsFunc(d.claims.all(), func(record ClaimRecord) bool {
+	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {
 		return folder == record.Claim.Namespace+"_"+record.Claim.Name
 	})
 }

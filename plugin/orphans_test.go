@@ -129,7 +129,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 // A claim that is being prepared is waited for.
 func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f, d := littered(t)
-	unlock, err := f.dra.locks.lock(context.Background(), "gone")
+	unlock, err := f.dra.locks.Acquire(context.Background(), "gone")
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

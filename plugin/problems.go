@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -70,7 +71,7 @@ func (p *publisher) reportProblems(
 			continue
 		}
 		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			shorten("node "+p.cluster.nodeName+": "+problem.text))
+			telemetry.Shorten("node "+p.cluster.nodeName+": "+problem.text))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are over")

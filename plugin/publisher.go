@@ -26,6 +26,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -50,7 +52,7 @@ const (
 // publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
 type publisher struct {
 	cluster *cluster
-	claims  *claims
+	claims  *claims.Store
 	names   *deviceNames
 	server  *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
@@ -59,15 +61,15 @@ type publisher struct {
 	quarantined func(discovery.Device) bool
 	carriers    *carrierTracker
 	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
-	mayBeInPod func(claimUID string, held *HeldDevice) bool
+	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
 	healthChanged func()
 	events        discovery.Events
 	period        time.Duration // of scans
 	cniDirs       []string
 	recorder      record.EventRecorder
-	metrics       *metrics
-	heartbeats    *heartbeats // may be nil
+	metrics       *publishMetrics
+	heartbeats    *telemetry.Heartbeats // may be nil
 	// logged is what was logged of each device at the level of decisions.
 	logged map[string]string
 	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
@@ -132,11 +134,11 @@ func (p *publisher) settle(
 func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	if p.heartbeats != nil {
-		defer p.heartbeats.end(loop)
+		defer p.heartbeats.End(loop)
 	}
 	for {
 		if p.heartbeats != nil {
-			p.heartbeats.beat(loop, refreshLimit)
+			p.heartbeats.Beat(loop, refreshLimit)
 		}
 		start := p.clock.Now()
 		var again <-chan time.Time
@@ -202,7 +204,7 @@ func soonest(a, b time.Duration) time.Duration {
 // refresh reads the host, computes the slices and hands them on if they changed.
 func (p *publisher) refresh(ctx context.Context) (err error) {
 	start := time.Now()
-	defer func() { observe(p.metrics.refreshes, time.Since(start), err) }()
+	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
 	node, err := p.cluster.thisNode()
 	if err != nil {
 		return err
@@ -245,28 +247,29 @@ func (p *publisher) facts(
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
 	held = map[draslices.EntryID]draslices.Holding{}
-	p.claims.holding(held)
-	all := func(HeldDevice) bool { return true }
-	exclusive := func(held HeldDevice) bool { return held.Exclusive }
-	earlier := p.claims.inUse(exclusive)
-	suspects := p.claims.goneOf(nil, p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
+	p.claims.AddHoldings(held)
+	all := func(claims.HeldDevice) bool { return true }
+	exclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
+	earlier := p.claims.InUse(exclusive)
+	suspects := p.claims.GoneDevices(nil,
+		p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
 	facts, err = p.read(ctx, addresses(node))
 	if err != nil {
 		return facts, nil, err
 	}
 	present := presentIn(facts)
-	changed := p.setGone(suspects, p.claims.goneOf(present, p.mayBeInPod))
+	changed := p.setGone(suspects, p.claims.GoneDevices(present, p.mayBeInPod))
 	if p.carriers.observe(facts) || changed {
 		p.healthChanged()
 	}
 	// A shared device stays on the host, so what is seen of it is true, unless it is gone.
-	away := func(held HeldDevice) bool { return held.Exclusive || !present[identity(held.Facts)] }
-	inUse := p.claims.inUse(all)
-	facts = p.names.restore(facts, inUse...).With(earlier...).With(p.claims.inUse(away)...)
+	away := func(held claims.HeldDevice) bool { return held.Exclusive || !present[claims.Identity(held.Facts)] }
+	inUse := p.claims.InUse(all)
+	facts = p.names.restore(facts, inUse...).With(earlier...).With(p.claims.InUse(away)...)
 	if err := p.names.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
-	p.claims.holding(held)
+	p.claims.AddHoldings(held)
 	return facts, held, nil
 }
 
@@ -285,7 +288,7 @@ func (p *publisher) setGone(suspects, found map[string]bool) (changed bool) {
 func (p *publisher) isGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.gone[identity(device)]
+	return p.gone[claims.Identity(device)]
 }
 
 // handOn makes the entries known to Prepare and publishes what has changed.
@@ -370,15 +373,17 @@ func (p *publisher) offered() []draslices.Entry {
 }
 
 // resolve finds what an allocated device is.
-func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (HeldDevice, cnichain.Device, error) {
+func (p *publisher) resolve(
+	result *resourceapi.DeviceRequestAllocationResult,
+) (claims.HeldDevice, cnichain.Device, error) {
 	p.mu.Lock()
 	entry, known := p.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	p.mu.Unlock()
 	if err := p.unknown(); err != nil {
-		return HeldDevice{}, cnichain.Device{}, err
+		return claims.HeldDevice{}, cnichain.Device{}, err
 	}
 	if !known {
-		return HeldDevice{}, cnichain.Device{}, fmt.Errorf(
+		return claims.HeldDevice{}, cnichain.Device{}, fmt.Errorf(
 			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim "+
 				"to have another one allocated", result.Device, result.Pool)
 	}
@@ -386,7 +391,7 @@ func (p *publisher) resolve(result *resourceapi.DeviceRequestAllocationResult) (
 	if result.ShareID != nil {
 		shareID = string(*result.ShareID)
 	}
-	held := HeldDevice{
+	held := claims.HeldDevice{
 		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
 		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device, Persona: &entry.Persona,
 		Consumed: result.ConsumedCapacity,

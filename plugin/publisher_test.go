@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -53,10 +55,11 @@ func newTestPublisher(
 		cluster: c, claims: f.claims, names: names, server: &apiServer{clock: f.clock, known: &capabilities{}},
 		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
-			*HeldDevice) bool {
+			*claims.HeldDevice) bool {
 			return true
 		}, carriers: newCarrierTracker(f.clock, names.kept.Lost...), healthChanged: func() {},
-		recorder: record.NewFakeRecorder(100), metrics: newMetrics(), triggers: make(chan struct{}, 1), clock: f.clock,
+		recorder: record.NewFakeRecorder(100), metrics: newPublishMetrics(prometheus.NewRegistry()),
+		triggers: make(chan struct{}, 1), clock: f.clock,
 		freeMemory: func() {},
 	}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
@@ -78,7 +81,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	if _, _, err := p.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
 		t.Error(err)
 	}
-	f.must(f.claims.release("claim-a"))
+	f.must(f.claims.Release("claim-a"))
 	f.must(p.refresh(context.Background()))
 	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
 		t.Errorf("published after the release %+v", *published)
@@ -92,9 +95,9 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1",
 		PFName: "pf0", PFAddress: "0000:01:00.0",
 	}
-	f.must(f.claims.hold(ClaimRecord{
+	f.must(f.claims.Hold(claims.Record{
 		Claim:   cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
-		Devices: []HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
+		Devices: []claims.HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
 	}, asItIs))
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.must(p.refresh(context.Background()))
@@ -208,8 +211,8 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 	f.Helper()
 	held, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
 	f.must(err)
-	f.must(f.claims.hold(ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
-		Devices: []HeldDevice{held}}, asItIs))
+	f.must(f.claims.Hold(claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
+		Devices: []claims.HeldDevice{held}}, asItIs))
 }
 
 // The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
@@ -225,7 +228,7 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	m.expect(t, "ens0 ens0v0 ens0v1 ens0v2 ens0v3")
 	m.host = discoverytest.NewHost()
 	m.expect(t, "ens0v1:gone")
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	m.expect(t, "")
 	if len(m.published) != 5 {
 		t.Errorf("published %d times", len(m.published))
@@ -246,7 +249,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 			t.Errorf("problem %q", problem.text)
 		}
 	}
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	m.expect(t, "")
 }
 

@@ -22,8 +22,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // ReplayConfig says which recorded machine to publish, and as which node.
@@ -65,10 +68,11 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes,
 		groups: config.CompatibilityGroups}
 	p := &publisher{
-		cluster: c, claims: &claims{}, names: names, server: server, metrics: newMetrics(),
-		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
+		cluster: c, claims: &claims.Store{}, names: names, server: server,
+		metrics: newPublishMetrics(prometheus.NewRegistry()),
+		read:    replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
-			*HeldDevice) bool {
+			*claims.HeldDevice) bool {
 			return false
 		}, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
 		recorder: broadcaster.NewRecorder(scheme.Scheme,

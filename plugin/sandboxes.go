@@ -18,32 +18,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
 // sandboxes keeps what is attached. It is safe for concurrent use.
 type sandboxes struct {
 	executor *executor.Executor
-	claims   *claims
+	claims   *claims.Store
 	gate     gate
 	// gates are taken, by claim, by whoever opens or closes one.
-	gates *keyedLocks
+	gates *keylock.Locks
 	// changed is told the claims whose status may be different; failed about an attempt that failed.
 	changed func(claimUID string)
-	failed  func(pod executor.Pod, claims []ClaimRecord, err error, again time.Duration)
+	failed  func(pod executor.Pod, claims []claims.Record, err error, again time.Duration)
 	// lost is told of a pod of which interfaces have vanished, and without an error of one that has all of them again.
 	lost func(pod executor.Pod, err error)
 	// describe writes down for the containers of claims what is attached, before they are created.
-	describe func(ctx context.Context, claims []ClaimRecord)
+	describe func(ctx context.Context, claims []claims.Record)
 	// onLateAttach is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
-	onLateAttach func(pod executor.Pod, claims []ClaimRecord)
-	metrics      *metrics
+	onLateAttach func(pod executor.Pod, claims []claims.Record)
+	metrics      *attachMetrics
 	node         string
 	bootID       string
 	pinDir       string
 	clock        clock.WithTickerAndDelayedExecution
 	// chains bounds how many chains begin at once, byTopology how many of one topology run.
 	chains     chan struct{}
-	byTopology *keyedLocks
+	byTopology *keylock.Locks
 	// work ends when the driver stops: then nothing is tried again. What runs is finished.
 	work context.Context
 
@@ -62,12 +64,12 @@ type sandboxes struct {
 }
 
 func newSandboxes(
-	work context.Context, executor *executor.Executor, claims *claims, claimGate gate,
+	work context.Context, executor *executor.Executor, claims *claims.Store, claimGate gate,
 	clock clock.WithTickerAndDelayedExecution,
 ) *sandboxes {
 	return &sandboxes{
-		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: newKeyedLocks(1),
-		chains: make(chan struct{}, maxChains), byTopology: newKeyedLocks(maxTopology), byID: map[string]*sandbox{},
+		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: keylock.New(1),
+		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
 		releasing: map[string]int{}, unsynced: map[string]bool{},
 		unrecorded: map[string][]string{},
 	}
@@ -116,7 +118,7 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 				"claimUID", uid, "pins", pins)
 			continue
 		}
-		if _, held := s.claims.get(uid); held {
+		if _, held := s.claims.Get(uid); held {
 			problems = append(problems, s.gate.suspend(uid))
 			continue
 		}
@@ -132,7 +134,7 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 
 // orphanPins are the pins of an open gate, of which nobody knows anything else.
 func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
-	if _, held := s.claims.get(uid); held {
+	if _, held := s.claims.Get(uid); held {
 		return nil
 	}
 	pins, err := s.gate.namespaces(uid)
@@ -166,12 +168,12 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 // nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever
 // call is the last is right.
 func (s *sandboxes) syncGate(claimUID string) error {
-	unlock, err := s.gates.lock(context.Background(), claimUID)
+	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	record, held := s.claims.get(claimUID)
+	record, held := s.claims.Get(claimUID)
 	if !held && s.isUnrecorded(claimUID) {
 		return nil
 	}
@@ -211,7 +213,7 @@ func (s *sandboxes) syncGates(claimUIDs []string) error {
 // syncAllGates also closes what nobody has opened.
 func (s *sandboxes) syncAllGates() error {
 	uids, err := s.gate.claims()
-	for _, record := range s.claims.all() {
+	for _, record := range s.claims.All() {
 		if !slices.Contains(uids, record.Claim.UID) {
 			uids = append(uids, record.Claim.UID)
 		}
@@ -241,7 +243,7 @@ func (s *sandboxes) finishWork() {
 // begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
 // another pod's sandbox holds.
 func (s *sandboxes) begin(
-	id string, pod executor.Pod, netns string, records []ClaimRecord,
+	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +259,7 @@ func (s *sandboxes) begin(
 // beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
 // has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
 // does not list beside this one, is not.
-func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []ClaimRecord) (*sandbox, error) {
+func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -306,13 +308,13 @@ func (s *sandboxes) isUnsynced(id string) bool {
 }
 
 // mayBegin is called with the lock held.
-func (s *sandboxes) mayBegin(pod executor.Pod, records []ClaimRecord) error {
+func (s *sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
 		return errors.New("the driver is stopping: the next one attaches the pod")
 	}
 	for i := range records {
 		uid := records[i].Claim.UID
-		if _, held := s.claims.get(uid); !held || s.releasing[uid] > 0 {
+		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
 			return fmt.Errorf("claim %s is being released", records[i].Claim)
 		}
 		if !exclusive(&records[i]) {
@@ -330,7 +332,7 @@ func (s *sandboxes) mayBegin(pod executor.Pod, records []ClaimRecord) error {
 
 // register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
 // old one first), so no container may start in an older one any more.
-func (s *sandboxes) register(id string, pod executor.Pod, netns string, records []ClaimRecord) *sandbox {
+func (s *sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
 			other.supersede()
@@ -343,7 +345,7 @@ func (s *sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
-func (s *sandboxes) newAttachment(id string, pod executor.Pod, records []ClaimRecord) *executor.Attachment {
+func (s *sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
 		plans = append(plans, record.Plans...)
@@ -354,7 +356,7 @@ func (s *sandboxes) newAttachment(id string, pod executor.Pod, records []ClaimRe
 	return attachment
 }
 
-func exclusive(record *ClaimRecord) bool {
+func exclusive(record *claims.Record) bool {
 	for _, device := range record.Devices {
 		if device.Exclusive {
 			return true

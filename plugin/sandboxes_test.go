@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 const attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
@@ -44,7 +46,7 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 }
 
 // slow starts a chain that waits in its second step, and returns when RunPodSandbox has given up waiting.
-func (f *fixture) slow(record ClaimRecord) (release func()) {
+func (f *fixture) slow(record claims.Record) (release func()) {
 	f.Helper()
 	release = f.node.Hold("tuning ADD")
 	f.Cleanup(release)
@@ -109,7 +111,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f.start("boot-2") // undoes what it finds
 	f.eventually("nothing is left", func() bool { return f.boxes.find("a-0") == nil })
 	f.boxes.expectUnsynced(map[string]bool{"a-0": true})
-	f.must(f.boxes.attachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []ClaimRecord{record}))
+	f.must(f.boxes.attachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}))
 	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
 	paths = append(paths, f.boxes.find("a-0").state().Pin)
 	for i, path := range paths {
@@ -182,7 +184,7 @@ func TestUnprepareDuringAttach(t *testing.T) {
 	f.slow(f.prepared("claim-a", "a", "up0"))
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect(clean)
-	if _, known := f.claims.get("claim-a"); known {
+	if _, known := f.claims.Get("claim-a"); known {
 		t.Error("the claim is still recorded")
 	}
 }
@@ -227,7 +229,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("error is %v", err)
 	}
-	if _, known := f.claims.get("claim-a"); !known {
+	if _, known := f.claims.Get("claim-a"); !known {
 		t.Error("the claim of a device that is not home is forgotten")
 	}
 	f.node.Fail("host-device DEL", nil)
@@ -269,7 +271,7 @@ func TestCrashDuringAttach(t *testing.T) {
 		t.Fatalf("records %v", left)
 	}
 	next := newSandboxes(f.boxes.work, runner, f.claims, f.boxes.gate, f.clock)
-	next.metrics = newMetrics()
+	next.metrics = newAttachMetrics(prometheus.NewRegistry())
 	next.bootID, next.pinDir = "boot-1", "/run/netns"
 	f.must(next.recover(left))
 	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })
@@ -404,28 +406,6 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 	if calls := f.node.Calls(); len(calls) > 0 {
 		t.Errorf("calls are %v", calls)
-	}
-}
-
-func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
-	locks := newKeyedLocks(1)
-	unlock, err := locks.lock(context.Background(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	if _, err := locks.lock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error is %v", err)
-	}
-	unlock()
-	unlock, err = locks.lock(context.Background(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock()
-	if len(locks.held) != 0 {
-		t.Errorf("locks are left: %v", locks.held)
 	}
 }
 

@@ -29,14 +29,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 const (
 	conditionReady = "Ready"
 	// maxAddresses is the API's limit of networkData.ips.
 	maxAddresses = 16
-	// maxMessage keeps conditions and events readable and within the API's limits.
-	maxMessage = 1000
 	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod
 	// that waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
 	failureAge = time.Hour
@@ -52,7 +52,7 @@ const (
 type statuses struct {
 	client    kubernetes.Interface
 	events    record.EventRecorder
-	claims    *claims
+	claims    *claims.Store
 	sandboxes *sandboxes
 	clock     clock.Clock
 	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
@@ -70,7 +70,7 @@ type statuses struct {
 // failure is the last attempt that failed.
 type failure struct {
 	claim    cnichain.Claim
-	devices  []HeldDevice
+	devices  []claims.HeldDevice
 	reason   string
 	message  string
 	failedAt time.Time
@@ -85,7 +85,7 @@ type deviceStatus struct {
 }
 
 func newStatuses(
-	client kubernetes.Interface, events record.EventRecorder, claims *claims, clock clock.Clock, node string,
+	client kubernetes.Interface, events record.EventRecorder, claims *claims.Store, clock clock.Clock, node string,
 ) *statuses {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &statuses{
@@ -113,10 +113,11 @@ func (s *statuses) changed(claimUID string) {
 }
 
 // failed records why a claim is not ready.
-func (s *statuses) failed(claim cnichain.Claim, devices []HeldDevice, reason string, err error) {
+func (s *statuses) failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
 	now := s.clock.Now()
 	s.mu.Lock()
-	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: shorten(err.Error()),
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason,
+		message:  telemetry.Shorten(err.Error()),
 		failedAt: now}
 	s.mu.Unlock()
 	s.forgetOld()
@@ -142,7 +143,7 @@ func (s *statuses) forgetOld() {
 
 // attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
 // when kubelet makes a new sandbox.
-func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err error, again time.Duration) {
+func (s *statuses) attachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
 	if errors.As(err, &step) {
@@ -154,7 +155,7 @@ func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err err
 	}
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
-	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", shorten(message))
+	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", telemetry.Shorten(message))
 	for i := range records {
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
 			s.failed(records[i].Claim, records[i].Devices, reason, err)
@@ -166,7 +167,7 @@ func (s *statuses) attachFailed(pod executor.Pod, records []ClaimRecord, err err
 func (s *statuses) interfacesLost(pod executor.Pod, err error) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
-	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", shorten(err.Error()))
+	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
 }
 
 // forget ends the story of a claim.
@@ -180,7 +181,7 @@ func (s *statuses) forget(claimUID string) {
 
 // clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
 // without what the last one had.
-func (s *statuses) clear(record *ClaimRecord) {
+func (s *statuses) clear(record *claims.Record) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
 		return // kubelet's controller deletes it with its pod
@@ -193,7 +194,7 @@ func (s *statuses) clear(record *ClaimRecord) {
 
 // run writes until ctx ends.
 func (s *statuses) run(ctx context.Context) error {
-	for _, record := range s.claims.all() {
+	for _, record := range s.claims.All() {
 		s.queue.Add(record.Claim.UID)
 	}
 	go func() {
@@ -261,7 +262,7 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	s.mu.Lock()
 	failure, failed := s.failures[uid]
 	s.mu.Unlock()
-	claimRecord, prepared := s.claims.get(uid)
+	claimRecord, prepared := s.claims.Get(uid)
 	claim, devices := claimRecord.Claim, claimRecord.Devices
 	if !prepared {
 		claim, devices = failure.claim, failure.devices
@@ -292,7 +293,7 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 
 // stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
 // depend on that.
-func stepsOf(steps []executor.StepRecord, claimUID string, held *HeldDevice) []int {
+func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
 		device := steps[i].Step.Device
@@ -310,7 +311,7 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *HeldDevice) []i
 
 // missingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
 // index of their step.
-func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *HeldDevice) string {
+func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
 	}
@@ -323,7 +324,7 @@ func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 }
 
 // networkData describes the device's final interface: that of the last step that depends on the device.
-func networkData(steps []executor.StepRecord, claimUID string, held *HeldDevice) *resourceapi.NetworkDeviceData {
+func networkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := -1
 	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
 		final = mine[len(mine)-1]
@@ -417,5 +418,3 @@ func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []de
 		metav1.ApplyOptions{FieldManager: s.manager, Force: true})
 	return err
 }
-
-func shorten(text string) string { return bounded(text, maxMessage) }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
@@ -23,16 +22,8 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
-
-func TestMessagesAreShortAndUTF8(t *testing.T) {
-	for _, text := range []string{strings.Repeat("é", maxMessage), "\xff\xfe" + strings.Repeat("x", maxMessage),
-		"short"} {
-		if got := shorten(text); !utf8.ValidString(got) || len(got) > maxMessage+3 {
-			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
-		}
-	}
-}
 
 // The status has the final interface of a device: of the last step that depends on it.
 func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
@@ -57,18 +48,18 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2",
 			Merged: result("net2")},
 	}
-	data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"})
+	data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"})
 	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" ||
 		strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
 		t.Errorf("network data is %+v", data)
 	}
 	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
 		IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
-	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
+	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
 		data.InterfaceName != "" {
 		t.Errorf("network data of a device without an interface is %+v", data)
 	}
-	if data := networkData(steps, "c", &HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
+	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
 		t.Errorf("network data of another device is %+v", data)
 	}
 }
@@ -119,7 +110,8 @@ func TestFailuresAreForgotten(t *testing.T) {
 	s.sandboxes = f.boxes
 	fail := func(uid string) {
 		claim := cnichain.Claim{Namespace: "ns", Name: uid, UID: uid}
-		s.failed(claim, []HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
+		s.failed(claim, []claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed",
+			errors.New("no such topology"))
 		s.written[uid] = nil
 	}
 	known := func(uid string) bool {
@@ -219,7 +211,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f.must(f.attach("a-0", prepared))
 	release := sync.OnceFunc(func() {
 		f.must(f.boxes.detach(context.Background(), "a-0"))
-		f.must(f.claims.release("claim-a"))
+		f.must(f.claims.Release("claim-a"))
 		s.clear(&prepared)
 	})
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -261,7 +253,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.must(s.write(context.Background(), "claim-a"))
 	f.must(f.boxes.detach(context.Background(), "a-0"))
-	f.must(f.claims.release("claim-a"))
+	f.must(f.claims.Release("claim-a"))
 	s.clear(&record) // a pod's own
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
@@ -25,7 +26,7 @@ type sweeper struct {
 	// swept is called after each sweep; may be nil.
 	swept func(context.Context)
 	// heartbeats may be nil.
-	heartbeats *heartbeats
+	heartbeats *telemetry.Heartbeats
 
 	boxes, unrecorded map[string]bool // suspects
 }
@@ -34,13 +35,13 @@ type sweeper struct {
 func (w *sweeper) run(ctx context.Context) error {
 	const loop = "sweeps"
 	if w.heartbeats != nil {
-		defer w.heartbeats.end(loop)
+		defer w.heartbeats.End(loop)
 	}
 	ticker := w.sandboxes.clock.NewTicker(gcPeriod)
 	defer ticker.Stop()
 	for {
 		if w.heartbeats != nil {
-			w.heartbeats.beat(loop, sweepLimit)
+			w.heartbeats.Beat(loop, sweepLimit)
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -55,28 +56,8 @@ func presentIn(facts discovery.Facts) map[string]bool {
 	present := make(map[string]bool, len(facts.Devices)+len(facts.Orphans))
 	for _, devices := range [][]discovery.Device{facts.Devices, facts.Orphans} {
 		for i := range devices {
-			present[identity(devices[i])] = true
+			present[claims.Identity(devices[i])] = true
 		}
 	}
 	return present
-}
-
-// goneOf returns the identities of the held devices that do not exist any more: no reading of the host shows them, and
-// no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any
-// other device may be in the pod that mayBeInPod says, or on its way.
-func (c *claims) goneOf(
-	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
-) map[string]bool {
-	gone := map[string]bool{}
-	for _, record := range c.all() {
-		for i := range record.Devices {
-			held := &record.Devices[i]
-			id := identity(held.Facts)
-			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
-			if !present[id] && (!moves || !mayBeInPod(record.Claim.UID, held)) {
-				gone[id] = true
-			}
-		}
-	}
-	return gone
 }

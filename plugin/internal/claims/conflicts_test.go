@@ -1,17 +1,47 @@
-package plugin
+package claims
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
+
+// storeFixture is an empty store, with a journal of its own.
+type storeFixture struct {
+	*testing.T
+	claims *Store
+}
+
+func newStoreFixture(t *testing.T) *storeFixture {
+	t.Helper()
+	f := &storeFixture{T: t}
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), time.Unix(1000, 0))
+	f.must(err)
+	t.Cleanup(func() { f.must(opened.Close()) })
+	f.claims, _, err = Load(opened.DB)
+	f.must(err)
+	return f
+}
+
+func (f *storeFixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// unchanged completes nothing.
+func unchanged(*Record) error { return nil }
 
 // ways are the ways to hold a physical function with two virtual ones, and a card beside it.
 func ways() map[string]HeldDevice {
@@ -56,24 +86,24 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 			pair := min(first, second) + " " + max(first, second)
 			allowed := together[pair] || first != second && (first == "other" || second == "other")
 			t.Run(first+" then "+second, func(t *testing.T) {
-				f := newFixture(t)
-				left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+				f := newStoreFixture(t)
+				left := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
 					Devices: []HeldDevice{held}}
-				two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+				two := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
 					Devices: []HeldDevice{wanted}}
-				f.must(f.claims.hold(left, asItIs))
-				err := f.claims.hold(two, asItIs)
+				f.must(f.claims.Hold(left, unchanged))
+				err := f.claims.Hold(two, unchanged)
 				if allowed != (err == nil) {
 					t.Errorf("error is %v", err)
 				}
 				if !allowed && !strings.Contains(err.Error(), "while claim ns/one") {
 					t.Errorf("the error does not name the holder: %v", err)
 				}
-				f.must(f.claims.release("one"))
-				f.must(f.claims.hold(two, asItIs))
-				f.must(f.claims.release("two"))
-				both := ClaimRecord{Claim: left.Claim, Devices: []HeldDevice{held, wanted}}
-				if err := f.claims.hold(both, asItIs); allowed != (err == nil) {
+				f.must(f.claims.Release("one"))
+				f.must(f.claims.Hold(two, unchanged))
+				f.must(f.claims.Release("two"))
+				both := Record{Claim: left.Claim, Devices: []HeldDevice{held, wanted}}
+				if err := f.claims.Hold(both, unchanged); allowed != (err == nil) {
 					t.Errorf("in one claim the error is %v", err)
 				}
 			})
@@ -102,26 +132,26 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 		{"neither says so", step("macvlan", here), step("ipvlan", here), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t)
-			left := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+			f := newStoreFixture(t)
+			left := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
 				Plans: []cnichain.Plan{test.held}}
-			two := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+			two := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
 				Plans: []cnichain.Plan{test.asked}}
-			f.must(f.claims.hold(left, asItIs))
-			err := f.claims.hold(two, asItIs)
+			f.must(f.claims.Hold(left, unchanged))
+			err := f.claims.Hold(two, unchanged)
 			if test.refused != (err != nil) || err != nil &&
 				!strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
 				t.Errorf("error is %v", err)
 			}
-			f.must(f.claims.release("one"))
-			f.must(f.claims.hold(two, asItIs))
-			f.must(f.claims.release("two"))
+			f.must(f.claims.Release("one"))
+			f.must(f.claims.Hold(two, unchanged))
+			f.must(f.claims.Release("two"))
 			// a step does not clash with itself
-			alone := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}}
-			f.must(f.claims.hold(alone, asItIs))
-			f.must(f.claims.release("one"))
-			both := ClaimRecord{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
-			if err := f.claims.hold(both, asItIs); test.refused != (err != nil) {
+			alone := Record{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}}
+			f.must(f.claims.Hold(alone, unchanged))
+			f.must(f.claims.Release("one"))
+			both := Record{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
+			if err := f.claims.Hold(both, unchanged); test.refused != (err != nil) {
 				t.Errorf("in one claim the error is %v", err)
 			}
 		})
@@ -130,12 +160,12 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 
 // A shared device is not given away beyond its capacity, nor for less than its policy says that a claim takes.
 func TestCapacityIsCheckedAgain(t *testing.T) {
-	f := newFixture(t)
-	share := func(name string, amounts ...string) ClaimRecord {
+	f := newStoreFixture(t)
+	share := func(name string, amounts ...string) Record {
 		held := ways()["macvlan"]
 		held.Persona.Capacity = []policy.Capacity{{Name: "macvlans", Value: resource.MustParse("4")}}
 		held.Persona.ConsumePerAllocation = map[string]resource.Quantity{"macvlans": resource.MustParse("1")}
-		record := ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}}
+		record := Record{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}}
 		for _, amount := range amounts {
 			left := held
 			left.Consumed = map[resourceapi.QualifiedName]resource.Quantity{
@@ -158,15 +188,15 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		{"f", []string{"1"}, "would be taken"},
 		{"a", []string{"2"}, ""}, // again
 	} {
-		err := f.claims.hold(share(test.name, test.amounts...), asItIs)
+		err := f.claims.Hold(share(test.name, test.amounts...), unchanged)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s takes %v: %v, want %q", test.name, test.amounts, err, test.want)
 		}
 	}
 	var second error
-	f.must(f.claims.release("a"))
-	f.must(f.claims.hold(share("a", "2"), func(*ClaimRecord) error { // two at once
-		second = f.claims.hold(share("g", "1"), asItIs)
+	f.must(f.claims.Release("a"))
+	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // two at once
+		second = f.claims.Hold(share("g", "1"), unchanged)
 		return nil
 	}))
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {

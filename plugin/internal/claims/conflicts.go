@@ -1,4 +1,4 @@
-package plugin
+package claims
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
 // findConflict says beside which other claim one may not be prepared, and why.
-func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder ClaimRecord, reason error) {
+func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
 		if uid == record.Claim.UID {
@@ -42,7 +42,7 @@ func findConflict(record *ClaimRecord, records map[string]ClaimRecord) (holder C
 				left.Name, left.Type, left.Device.Name, other.Claim, two.Type)
 		}
 	}
-	return ClaimRecord{}, nil
+	return Record{}, nil
 }
 
 // clash finds steps of two claims whose plugins can't work on the device that both are given; nil if there are none.
@@ -62,7 +62,7 @@ func clash(mine, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
 }
 
 // selfConflict says whether a claim was given devices that exclude each other.
-func selfConflict(record *ClaimRecord) error {
+func selfConflict(record *Record) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
 			left, other := &record.Devices[j], &record.Devices[i]
@@ -84,7 +84,7 @@ func selfConflict(record *ClaimRecord) error {
 // exclusionReason says why two devices may not be held at once; empty if they may.
 func exclusionReason(left, other *HeldDevice) string {
 	switch {
-	case identity(left.Facts) == identity(other.Facts):
+	case Identity(left.Facts) == Identity(other.Facts):
 		return exclusionReasonOnDevice(left, other)
 	case isFunctionOf(left, other) && other.Exclusive:
 		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", other.Name)
@@ -117,7 +117,7 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 
 // capacityExceeded says whether a claim takes more of a device that is shared than is left of it, or less than its
 // policy says that a claim takes. Held are all other claims.
-func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error {
+func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
 		if device.Exclusive || device.Persona == nil {
@@ -145,7 +145,7 @@ func capacityExceeded(record *ClaimRecord, held ...map[string]ClaimRecord) error
 
 // consumed is what a claim and all others take of a counter of a device.
 func consumed(
-	device *HeldDevice, counter string, record *ClaimRecord, held ...map[string]ClaimRecord,
+	device *HeldDevice, counter string, record *Record, held ...map[string]Record,
 ) resource.Quantity {
 	var total resource.Quantity
 	count := func(devices []HeldDevice) {

@@ -1,4 +1,4 @@
-package plugin
+package telemetry
 
 import (
 	"errors"
@@ -8,9 +8,12 @@ import (
 // maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
 const maxErrorBytes = 16 << 10
 
-// wireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and
+// maxMessage keeps conditions and events readable and within the API's limits.
+const maxMessage = 1000
+
+// WireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and
 // ttrpc ends the connection by it, which is that of all pods of the node; plugins print what they like.
-func wireError(err error) error {
+func WireError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -28,3 +31,6 @@ func bounded(text string, most int) string {
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
+
+// Shorten returns a text as conditions and events can have it.
+func Shorten(text string) string { return bounded(text, maxMessage) }

@@ -1,4 +1,4 @@
-package plugin
+package claims
 
 import (
 	"cmp"
@@ -14,31 +14,31 @@ import (
 
 // The records of the journal are also served on the node socket.
 type (
-	// ClaimRecord is the durable record of a prepared claim.
-	ClaimRecord = nodestate.ClaimRecord
+	// Record is the durable record of a prepared claim.
+	Record = nodestate.ClaimRecord
 	// Consumer is a pod that uses a claim.
 	Consumer = nodestate.Consumer
 	// HeldDevice is a device of a prepared claim.
 	HeldDevice = nodestate.HeldDevice
 )
 
-// claims keeps the records in memory and in the journal. It is safe for concurrent use.
-type claims struct {
-	bucket *journal.Bucket[ClaimRecord]
+// Store keeps the records in memory and in the journal. It is safe for concurrent use.
+type Store struct {
+	bucket *journal.Bucket[Record]
 
 	mu    sync.Mutex
-	byUID map[string]ClaimRecord
+	byUID map[string]Record
 	// reserved are records that are not complete and on disk yet; only reserve looks at them.
-	reserved map[string]ClaimRecord
+	reserved map[string]Record
 	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced,
 	// when one of them may go on.
-	waiting []ClaimRecord
+	waiting []Record
 	freed   chan struct{}
 }
 
-// loadClaims reads the journal. Records that can't be read are returned.
-func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
-	bucket, err := journal.NewBucket[ClaimRecord](db, "claims")
+// Load reads the journal. Records that can't be read are returned.
+func Load(db *journal.DB) (*Store, []journal.Damaged, error) {
+	bucket, err := journal.NewBucket[Record](db, "claims")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,22 +46,22 @@ func loadClaims(db *journal.DB) (*claims, []journal.Damaged, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &claims{bucket: bucket, byUID: records, reserved: map[string]ClaimRecord{}, freed: make(chan struct{})},
+	return &Store{bucket: bucket, byUID: records, reserved: map[string]Record{}, freed: make(chan struct{})},
 		damaged, nil
 }
 
-// get returns a record by claim UID.
-func (c *claims) get(uid string) (ClaimRecord, bool) {
+// Get returns a record by claim UID.
+func (c *Store) Get(uid string) (Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	record, found := c.byUID[uid]
 	return record, found
 }
 
-// hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
+// Hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
 // reservation are one step, so that of two claims at once only one gets the device; the record is completed while
 // nobody else can have the devices, and then the disk is written.
-func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) error {
+func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
@@ -80,16 +80,16 @@ func (c *claims) hold(record ClaimRecord, complete func(*ClaimRecord) error) err
 	return err
 }
 
-func (c *claims) reserve(record ClaimRecord) error {
+func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ahead := c.aheadLocked(record.Claim.UID)
-	for _, records := range []map[string]ClaimRecord{c.byUID, c.reserved, ahead} {
+	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
-			return &conflictError{holders: []ClaimRecord{holder}, reason: err}
+			return &conflictError{holders: []Record{holder}, reason: err}
 		}
 	}
 	if err := capacityExceeded(&record, c.byUID, c.reserved, ahead); err != nil {
@@ -99,13 +99,13 @@ func (c *claims) reserve(record ClaimRecord) error {
 	return nil
 }
 
-// identity tells physical devices apart.
-func identity(device discovery.Device) string {
+// Identity tells physical devices apart.
+func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
 }
 
-// release removes a record, durably first.
-func (c *claims) release(uid string) error {
+// Release removes a record, durably first.
+func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
 	}
@@ -113,24 +113,24 @@ func (c *claims) release(uid string) error {
 	return nil
 }
 
-func (c *claims) forget(uid string) {
+func (c *Store) forget(uid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byUID, uid)
 	c.releasedLocked()
 }
 
-// ofPod returns the records that name a pod as consumer, in the order of its resourceClaims.
-func (c *claims) ofPod(podUID string) []ClaimRecord {
+// OfPod returns the records that name a pod as consumer, in the order of its resourceClaims.
+func (c *Store) OfPod(podUID string) []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var found []ClaimRecord
+	var found []Record
 	for _, record := range c.byUID {
 		if _, uses := record.Position(podUID); uses {
 			found = append(found, record)
 		}
 	}
-	slices.SortFunc(found, func(a, b ClaimRecord) int {
+	slices.SortFunc(found, func(a, b Record) int {
 		left, _ := a.Position(podUID)
 		right, _ := b.Position(podUID)
 		return cmp.Or(cmp.Compare(left, right), cmp.Compare(a.Claim.UID, b.Claim.UID))
@@ -138,8 +138,8 @@ func (c *claims) ofPod(podUID string) []ClaimRecord {
 	return found
 }
 
-// shareable says whether a namespace has prepared claims that pods may use which are not in any record.
-func (c *claims) shareable(namespace string) bool {
+// HasShareable says whether a namespace has prepared claims that pods may use which are not in any record.
+func (c *Store) HasShareable(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, record := range c.byUID {
@@ -150,8 +150,8 @@ func (c *claims) shareable(namespace string) bool {
 	return false
 }
 
-// named returns the record of a claim by name.
-func (c *claims) named(namespace, name string) (ClaimRecord, bool) {
+// Named returns the record of a claim by name.
+func (c *Store) Named(namespace, name string) (Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, record := range c.byUID {
@@ -159,20 +159,20 @@ func (c *claims) named(namespace, name string) (ClaimRecord, bool) {
 			return record, true
 		}
 	}
-	return ClaimRecord{}, false
+	return Record{}, false
 }
 
-// inUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that
+// InUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that
 // which is true for.
-func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
+func (c *Store) InUse(which func(HeldDevice) bool) []discovery.Device {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var devices []discovery.Device
 	seen := map[string]bool{}
 	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		for _, held := range c.byUID[uid].Devices {
-			if which(held) && !seen[identity(held.Facts)] {
-				seen[identity(held.Facts)] = true
+			if which(held) && !seen[Identity(held.Facts)] {
+				seen[Identity(held.Facts)] = true
 				devices = append(devices, held.Facts)
 			}
 		}
@@ -180,29 +180,29 @@ func (c *claims) inUse(which func(HeldDevice) bool) []discovery.Device {
 	return devices
 }
 
-// claimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
-type claimedDevice struct {
+// ClaimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
+type ClaimedDevice struct {
 	HeldDevice
-	claimUID string
+	ClaimUID string
 }
 
-// devices returns every published device that claims hold, each once, sorted.
-func (c *claims) devices() []claimedDevice {
+// Devices returns every published device that claims hold, each once, sorted.
+func (c *Store) Devices() []ClaimedDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	byName := map[draslices.EntryID]claimedDevice{}
+	byName := map[draslices.EntryID]ClaimedDevice{}
 	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		for _, device := range c.byUID[uid].Devices {
-			byName[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = claimedDevice{device, uid}
+			byName[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = ClaimedDevice{device, uid}
 		}
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b claimedDevice) int {
+	return slices.SortedFunc(maps.Values(byName), func(a, b ClaimedDevice) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// holding adds what claims hold, as it was published when they were prepared.
-func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
+// AddHoldings adds what claims hold, as it was published when they were prepared.
+func (c *Store) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
@@ -217,13 +217,34 @@ func (c *claims) holding(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// all returns every record, sorted by UID.
-func (c *claims) all() []ClaimRecord {
+// All returns every record, sorted by UID.
+func (c *Store) All() []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	records := make([]ClaimRecord, 0, len(c.byUID))
+	records := make([]Record, 0, len(c.byUID))
 	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		records = append(records, c.byUID[uid])
 	}
 	return records
+}
+
+// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows them,
+// and
+// no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any
+// other device may be in the pod that mayBeInPod says, or on its way.
+func (c *Store) GoneDevices(
+	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
+) map[string]bool {
+	gone := map[string]bool{}
+	for _, record := range c.All() {
+		for i := range record.Devices {
+			held := &record.Devices[i]
+			id := Identity(held.Facts)
+			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
+			if !present[id] && (!moves || !mayBeInPod(record.Claim.UID, held)) {
+				gone[id] = true
+			}
+		}
+	}
+	return gone
 }

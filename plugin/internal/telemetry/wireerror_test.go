@@ -1,4 +1,4 @@
-package plugin
+package telemetry
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/ttrpc"
@@ -21,7 +22,7 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	}
 	server.RegisterService("nri", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"Fail": func(_ context.Context, unmarshal func(any) error) (any, error) {
-			return nil, errors.Join(unmarshal(&api.Empty{}), wireError(errors.New(failure)))
+			return nil, errors.Join(unmarshal(&api.Empty{}), WireError(errors.New(failure)))
 		},
 	}})
 	socket := filepath.Join(t.TempDir(), "s")
@@ -44,7 +45,16 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 			t.Errorf("the runtime is told %.50v, want %q", err, want)
 		}
 	}
-	if wireError(nil) != nil {
+	if WireError(nil) != nil {
 		t.Error("nothing is a failure")
+	}
+}
+
+func TestMessagesAreShortAndUTF8(t *testing.T) {
+	for _, text := range []string{strings.Repeat("é", maxMessage), "\xff\xfe" + strings.Repeat("x", maxMessage),
+		"short"} {
+		if got := Shorten(text); !utf8.ValidString(got) || len(got) > maxMessage+3 {
+			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package plugin
+package claims
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// releaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
+	// ReleaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
 	// only after six seconds when it is refused, and gives up on the call after 45 s.
-	releaseWait = 12 * time.Second
-	// noticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
+	ReleaseWait = 12 * time.Second
+	// NoticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
 	// before the driver's cache does.
-	noticeWait = time.Second
+	NoticeWait = time.Second
 )
 
 // conflictError says that a claim can't have its devices beside other claims.
 type conflictError struct {
-	holders []ClaimRecord
+	holders []Record
 	reason  error
 }
 
@@ -32,39 +32,39 @@ func (e *conflictError) Error() string { return e.reason.Error() }
 
 func (e *conflictError) Unwrap() error { return e.reason }
 
-// holders are the claims that have the devices that another one wants.
-type holders struct {
-	// isLeaving says whether a claim is being released or is about to be; others are not waited for.
-	isLeaving func(*ClaimRecord) bool
-	// evict begins to release a claim if nobody can have a right to it any more.
-	evict func(*ClaimRecord)
+// Rivals are the claims that have the devices that another one wants.
+type Rivals struct {
+	// IsLeaving says whether a claim is being released or is about to be; others are not waited for.
+	IsLeaving func(*Record) bool
+	// Evict begins to release a claim if nobody can have a right to it any more.
+	Evict func(*Record)
 }
 
-// holdWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
+// HoldWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
 // Claims that want the same devices get them in the order in which they came.
-func (c *claims) holdWhenFree(
-	ctx context.Context, clock clock.Clock, record ClaimRecord, rivals holders, complete func(*ClaimRecord) error,
+func (c *Store) HoldWhenFree(
+	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
-	err := c.hold(record, complete)
+	err := c.Hold(record, complete)
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
 	leave := c.enqueue(record)
 	defer leave()
-	notice, limit := clock.NewTimer(noticeWait), clock.NewTimer(releaseWait)
+	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
 	defer notice.Stop()
 	defer limit.Stop()
 	for {
 		freed := c.nextRelease()
-		err := c.hold(record, complete)
+		err := c.Hold(record, complete)
 		conflict := (*conflictError)(nil)
 		if !errors.As(err, &conflict) {
 			return err
 		}
 		for i := range conflict.holders {
-			rivals.evict(&conflict.holders[i])
+			rivals.Evict(&conflict.holders[i])
 		}
-		leaving := func(holder ClaimRecord) bool { return rivals.isLeaving(&holder) }
+		leaving := func(holder Record) bool { return rivals.IsLeaving(&holder) }
 		select {
 		case <-freed:
 		case <-notice.C():
@@ -80,8 +80,8 @@ func (c *claims) holdWhenFree(
 }
 
 // sharing are the claims that have a device of one.
-func sharing(record *ClaimRecord, records ...map[string]ClaimRecord) []ClaimRecord {
-	var found []ClaimRecord
+func sharing(record *Record, records ...map[string]Record) []Record {
+	var found []Record
 	for _, byUID := range records {
 		for uid, other := range byUID {
 			shares := slices.ContainsFunc(other.Devices, func(held HeldDevice) bool {
@@ -97,8 +97,15 @@ func sharing(record *ClaimRecord, records ...map[string]ClaimRecord) []ClaimReco
 	return found
 }
 
+// CountWaiting is how many claims wait for devices that others have.
+func (c *Store) CountWaiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
+}
+
 // enqueue makes a claim wait before all that come later.
-func (c *claims) enqueue(record ClaimRecord) (leave func()) {
+func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
@@ -106,14 +113,14 @@ func (c *claims) enqueue(record ClaimRecord) (leave func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.waiting = slices.DeleteFunc(c.waiting,
-			func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID })
+			func(other Record) bool { return other.Claim.UID == record.Claim.UID })
 		c.releasedLocked()
 	}
 }
 
 // aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
-func (c *claims) aheadLocked(uid string) map[string]ClaimRecord {
-	ahead := map[string]ClaimRecord{}
+func (c *Store) aheadLocked(uid string) map[string]Record {
+	ahead := map[string]Record{}
 	for _, other := range c.waiting {
 		if other.Claim.UID == uid {
 			break
@@ -123,28 +130,28 @@ func (c *claims) aheadLocked(uid string) map[string]ClaimRecord {
 	return ahead
 }
 
-// wake has those that wait look again: a pod may be gone whose claim they wait for.
-func (c *claims) wake() {
+// Wake has those that wait look again: a pod may be gone whose claim they wait for.
+func (c *Store) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.releasedLocked()
 }
 
 // nextRelease is closed when a claim may have become free to be held.
-func (c *claims) nextRelease() <-chan struct{} {
+func (c *Store) nextRelease() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.freed
 }
 
-func (c *claims) releasedLocked() {
+func (c *Store) releasedLocked() {
 	close(c.freed)
 	c.freed = make(chan struct{})
 }
 
-// isRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
+// IsRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
 // deallocated and allocated again.
-func isRecordOf(r *ClaimRecord, claim *resourceapi.ResourceClaim) bool {
+func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }
 	count := map[device]int{}
 	for _, held := range r.Devices {
