@@ -110,7 +110,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		if err == nil {
 			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 			if box.inBackground() {
-				s.onLateAttach(box.pod, records)
+				s.observer.AttachedLate(box.pod, records)
 			}
 			return
 		}
@@ -119,11 +119,11 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 		if box.conclude(err) {
-			s.failed(box.pod, records, err, 0)
+			s.observer.AttachFailed(box.pod, records, err, 0)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
 			return
 		}
-		s.failed(box.pod, records, err, delay)
+		s.observer.AttachFailed(box.pod, records, err, delay)
 		select {
 		case <-ctx.Done():
 			return
@@ -227,14 +227,12 @@ func (s *sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
 	defer cancel()
-	s.describe(ctx, records)
+	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
 		box.notReady()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}
 	box.finish()
-	for _, uid := range uids {
-		s.changed(uid)
-	}
+	s.observer.Attached(records)
 	return nil
 }

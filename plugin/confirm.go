@@ -149,16 +149,13 @@ func (s *sandboxes) inspect() (changed []*sandbox) {
 func (s *sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
-		for _, uid := range uids {
-			s.changed(uid)
-		}
 		var err error
 		if missing := box.missingNames(); len(missing) > 0 {
 			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was "+
 				"removed, or an application has moved it; delete the pod to have it attached anew", missing)
 			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
-		s.lost(box.pod, err)
+		s.observer.InterfacesChanged(box.pod, uids, err)
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 // admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
-	pins, err := f.boxes.gate.namespaces(claim)
+	pins, err := f.gate.namespaces(claim)
 	f.must(err)
 	for i, pin := range pins {
 		pins[i] = attempts.ReplaceAllString(filepath.Base(pin), "$1")
@@ -39,7 +39,7 @@ func (f *fixture) admits(claim string) string {
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
 	for _, claim := range claims {
-		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.boxes.gate.device(claim)})
+		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.gate.device(claim)})
 	}
 	return container
 }
@@ -398,8 +398,8 @@ func TestLostJournalAndPodsThatEnd(t *testing.T) {
 func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.must(f.boxes.gate.close("claim-a"))
-	f.must(f.boxes.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.must(f.gate.close("claim-a"))
+	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
 	f.sweeper().sweep(context.Background())
 	f.expect(attachedA, "claim-a")
 }
@@ -446,7 +446,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if name := f.boxes.missingInterface("claim-a", &record.Devices[0]); name != "net1" {
 		t.Errorf("missing is %q", name)
 	}
-	states := f.driver().sandboxStates()
+	states := f.boxes.states()
 	if len(states) != 1 || len(states[0].Interfaces) != 1 || states[0].Interfaces[0].Missing != "net1" {
 		t.Errorf("the socket says %+v", states)
 	}
@@ -582,7 +582,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	if entries, err := os.ReadDir(f.boxes.gate.dir); err != nil || len(entries) > 0 {
+	if entries, err := os.ReadDir(f.gate.dir); err != nil || len(entries) > 0 {
 		t.Errorf("files are left: %v, %v", entries, err)
 	}
 	f.expect(clean)

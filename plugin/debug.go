@@ -54,7 +54,7 @@ func (d *Driver) debugHandler() http.Handler {
 		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
 		"GET " + nodeapi.PathPublished: func() any { return d.publisher.offered() },
 		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
-		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxStates() },
+		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.states() },
 		"GET " + nodeapi.PathState:     func() any { return d.state() },
 		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.executor.Leftovers() },
 	} {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -27,8 +26,8 @@ import (
 // driver is one as far as its socket needs it.
 func (f *fixture) driver() *Driver {
 	return &Driver{
-		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.boxes.gate.dir,
-			NetNSDir: f.boxes.pinDir},
+		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.gate.dir,
+			NetNSDir: f.pinDir},
 		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
 		cluster: f.dra.cluster, nri: f.nri,
 		registered: func() bool { return false },
@@ -118,17 +117,6 @@ func TestDebugSocket(t *testing.T) {
 	f.must(<-ended)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
-	}
-}
-
-func TestStatesOfSandboxes(t *testing.T) {
-	box := newSandbox("id", executor.Pod{Namespace: "ns", Name: "a"}, &executor.Attachment{})
-	if got := box.state(); got.State != "attaching" {
-		t.Errorf("new: %+v", got)
-	}
-	box.stopped, box.failure = true, errors.New("no")
-	if got := box.state(); got.State != "detaching" || got.Failure != "no" {
-		t.Errorf("stopped: %+v", got)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/clock"
 
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -41,7 +40,7 @@ func newDeviceHealth(
 
 // attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
 // device see the message, too, so it names nobody.
-func (h *deviceHealth) attached(_ executor.Pod, records []claims.Record) {
+func (h *deviceHealth) attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -52,7 +52,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached(podNamed("a-0"), []claims.Record{record})
+	f.dra.health.attached([]claims.Record{record})
 	if report, _ := f.dra.health.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
 		t.Errorf("report is %+v", report)
 	}
@@ -70,7 +70,7 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached(podNamed("a-0"), []claims.Record{record})
+	f.dra.health.attached([]claims.Record{record})
 	reports := f.watchHealth()
 	<-reports
 	f.unhealthy["up0"] = "the link has lost its carrier"

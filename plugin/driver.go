@@ -121,7 +121,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.All(), d.nri.connected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.count(), d.claims.All(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -252,21 +252,20 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
 	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
-	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
-	d.sandboxes = newSandboxes(work, runner, d.claims, claimGate, realClock)
-	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
-	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, bootID, d.config.NetNSDir
-	d.statuses.sandboxes = d.sandboxes
-	d.sandboxes.metrics = d.metrics.attach
+	d.sandboxes = newSandboxes(attachConfig{
+		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
+		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
+	})
+	d.statuses = newStatuses(statusConfig{Client: d.client, Events: recorder, Claims: d.claims,
+		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
 	d.metrics.watch(d.claims, d.sandboxes, runner)
 	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
-	d.sandboxes.onLateAttach, d.sandboxes.describe = d.health.attached, d.describe
-	if err := d.buildPublisher(ctx, recorder, runner, realClock); err != nil {
+	if err := d.buildPublisher(ctx, recorder, runner, bootID); err != nil {
 		return err
 	}
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock,
-		work: work, failed: d.statuses.attachFailed,
+		work: work, observer: reporter{d},
 		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
 		metrics:    d.metrics, unclaimed: newUnclaimedSandboxes(),
 	}
@@ -274,7 +273,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner,
 		gate:     claimGate,
 		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: keylock.New(1), connected: d.nri.connected,
-		busy: d.busy, fatal: d.fail,
+		busy: d.busy, fatal: d.fail, clock: realClock, work: work,
 	}
 	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail),
 		d.cluster.onPodGone(d.claims.Wake))
@@ -282,9 +281,10 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 
 // buildPublisher wires what publishes devices.
 func (d *Driver) buildPublisher(
-	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock,
+	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
 ) error {
-	names, damaged, err := loadDeviceNames(d.journal.DB, d.sandboxes.bootID, clock)
+	clock := clock.RealClock{}
+	names, damaged, err := loadDeviceNames(d.journal.DB, bootID, clock)
 	if err != nil {
 		return err
 	}
@@ -304,15 +304,6 @@ func (d *Driver) buildPublisher(
 		triggers:   make(chan struct{}, 1), clock: clock,
 	}
 	return nil
-}
-
-// lost tells of a pod of which interfaces have vanished or come back, and has its devices looked at.
-func (d *Driver) lost(pod executor.Pod, err error) {
-	if err != nil {
-		d.statuses.interfacesLost(pod, err)
-	}
-	d.health.changed()
-	d.publisher.trigger()
 }
 
 // unhealthy says what is wrong with a device that a claim holds; empty if nothing.

@@ -54,6 +54,8 @@ type fixture struct {
 	chains   *journal.Chains
 	claims   *claims.Store
 	boxes    *sandboxes
+	gate     gate
+	pinDir   string
 	dra      *draPlugin
 	nri      *nriPlugin
 	stopWork context.CancelFunc
@@ -82,8 +84,9 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, dir: t.TempDir(), runtime: map[string]string{}, podsGone: map[string]bool{},
-		node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f := &fixture{T: t, dir: t.TempDir(), pinDir: "/run/netns", runtime: map[string]string{},
+		podsGone: map[string]bool{},
+		node:     cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
 	f.must(os.MkdirAll(f.pluginDir(), 0o755))
 	for name := range testPlugins() {
 		f.must(os.WriteFile(filepath.Join(f.pluginDir(), name), nil, 0o755))
@@ -159,34 +162,25 @@ func (f *fixture) startAlone(bootID string) {
 		Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
-	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
-	f.must(os.MkdirAll(claimGate.dir, 0o755))
-	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock, "n")
-	f.boxes = newSandboxes(work, runner, f.claims, claimGate, f.clock)
-	f.boxes.changed, f.boxes.failed, f.boxes.lost = func(string) {}, f.attachFailed, f.interfacesLost
-	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
-	statuses.sandboxes = f.boxes
+	f.gate = gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
+	f.must(os.MkdirAll(f.gate.dir, 0o755))
 	f.metrics = newMetrics()
+	f.boxes = newSandboxes(attachConfig{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
+		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
+	statuses := newStatuses(statusConfig{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
+		Claims: f.claims, Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	f.unhealthy = map[discovery.IfName]string{}
 	health := newDeviceHealth(f.claims,
-		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] },
-		f.clock)
-	f.boxes.onLateAttach, f.boxes.metrics = health.attached, f.metrics.attach
-	f.boxes.describe = func(_ context.Context, records []claims.Record) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for i := range records {
-			f.described = append(f.described, f.dra.devices(&records[i])...)
-		}
-	}
+		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
 	cluster := testCluster()
 	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
-		unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.metrics}
+		unclaimed: newUnclaimedSandboxes(), observer: f, metrics: f.metrics}
 	f.dra = &draPlugin{
 		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner,
-		gate:     claimGate,
+		gate:     f.gate,
 		statuses: statuses, health: health, metrics: f.metrics, locks: keylock.New(1),
 		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
+		clock: f.clock, work: work,
 	}
 	f.must(f.boxes.recover(left))
 }
@@ -219,16 +213,35 @@ func (f *fixture) must(err error) {
 	}
 }
 
-func (f *fixture) attachFailed(pod executor.Pod, _ []claims.Record, err error, again time.Duration) {
+// AttachFailed implements observer.
+func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
-func (f *fixture) interfacesLost(pod executor.Pod, err error) {
+// InterfacesChanged implements observer.
+func (f *fixture) InterfacesChanged(pod executor.Pod, _ []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = append(f.lost, fmt.Sprint(pod.Name, ": ", err))
+}
+
+// DescribeClaims implements observer.
+func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range records {
+		f.described = append(f.described, f.dra.devices(&records[i])...)
+	}
+}
+
+// Attached implements observer.
+func (f *fixture) Attached([]claims.Record) {}
+
+// AttachedLate implements observer.
+func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
+	f.dra.health.attached(records)
 }
 
 // sweep is what the driver does from time to time.

@@ -62,13 +62,13 @@ func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
 	}
-	return missingIsEmpty(os.Remove(path + nodeapi.Suspended))
+	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
 // suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
 func (g gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
-	if err := missingIsEmpty(os.Rename(path, path+nodeapi.Suspended)); err != nil {
+	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (g gate) suspend(claimUID string) error {
 // resume opens a gate as it was when it was suspended.
 func (g gate) resume(claimUID string) error {
 	path := g.path(claimUID)
-	return missingIsEmpty(os.Rename(path+nodeapi.Suspended, path))
+	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
 }
 
 // writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
@@ -106,8 +106,8 @@ func envName(claimUID string) string {
 // close keeps further containers of the claim from being created. Closing again is no error.
 func (g gate) close(claimUID string) error {
 	path := g.path(claimUID)
-	if err := errors.Join(missingIsEmpty(os.Remove(path)),
-		missingIsEmpty(os.Remove(path+nodeapi.Suspended))); err != nil {
+	if err := errors.Join(ignoreMissing(os.Remove(path)),
+		ignoreMissing(os.Remove(path+nodeapi.Suspended))); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -153,8 +153,15 @@ func (g gate) sweep(isOld func(fs.FileInfo) bool) error {
 				!isOld(info) {
 				continue
 			}
-			problems = append(problems, missingIsEmpty(os.Remove(path)))
+			problems = append(problems, ignoreMissing(os.Remove(path)))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }

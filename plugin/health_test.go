@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,8 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	d := f.driver()
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	d.heartbeats = telemetry.NewHeartbeats(clock)
-	d.locks = &lockProbe{try: func() { _ = f.boxes.list() }}
+	var held sync.Mutex
+	d.locks = &lockProbe{try: func() { held.Lock(); defer held.Unlock(); _ = f.boxes.count() }}
 	check := func(want string) {
 		t.Helper()
 		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {
@@ -57,13 +59,13 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	clock.Step(time.Hour)
 	d.heartbeats.End("sweeps")
 	check("")
-	f.boxes.mu.Lock()
+	held.Lock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if d.locks.ok(ctx, time.Hour) {
 		t.Error("a lock that is held can be had")
 	}
-	f.boxes.mu.Unlock()
+	held.Unlock()
 	f.eventually("the lock can be had", func() bool { return d.locks.ok(t.Context(), time.Minute) })
 	check("")
 }

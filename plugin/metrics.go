@@ -55,7 +55,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *sandboxes, executor *ex
 	}{
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
-			func() int { return len(sandboxes.list()) }},
+			func() int { return sandboxes.count() }},
 		"dra_network_quarantined": {"Devices that are held back because they could not be cleaned.",
 			func() int { return quarantines(executor) }},
 	} {

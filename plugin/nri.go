@@ -48,8 +48,8 @@ type nriPlugin struct {
 	work    context.Context
 	metrics *metrics
 
-	// failed tells a pod and its claims why it is not attached.
-	failed func(pod executor.Pod, claims []claims.Record, err error, again time.Duration)
+	// observer tells a pod and its claims why it is not attached.
+	observer observer
 
 	mu          sync.Mutex
 	isConnected bool
@@ -210,7 +210,7 @@ func (c *nriConnection) Synchronize(
 	c.decided, c.busy = unnamed, named
 	c.mu.Unlock()
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
-		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
+		return isStatic(pod) || c.sandboxes.knows(pod.GetId())
 	}))
 	err := c.sandboxes.confirm(listed)
 	c.setConnected(true)
@@ -256,7 +256,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
+		if netns != "" && n.sandboxes.namespaceExists(netns) { // else it has ended
 			listed[pod.GetId()] = true
 		}
 	}
@@ -273,7 +273,7 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
 			podOf(pod).String(), "sandbox", pod.GetId())
-		n.failed(podOf(pod), records, err, 0)
+		n.observer.AttachFailed(podOf(pod), records, err, 0)
 	}
 }
 
@@ -292,7 +292,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
 				"has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
-			n.failed(podOf(pod), records, err, 0)
+			n.observer.AttachFailed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
 			if err = n.attachNow(pod, records); err == nil {
@@ -301,7 +301,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			}
 		}
 		if attempts++; attempts == toldAttempt && len(records) > 0 {
-			n.failed(podOf(pod), records,
+			n.observer.AttachFailed(podOf(pod), records,
 				fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
 		}
 		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err,

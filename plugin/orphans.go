@@ -177,24 +177,3 @@ func (d *Driver) hasMetadata(path string) bool {
 		return folder == record.Claim.Namespace+"_"+record.Claim.Name
 	})
 }
-
-// hasPin says whether a pin is of a sandbox.
-func (s *sandboxes) hasPin(name string) bool {
-	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
-}
-
-// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
-// in between; that takes less than a millisecond.
-func (s *sandboxes) unpinUnknown(path string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, box := range s.byID {
-		if box.hasPin(filepath.Base(path)) {
-			return nil
-		}
-	}
-	if s.isUnrecordedPinLocked(filepath.Base(path)) {
-		return nil
-	}
-	return s.executor.Host.Unpin(path)
-}

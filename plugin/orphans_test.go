@@ -22,7 +22,9 @@ import (
 // gone.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
-	f.boxes.pinDir = filepath.Join(f.dir, "netns")
+	f.crash()
+	f.pinDir = filepath.Join(f.dir, "netns")
+	f.start("boot-1")
 	d := f.driver()
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
 	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
@@ -106,12 +108,9 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f.must(err)
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
-	f.boxes.mu.Lock()
-	box := f.boxes.byID["gone"]
-	f.boxes.mu.Unlock()
-	box.mu.Lock()
-	box.pin = filepath.Join(f.dir, "netns/dra-gone.cre66i9s")
-	box.mu.Unlock()
+	if pin := f.boxes.find("gone").state().Pin; pin != filepath.Join(f.dir, "netns/dra-gone.cre66i9s") {
+		t.Fatalf("the pin is %s", pin)
+	}
 	for i := range found {
 		f.must(d.removeOrphan(context.Background(), &found[i]))
 	}

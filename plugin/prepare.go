@@ -16,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -53,6 +54,9 @@ type draPlugin struct {
 	fatal func(error)
 	// evicting are the UIDs of claims that are being evicted.
 	evicting sync.Map
+	clock    clock.Clock
+	// work ends when the driver stops.
+	work context.Context
 }
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
@@ -133,7 +137,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, err
 	}
 	complete := func(record *claims.Record) error { return d.takeBaselines(ctx, record) }
-	if err := d.claims.HoldWhenFree(ctx, d.sandboxes.clock, record,
+	if err := d.claims.HoldWhenFree(ctx, d.clock, record,
 		claims.Rivals{IsLeaving: d.isLeaving, Evict: d.evict},
 		complete); err != nil {
 		return nil, err
@@ -230,7 +234,7 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 
 // compile makes the record of a claim.
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
-	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.sandboxes.clock.Now(), Shareable: shareable(claim)}
+	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
 		return record, err
@@ -456,9 +460,9 @@ func (d *draPlugin) evict(record *claims.Record) {
 	}
 	begun := d.sandboxes.goTracked(func() {
 		defer d.evicting.Delete(uid)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.sandboxes.work), unprepareLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.work), unprepareLimit)
 		defer cancel()
-		logger := klog.FromContext(d.sandboxes.work).WithValues("claim", record.Claim.String())
+		logger := klog.FromContext(d.work).WithValues("claim", record.Claim.String())
 		unlock, err := d.locks.Acquire(ctx, uid)
 		if err != nil {
 			return // somebody prepares or releases it
@@ -487,9 +491,8 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(d.sandboxes.list(), func(box *sandbox) bool {
-		return box.uses(record.Claim.UID) && !d.cluster.podUIDIsGone(box.pod.UID)
-	})
+	return !slices.ContainsFunc(d.sandboxes.users(record.Claim.UID),
+		func(pod executor.Pod) bool { return !d.cluster.podUIDIsGone(pod.UID) })
 }
 
 // release ends with every device back on the host. The caller has the claim's lock.

@@ -2,12 +2,15 @@ package plugin
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -92,4 +95,26 @@ func (p *publisher) subject(problem finding) *corev1.ObjectReference {
 	}
 	name := p.cluster.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+}
+
+// logDecision logs, for each device, why it is offered or hidden, if that has changed.
+func (p *publisher) logDecision(ctx context.Context, decision *policy.Decision) {
+	logger := klog.FromContext(ctx).V(telemetry.LevelDecisions)
+	if !logger.Enabled() {
+		return
+	}
+	logged := make(map[string]string, len(decision.Devices))
+	for i := range decision.Devices {
+		device := &decision.Devices[i]
+		reasons := make([]string, len(device.Reasons))
+		for j, reason := range device.Reasons {
+			reasons[j] = reason.String()
+		}
+		name := claims.Identity(device.Device)
+		logged[name] = fmt.Sprintf("%d %s", len(device.Personas), strings.Join(reasons, "; "))
+		if p.logged[name] != logged[name] {
+			logger.Info("Decided on a device", "device", name, "entries", len(device.Personas), "reasons", reasons)
+		}
+	}
+	p.logged = logged
 }

@@ -70,7 +70,8 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	p := &publisher{
 		cluster: c, claims: &claims.Store{}, names: names, server: server,
 		metrics: newPublishMetrics(prometheus.NewRegistry()),
-		read:    replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
+		read:    replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod,
+		cniDirs:     config.CNIDirs,
 		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
 			*claims.HeldDevice) bool {
 			return false

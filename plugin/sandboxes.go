@@ -22,27 +22,49 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
+// attachConfig says what sandboxes work with.
+type attachConfig struct {
+	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
+	Work     context.Context
+	Executor *executor.Executor
+	Claims   *claims.Store
+	Gate     gate
+	Clock    clock.WithTickerAndDelayedExecution
+	Observer observer
+	Metrics  *attachMetrics
+	// Node is the name of the node, BootID that of its boot.
+	Node, BootID string
+	// PinDir is where network namespaces are pinned.
+	PinDir string
+}
+
+// observer is told what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for them.
+type observer interface {
+	// DescribeClaims writes down for the containers of claims what is attached, before their gates open.
+	DescribeClaims(ctx context.Context, records []claims.Record)
+	// Attached is called when the gates of claims are open.
+	Attached(records []claims.Record)
+	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: kubelet has to be woken.
+	AttachedLate(pod executor.Pod, records []claims.Record)
+	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
+	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
+	// InterfacesChanged is called when interfaces of a pod have vanished, and without an error when all are back.
+	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
+}
+
 // sandboxes keeps what is attached. It is safe for concurrent use.
 type sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
 	gate     gate
 	// gates are taken, by claim, by whoever opens or closes one.
-	gates *keylock.Locks
-	// changed is told the claims whose status may be different; failed about an attempt that failed.
-	changed func(claimUID string)
-	failed  func(pod executor.Pod, claims []claims.Record, err error, again time.Duration)
-	// lost is told of a pod of which interfaces have vanished, and without an error of one that has all of them again.
-	lost func(pod executor.Pod, err error)
-	// describe writes down for the containers of claims what is attached, before they are created.
-	describe func(ctx context.Context, claims []claims.Record)
-	// onLateAttach is told of a pod that was attached after RunPodSandbox has returned: kubelet has to be woken.
-	onLateAttach func(pod executor.Pod, claims []claims.Record)
-	metrics      *attachMetrics
-	node         string
-	bootID       string
-	pinDir       string
-	clock        clock.WithTickerAndDelayedExecution
+	gates    *keylock.Locks
+	observer observer
+	metrics  *attachMetrics
+	node     string
+	bootID   string
+	pinDir   string
+	clock    clock.WithTickerAndDelayedExecution
 	// chains bounds how many chains begin at once, byTopology how many of one topology run.
 	chains     chan struct{}
 	byTopology *keylock.Locks
@@ -63,15 +85,14 @@ type sandboxes struct {
 	unrecorded map[string][]string
 }
 
-func newSandboxes(
-	work context.Context, executor *executor.Executor, claims *claims.Store, claimGate gate,
-	clock clock.WithTickerAndDelayedExecution,
-) *sandboxes {
+// newSandboxes makes the component. Nothing runs, and the observer is not called, before recover.
+func newSandboxes(config attachConfig) *sandboxes {
 	return &sandboxes{
-		work: work, executor: executor, claims: claims, gate: claimGate, clock: clock, gates: keylock.New(1),
+		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
+		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
+		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
 		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, unsynced: map[string]bool{},
-		unrecorded: map[string][]string{},
+		releasing: map[string]int{}, unsynced: map[string]bool{}, unrecorded: map[string][]string{},
 	}
 }
 
@@ -365,6 +386,9 @@ func exclusive(record *claims.Record) bool {
 	return false
 }
 
+// knows says whether there is such a sandbox.
+func (s *sandboxes) knows(id string) bool { return s.find(id) != nil }
+
 // state says whether a sandbox is known, whether it is attached, and why not.
 func (s *sandboxes) state(id string) (known, ready bool, failure error) {
 	box := s.find(id)
@@ -390,12 +414,12 @@ func deviceNodes(steps []executor.StepRecord, claimUID string) []string {
 
 // attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
 func (s *sandboxes) attachedSteps(claimUID string) []executor.StepRecord {
-	steps, _ := s.attachedTo(claimUID)
+	steps, _ := s.AttachedTo(claimUID)
 	return steps
 }
 
-// attachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
-func (s *sandboxes) attachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
+// AttachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
+func (s *sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
 			return steps, box.missingOf(claimUID)
@@ -403,6 +427,27 @@ func (s *sandboxes) attachedTo(claimUID string) (steps []executor.StepRecord, mi
 	}
 	return nil, nil
 }
+
+// users are the pods that have a claim, or something of it.
+func (s *sandboxes) users(claimUID string) []executor.Pod {
+	var pods []executor.Pod
+	for _, box := range s.list() {
+		if box.uses(claimUID) {
+			pods = append(pods, box.pod)
+		}
+	}
+	return pods
+}
+
+// count is how many sandboxes there are.
+func (s *sandboxes) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+// namespaceExists says whether there is a network namespace at a path.
+func (s *sandboxes) namespaceExists(path string) bool { return s.executor.Host.Exists(path) }
 
 func (s *sandboxes) find(id string) *sandbox {
 	s.mu.Lock()
@@ -430,4 +475,25 @@ func (s *sandboxes) list() []*sandbox {
 
 func (s *sandboxes) logger(box *sandbox) klog.Logger {
 	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
+}
+
+// hasPin says whether a pin is of a sandbox.
+func (s *sandboxes) hasPin(name string) bool {
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
+}
+
+// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
+// in between; that takes less than a millisecond.
+func (s *sandboxes) unpinUnknown(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, box := range s.byID {
+		if box.hasPin(filepath.Base(path)) {
+			return nil
+		}
+	}
+	if s.isUnrecordedPinLocked(filepath.Base(path)) {
+		return nil
+	}
+	return s.executor.Host.Unpin(path)
 }

@@ -270,9 +270,9 @@ func TestCrashDuringAttach(t *testing.T) {
 	if len(left) != 1 || left["a-0"].Phase != executor.PhaseAttaching {
 		t.Fatalf("records %v", left)
 	}
-	next := newSandboxes(f.boxes.work, runner, f.claims, f.boxes.gate, f.clock)
-	next.metrics = newAttachMetrics(prometheus.NewRegistry())
-	next.bootID, next.pinDir = "boot-1", "/run/netns"
+	next := newSandboxes(attachConfig{Work: f.boxes.work, Executor: runner, Claims: f.claims, Gate: f.gate,
+		Clock: f.clock, Observer: f, Metrics: newAttachMetrics(prometheus.NewRegistry()), BootID: "boot-1",
+		PinDir: f.pinDir})
 	f.must(next.recover(left))
 	f.eventually("what was begun is undone", func() bool { known, _, _ := next.state("a-0"); return !known })
 	f.expect(clean)
@@ -304,8 +304,8 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.must(f.boxes.gate.close("claim-a"))
-	f.must(f.boxes.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.must(f.gate.close("claim-a"))
+	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
 	f.crash()
 	f.start("boot-1")
 	f.expect(attachedA, "claim-a")
@@ -368,7 +368,7 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
-	container := &api.Container{Name: "c", CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-a")}}}
+	container := &api.Container{Name: "c", CDIDevices: []*api.CDIDevice{{Name: f.gate.device("claim-a")}}}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
 		!strings.Contains(err.Error(), "nothing is attached") {
 		t.Errorf("error is %v", err)
@@ -383,7 +383,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 		f.runs(id)
 	}
 	f.connect(&api.Container{PodSandboxId: "b-0", State: api.ContainerState_CONTAINER_RUNNING,
-		CDIDevices: []*api.CDIDevice{{Name: f.boxes.gate.device("claim-b")}}})
+		CDIDevices: []*api.CDIDevice{{Name: f.gate.device("claim-b")}}})
 	f.eventually("the pod without containers is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,8 +34,6 @@ import (
 
 const (
 	conditionReady = "Ready"
-	// maxAddresses is the API's limit of networkData.ips.
-	maxAddresses = 16
 	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod
 	// that waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
 	failureAge = time.Hour
@@ -50,11 +47,12 @@ const (
 // statuses writes what became of claims to the API server, in the background and as often as it takes. What is written
 // is always computed from the records, so nothing is lost with a crash: everything is written again after a start.
 type statuses struct {
-	client    kubernetes.Interface
-	events    record.EventRecorder
-	claims    *claims.Store
-	sandboxes *sandboxes
-	clock     clock.Clock
+	client kubernetes.Interface
+	events record.EventRecorder
+	claims *claims.Store
+	// attachments has what is attached.
+	attachments attachments
+	clock       clock.Clock
 	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
 	// writes must not remove ours.
 	manager string
@@ -84,12 +82,30 @@ type deviceStatus struct {
 	network               *resourceapi.NetworkDeviceData
 }
 
-func newStatuses(
-	client kubernetes.Interface, events record.EventRecorder, claims *claims.Store, clock clock.Clock, node string,
-) *statuses {
+// attachments are where claims are attached.
+type attachments interface {
+	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and which of the
+	// interfaces have vanished from the pod, by the index of their step.
+	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
+}
+
+// statusConfig says what statuses are computed from, and where they go.
+type statusConfig struct {
+	Client      kubernetes.Interface
+	Events      record.EventRecorder
+	Claims      *claims.Store
+	Attachments attachments
+	Clock       clock.Clock
+	// Node is the name of the node.
+	Node string
+}
+
+// newStatuses makes the component; run starts it.
+func newStatuses(config statusConfig) *statuses {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &statuses{
-		client: client, events: events, claims: claims, clock: clock, manager: fieldManager(node),
+		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
+		clock: config.Clock, manager: fieldManager(config.Node),
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
 		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
@@ -267,7 +283,7 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	if !prepared {
 		claim, devices = failure.claim, failure.devices
 	}
-	steps, missing := s.sandboxes.attachedTo(uid)
+	steps, missing := s.attachments.AttachedTo(uid)
 	var entries []deviceStatus
 	for i := range devices {
 		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
@@ -289,65 +305,6 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		entries = append(entries, entry)
 	}
 	return claim, entries
-}
-
-// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
-// depend on that.
-func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
-	var found []int
-	for i := range steps {
-		device := steps[i].Step.Device
-		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool &&
-			device.Name == held.Name && device.ShareID == held.ShareID
-		for _, parent := range steps[i].Step.DependsOn {
-			mine = mine || slices.Contains(found, parent)
-		}
-		if mine {
-			found = append(found, i)
-		}
-	}
-	return found
-}
-
-// missingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
-// index of their step.
-func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
-	if len(missing) == 0 {
-		return ""
-	}
-	for _, i := range stepsOf(steps, claimUID, held) {
-		if name := missing[i]; name != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// networkData describes the device's final interface: that of the last step that depends on the device.
-func networkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
-	final := -1
-	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
-		final = mine[len(mine)-1]
-	}
-	if final < 0 || steps[final].Merged == nil {
-		return nil
-	}
-	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
-	if len(steps[final].DeviceNodes) > 0 {
-		data.InterfaceName = "" // it has device nodes and no interface
-	}
-	index := interfaceIndex(steps[final].Merged, steps[final].IfName)
-	if index >= 0 {
-		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac
-	}
-	for _, ip := range steps[final].Merged.IPs {
-		address := ip.Address.String()
-		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
-			!slices.Contains(data.IPs, address) {
-			data.IPs = append(data.IPs, address) // the API wants them unique
-		}
-	}
-	return data
 }
 
 // validNetworkData returns network data without what the API refuses: plugins return what they like, and with it
@@ -377,15 +334,6 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 		entries[i].network = nil
 	}
 	return entries
-}
-
-func interfaceIndex(result *types100.Result, name string) int {
-	for i, link := range result.Interfaces {
-		if link.Name == name && link.Sandbox != "" {
-			return i
-		}
-	}
-	return -1
 }
 
 // apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.

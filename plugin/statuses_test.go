@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,56 +20,16 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
-
-// The status has the final interface of a device: of the last step that depends on it.
-func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
-	device := &cnichain.Device{Pool: "n/up0", Name: "up0"}
-	result := func(name string, addresses ...string) *types100.Result {
-		result := &types100.Result{Interfaces: []*types100.Interface{{Name: name, Mac: "02:00:00:00:00:01",
-			Sandbox: "/x"}}}
-		for _, address := range addresses {
-			ip := &types100.IPConfig{Interface: types100.Int(0)}
-			if err := ip.UnmarshalJSON([]byte(`{"interface":0,"address":"` + address + `"}`)); err != nil {
-				t.Fatal(err)
-			}
-			result.IPs = append(result.IPs, ip)
-		}
-		return result
-	}
-	steps := []executor.StepRecord{
-		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device}, IfName: "net1",
-			Merged: result("net1")},
-		{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{DependsOn: []int{0}}, IfName: "bond0",
-			Merged: result("bond0", "10.0.0.1/24", "10.0.0.1/24", "fd00::1/64")},
-		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2",
-			Merged: result("net2")},
-	}
-	data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"})
-	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" ||
-		strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
-		t.Errorf("network data is %+v", data)
-	}
-	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
-		IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
-	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
-		data.InterfaceName != "" {
-		t.Errorf("network data of a device without an interface is %+v", data)
-	}
-	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
-		t.Errorf("network data of another device is %+v", data)
-	}
-}
 
 // A claim that can't be prepared says why in its status, and an attached one says what it has.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
-	s.sandboxes = f.boxes
+	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	status := func() string {
 		t.Helper()
 		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
@@ -106,8 +65,8 @@ func TestStatusIsWritten(t *testing.T) {
 // Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
-	s := newStatuses(fake.NewClientset(), record.NewFakeRecorder(10), f.claims, f.clock, "n")
-	s.sandboxes = f.boxes
+	s := newStatuses(statusConfig{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	fail := func(uid string) {
 		claim := cnichain.Claim{Namespace: "ns", Name: uid, UID: uid}
 		s.failed(claim, []claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed",
@@ -175,8 +134,8 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
-	s.sandboxes = f.boxes
+	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if patch, ok := action.(clienttesting.PatchAction); ok &&
 			strings.Contains(string(patch.GetPatch()), "networkData") {
@@ -204,13 +163,13 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
-	s.sandboxes = f.boxes
+	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	prepared := f.prepared("claim-a", "a", "up0")
 	prepared.Shareable = true
 	f.must(f.attach("a-0", prepared))
 	release := sync.OnceFunc(func() {
-		f.must(f.boxes.detach(context.Background(), "a-0"))
+		<-f.boxes.stopSandbox("a-0")
 		f.must(f.claims.Release("claim-a"))
 		s.clear(&prepared)
 	})
@@ -242,8 +201,8 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(client, record.NewFakeRecorder(10), f.claims, f.clock, "n")
-	s.sandboxes = f.boxes
+	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	entries := func() int {
 		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
 		f.must(err)
@@ -252,7 +211,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
 	f.must(s.write(context.Background(), "claim-a"))
-	f.must(f.boxes.detach(context.Background(), "a-0"))
+	<-f.boxes.stopSandbox("a-0")
 	f.must(f.claims.Release("claim-a"))
 	s.clear(&record) // a pod's own
 	f.must(s.write(context.Background(), "claim-a"))
