@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -54,7 +55,7 @@ func (d *Driver) debugHandler() http.Handler {
 		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
 		"GET " + nodeapi.PathPublished: func() any { return d.publisher.offered() },
 		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
-		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.states() },
+		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.States() },
 		"GET " + nodeapi.PathState:     func() any { return d.state() },
 		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.executor.Leftovers() },
 	} {
@@ -88,10 +89,10 @@ func (d *Driver) debugHandler() http.Handler {
 // retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
 // middle.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachLimit)
 	defer cancel()
 	result := make(chan error, 1)
-	if !d.sandboxes.goTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
+	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
 		return errors.New("the driver is stopping: the next one tries again")
 	}
 	return <-result

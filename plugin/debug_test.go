@@ -26,7 +26,7 @@ import (
 // driver is one as far as its socket needs it.
 func (f *fixture) driver() *Driver {
 	return &Driver{
-		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.gate.dir,
+		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
 			NetNSDir: f.pinDir},
 		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
 		cluster: f.dra.cluster, nri: f.nri,

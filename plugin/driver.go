@@ -33,6 +33,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -79,7 +80,7 @@ type Driver struct {
 	client    kubernetes.Interface
 	cluster   *cluster
 	claims    *claims.Store
-	sandboxes *sandboxes
+	sandboxes *attach.Sandboxes
 	publisher *publisher
 	statuses  *statuses
 	nri       *nriPlugin
@@ -121,7 +122,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.count(), d.claims.All(), d.nri.connected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -214,7 +215,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
-	return d.sandboxes.recover(attachments)
+	return d.sandboxes.Recover(attachments)
 }
 
 // earlierLimit is how long CNI plugins that an earlier process started may still run.
@@ -251,8 +252,8 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	recorder := d.events.NewRecorder(scheme.Scheme,
 		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
-	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
-	d.sandboxes = newSandboxes(attachConfig{
+	claimGate := attach.NewGate(d.config.CDIDir, d.helperPath())
+	d.sandboxes = attach.New(attach.Config{
 		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
 		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
 	})
@@ -298,7 +299,7 @@ func (d *Driver) buildPublisher(
 		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes,
 			groups: d.config.CompatibilityGroups},
 		read: fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers,
+		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.MayBeInPod, carriers: d.carriers,
 		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics.publish,
 		freeMemory: debug.FreeOSMemory,
 		triggers:   make(chan struct{}, 1), clock: clock,
@@ -319,7 +320,7 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 			return "the link has lost its carrier"
 		}
 		// Of a shared device this would be said to every pod that has a share.
-		if name := d.sandboxes.missingInterface(claimUID, held); name != "" && held.Exclusive {
+		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 			return fmt.Sprintf("interface %s is not in the pod any more", name)
 		}
 		return ""
@@ -417,7 +418,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.statuses.run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
-	group.Go(func() error { return d.sweeper().run(ctx) })
+	group.Go(func() error { return d.sweeper().Run(ctx) })
 	group.Go(func() error { return d.serveDebug(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
@@ -431,11 +432,11 @@ func (d *Driver) serve(ctx context.Context) error {
 }
 
 // sweeper checks what nobody tells the driver of.
-func (d *Driver) sweeper() *sweeper {
-	return &sweeper{
-		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed,
-		heartbeats: d.heartbeats,
-		swept: func(ctx context.Context) {
+func (d *Driver) sweeper() *attach.Sweeper {
+	return &attach.Sweeper{
+		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.namespaces.isNamed,
+		Heartbeats: d.heartbeats,
+		Swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)
 			d.recoverLost(ctx)
 			d.statuses.forgetOld()
@@ -528,7 +529,7 @@ func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})
 	go func() {
-		d.sandboxes.finishWork()
+		d.sandboxes.FinishWork()
 		close(done)
 	}()
 	select {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/yaml"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,14 +32,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
-
-const clean = "host [up0 up1] pods [] leases []"
 
 // fixture is a driver without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1, and
 // one topology t: host-device, then tuning.
@@ -53,8 +51,8 @@ type fixture struct {
 	db       *journal.DB
 	chains   *journal.Chains
 	claims   *claims.Store
-	boxes    *sandboxes
-	gate     gate
+	boxes    *attach.Sandboxes
+	gate     attach.Gate
 	pinDir   string
 	dra      *draPlugin
 	nri      *nriPlugin
@@ -162,10 +160,10 @@ func (f *fixture) startAlone(bootID string) {
 		Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
-	f.gate = gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
-	f.must(os.MkdirAll(f.gate.dir, 0o755))
+	f.gate = attach.NewGate(f.cdiDir(), "/plugins/bin/dra-network-cni")
+	f.must(os.MkdirAll(f.cdiDir(), 0o755))
 	f.metrics = newMetrics()
-	f.boxes = newSandboxes(attachConfig{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
+	f.boxes = attach.New(attach.Config{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
 		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
 	statuses := newStatuses(statusConfig{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
 		Claims: f.claims, Attachments: f.boxes, Clock: f.clock, Node: "n"})
@@ -182,8 +180,11 @@ func (f *fixture) startAlone(bootID string) {
 		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 		clock: f.clock, work: work,
 	}
-	f.must(f.boxes.recover(left))
+	f.must(f.boxes.Recover(left))
 }
+
+// cdiDir is where gates are.
+func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
 
 // pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
 // binary it has probed.
@@ -192,7 +193,7 @@ func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 // crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
-	f.boxes.finishWork()
+	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
@@ -213,21 +214,21 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// AttachFailed implements observer.
+// AttachFailed implements Observer.
 func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
-// InterfacesChanged implements observer.
+// InterfacesChanged implements Observer.
 func (f *fixture) InterfacesChanged(pod executor.Pod, _ []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = append(f.lost, fmt.Sprint(pod.Name, ": ", err))
 }
 
-// DescribeClaims implements observer.
+// DescribeClaims implements Observer.
 func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,17 +237,17 @@ func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
 	}
 }
 
-// Attached implements observer.
+// Attached implements Observer.
 func (f *fixture) Attached([]claims.Record) {}
 
-// AttachedLate implements observer.
+// AttachedLate implements Observer.
 func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
 	f.dra.health.attached(records)
 }
 
 // sweep is what the driver does from time to time.
-func (f *fixture) sweeper() *sweeper {
-	return &sweeper{sandboxes: f.boxes, podIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
+func (f *fixture) sweeper() *attach.Sweeper {
+	return &attach.Sweeper{Sandboxes: f.boxes, PodIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
@@ -272,21 +273,9 @@ func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	return made
 }
 
-// asItIs completes nothing.
-func asItIs(*claims.Record) error { return nil }
-
 func (f *fixture) attach(sandbox string, records ...claims.Record) error {
-	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
+	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
-
-// podNamed is the pod of a sandbox "pod/attempt".
-func podNamed(sandbox string) executor.Pod {
-	name, _, _ := strings.Cut(sandbox, "-")
-	return executor.Pod{Namespace: "ns", Name: name, UID: name}
-}
-
-// attempts are the names of pins; what comes after the dot is of one attempt, and none of the tests' business.
-var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
 // expect compares the node and the claims whose gates are open.
 func (f *fixture) expect(node string, gates ...string) {
@@ -325,16 +314,18 @@ func (f *fixture) eventually(what string, condition func() bool) {
 
 // ready says whether a sandbox is ready and its gates are open.
 func (f *fixture) ready(id string) bool {
-	box := f.boxes.find(id)
-	if box == nil {
-		return false
+	for _, state := range f.boxes.States() {
+		if state.ID != id || state.State != nodestate.SandboxReady {
+			continue
+		}
+		for _, claim := range state.Claims {
+			if pins, err := f.gate.Namespaces(claim); err != nil || !slices.Contains(pins, state.Pin) {
+				return false
+			}
+		}
+		return true
 	}
-	select {
-	case <-box.finished:
-		return !box.isStopped()
-	default:
-		return false
-	}
+	return false
 }
 
 // step moves the clock once somebody waits for it.
@@ -342,25 +333,6 @@ func (f *fixture) step(d time.Duration) {
 	f.Helper()
 	f.eventually("somebody waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
-}
-
-func testPlugins() map[string]cnichain.Plugin {
-	plugins := map[string]cnichain.Plugin{}
-	for _, name := range []string{"host-device", "tuning", "host-local"} {
-		plugins[name] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + name, Versions: []string{"1.1.0"}}
-	}
-	return plugins
-}
-
-func testTopology() *chainapi.NetworkTopology {
-	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
-	if err := yaml.UnmarshalStrict([]byte(`
-- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
-- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}
-`), &topology.Spec.Steps); err != nil {
-		panic(err)
-	}
-	return topology
 }
 
 // testCluster is a cluster whose caches are filled by hand.

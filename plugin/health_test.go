@@ -41,7 +41,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	d.heartbeats = telemetry.NewHeartbeats(clock)
 	var held sync.Mutex
-	d.locks = &lockProbe{try: func() { held.Lock(); defer held.Unlock(); _ = f.boxes.count() }}
+	d.locks = &lockProbe{try: func() { held.Lock(); defer held.Unlock(); _ = f.boxes.Count() }}
 	check := func(want string) {
 		t.Helper()
 		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {

@@ -233,7 +233,7 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
 		t.Errorf("error is %v", err)
 	}
-	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	f.dra.executor.Host = f.node
 	f.expect(clean)
 }

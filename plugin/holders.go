@@ -25,5 +25,5 @@ func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 			return false
 		}
 	}
-	return len(d.sandboxes.users(record.Claim.UID)) == 0
+	return len(d.sandboxes.Users(record.Claim.UID)) == 0
 }

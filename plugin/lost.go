@@ -93,8 +93,8 @@ func (d *Driver) recoverLost(ctx context.Context) {
 		}
 		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
 		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
-			d.sandboxes.expectAlso(pod.GetId())
-			d.sandboxes.goTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
+			d.sandboxes.ExpectAlso(pod.GetId())
+			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsUnrecorded(uid, netns) {
+		if isForPod(claim, pod.GetUid()) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -39,7 +40,7 @@ func metadataOf(
 		metadata.Attributes[string(name)] = value
 	}
 	if !record.Shareable {
-		metadata.NetworkData = networkData(steps, record.Claim.UID, held)
+		metadata.NetworkData = attach.NetworkData(steps, record.Claim.UID, held)
 	}
 	return metadata
 }

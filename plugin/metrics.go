@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
@@ -19,7 +20,7 @@ import (
 type metrics struct {
 	registry    *prometheus.Registry
 	publish     *publishMetrics
-	attach      *attachMetrics
+	attach      *attach.Metrics
 	steps       *prometheus.HistogramVec
 	prepared    *prometheus.HistogramVec
 	hooks       *prometheus.HistogramVec
@@ -29,7 +30,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	registry := prometheus.NewRegistry()
 	m := &metrics{
-		registry: registry, publish: newPublishMetrics(registry), attach: newAttachMetrics(registry),
+		registry: registry, publish: newPublishMetrics(registry), attach: attach.NewMetrics(registry),
 		steps: telemetry.NewHistogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.",
 			"type",
 			"command", "result"),
@@ -48,14 +49,14 @@ func newMetrics() *metrics {
 }
 
 // watch registers gauges of what is there at the moment of a scrape.
-func (m *metrics) watch(claims *claims.Store, sandboxes *sandboxes, executor *executor.Executor) {
+func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, executor *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
 		read func() int
 	}{
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
-			func() int { return sandboxes.count() }},
+			func() int { return sandboxes.Count() }},
 		"dra_network_quarantined": {"Devices that are held back because they could not be cleaned.",
 			func() int { return quarantines(executor) }},
 	} {

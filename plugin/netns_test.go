@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -89,13 +90,13 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 
 // failures also hands failures to a function.
 type failures struct {
-	observer
+	attach.Observer
 	note func(pod executor.Pod, records []claims.Record, err error)
 }
 
 func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	o.note(pod, records, err)
-	o.observer.AttachFailed(pod, records, err, again)
+	o.Observer.AttachFailed(pod, records, err, again)
 }
 
 // The runtime was killed in the middle of RunPodSandbox. Kubelet goes on with the sandbox, so it has to be attached,

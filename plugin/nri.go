@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
@@ -40,7 +40,7 @@ type nriPlugin struct {
 	socket    string
 	cluster   *cluster
 	claims    *claims.Store
-	sandboxes *sandboxes
+	sandboxes *attach.Sandboxes
 	clock     clock.Clock
 	// namespaces finds those of sandboxes.
 	namespaces namespaces
@@ -49,7 +49,7 @@ type nriPlugin struct {
 	metrics *metrics
 
 	// observer tells a pod and its claims why it is not attached.
-	observer observer
+	observer attach.Observer
 
 	mu          sync.Mutex
 	isConnected bool
@@ -134,7 +134,7 @@ func (n *nriPlugin) setConnected(connected bool) {
 	if connected {
 		return
 	}
-	if err := n.sandboxes.disconnect(); err != nil {
+	if err := n.sandboxes.Disconnect(); err != nil {
 		klog.FromContext(n.work).Error(err, "Cannot close all gates; retrying in the next sweep")
 	}
 }
@@ -210,9 +210,9 @@ func (c *nriConnection) Synchronize(
 	c.decided, c.busy = unnamed, named
 	c.mu.Unlock()
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
-		return isStatic(pod) || c.sandboxes.knows(pod.GetId())
+		return isStatic(pod) || c.sandboxes.Knows(pod.GetId())
 	}))
-	err := c.sandboxes.confirm(listed)
+	err := c.sandboxes.Confirm(listed)
 	c.setConnected(true)
 	c.attachAfterResync(pods, named)
 	if err != nil {
@@ -228,7 +228,7 @@ func namesClaim(container *api.Container) bool { return len(claimsNamed(containe
 func claimsNamed(container *api.Container) []string {
 	var uids []string
 	for _, device := range container.GetCDIDevices() {
-		if uid, ours := strings.CutPrefix(device.GetName(), gateKind+"="+deviceName("")); ours {
+		if uid, ours := attach.ClaimOfDevice(device.GetName()); ours {
 			uids = append(uids, uid)
 		}
 	}
@@ -256,14 +256,14 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" && n.sandboxes.namespaceExists(netns) { // else it has ended
+		if netns != "" && n.sandboxes.NamespaceExists(netns) { // else it has ended
 			listed[pod.GetId()] = true
 		}
 	}
-	n.sandboxes.expectUnsynced(listed)
+	n.sandboxes.ExpectUnsynced(listed)
 	for _, pod := range pods {
 		if listed[pod.GetId()] {
-			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
+			n.sandboxes.GoTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
 		}
 	}
 }
@@ -281,7 +281,7 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
-	for delay := nriRetry; n.sandboxes.isUnsynced(pod.GetId()); delay = min(2*delay, attachRetry) {
+	for delay := nriRetry; n.sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
 		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
@@ -326,11 +326,11 @@ func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) erro
 	if err != nil {
 		return err
 	}
-	return n.sandboxes.attachAfterResync(pod.GetId(), podOf(pod), netns, records)
+	return n.sandboxes.AttachAfterResync(pod.GetId(), podOf(pod), netns, records)
 }
 
 func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
-	_, ready, _ := n.sandboxes.state(pod.GetId())
+	_, ready, _ := n.sandboxes.State(pod.GetId())
 	return ready
 }
 
@@ -357,7 +357,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove "+
 			"hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
-	if err := n.sandboxes.attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
+	if err := n.sandboxes.Attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
 		return fmt.Errorf("cannot attach pod %s: %w", podOf(pod), err)
 	}
 	return nil
@@ -371,10 +371,10 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 		n.logCall("StopPodSandbox", pod, n.clock.Since(start), nil)
 	}()
 	n.unclaimed.remove(pod.GetId())
-	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
+	budget := n.clock.NewTimer(n.sandboxes.Budget(ctx))
 	defer budget.Stop()
 	select {
-	case <-n.sandboxes.stopSandbox(pod.GetId()):
+	case <-n.sandboxes.StopSandbox(pod.GetId()):
 	case <-ctx.Done():
 	case <-budget.C():
 	}
@@ -384,7 +384,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
-	n.sandboxes.stopSandbox(pod.GetId())
+	n.sandboxes.StopSandbox(pod.GetId())
 	return nil
 }
 
@@ -411,7 +411,7 @@ func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Dur
 
 // mayStart says why a container may not start yet.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
-	known, ready, failure := n.sandboxes.state(pod.GetId())
+	known, ready, failure := n.sandboxes.State(pod.GetId())
 	named := claimsNamed(container)
 	switch {
 	case ready:
@@ -465,7 +465,7 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 	if err != nil || netns == "" {
 		return false
 	}
-	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsUnrecorded(uid, netns) })
+	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.AdmitsUnrecorded(uid, netns) })
 }
 
 // claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with

@@ -31,8 +31,8 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
-			!d.sandboxes.isUnrecordedPin(entry.Name()) {
+		if host.IsPinName(entry.Name()) && !d.sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
+			!d.sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
 				nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
@@ -49,7 +49,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	found := []nodestate.Orphan{}
 	for _, entry := range entries {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.isUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
+		needed := d.isPrepared(uid) || d.sandboxes.IsUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
 			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()),
 				Claim: uid})
@@ -112,11 +112,11 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // stays open if the claim is attached by now
-		return d.sandboxes.syncGate(file.Claim)
+		return d.sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
 	case nodestate.OrphanNamespace:
-		return d.sandboxes.unpinUnknown(file.Path)
+		return d.sandboxes.UnpinUnknown(file.Path)
 	case nodestate.OrphanLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}

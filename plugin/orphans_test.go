@@ -108,7 +108,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f.must(err)
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
-	if pin := f.boxes.find("gone").state().Pin; pin != filepath.Join(f.dir, "netns/dra-gone.cre66i9s") {
+	if pin := pinOf(f, "gone"); pin != filepath.Join(f.dir, "netns/dra-gone.cre66i9s") {
 		t.Fatalf("the pin is %s", pin)
 	}
 	for i := range found {
@@ -199,4 +199,14 @@ func TestOrphansThatGoesByItself(t *testing.T) {
 	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
 		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
+}
+
+// pinOf is where the network namespace of a sandbox is pinned.
+func pinOf(f *fixture, sandbox string) string {
+	for _, state := range f.boxes.States() {
+		if state.ID == sandbox {
+			return state.Pin
+		}
+	}
+	return ""
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -40,9 +41,9 @@ type draPlugin struct {
 	cluster   *cluster
 	publisher *publisher
 	claims    *claims.Store
-	sandboxes *sandboxes
+	sandboxes *attach.Sandboxes
 	executor  *executor.Executor
-	gate      gate
+	gate      attach.Gate
 	statuses  *statuses
 	health    *deviceHealth
 	metrics   *metrics
@@ -127,7 +128,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		if err := d.sandboxes.syncGate(record.Claim.UID); err != nil {
+		if err := d.sandboxes.SyncGate(record.Claim.UID); err != nil {
 			return nil, err
 		}
 		return d.devices(&record), nil
@@ -216,13 +217,13 @@ func steps(record *claims.Record) int {
 
 // devices is the answer to kubelet: every device with the claim's gate, and what its containers are told of it.
 func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
-	steps := d.sandboxes.attachedSteps(record.Claim.UID)
+	steps := d.sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
 	for i := range record.Devices {
 		held := &record.Devices[i]
 		device := kubeletplugin.Device{
 			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
-			CDIDeviceIDs: []string{d.gate.device(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
+			CDIDeviceIDs: []string{d.gate.DeviceID(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))
@@ -421,7 +422,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 // answers, and a plugin would be killed with the driver.
 func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
-	if !d.sandboxes.goTracked(func() { result <- d.unprepare(ctx, uid) }) {
+	if !d.sandboxes.GoTracked(func() { result <- d.unprepare(ctx, uid) }) {
 		return errors.New("the driver is stopping: the next one releases the claim")
 	}
 	return <-result
@@ -439,7 +440,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 // isLeaving says whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim some
 // time after its pod was deleted by force.
 func (d *draPlugin) isLeaving(record *claims.Record) bool {
-	if d.sandboxes.isReleasing(record.Claim.UID) {
+	if d.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
 	}
 	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
@@ -452,13 +453,13 @@ func (d *draPlugin) isLeaving(record *claims.Record) bool {
 // later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
 func (d *draPlugin) evict(record *claims.Record) {
 	uid := record.Claim.UID
-	if d.sandboxes.isReleasing(uid) || !d.isAbandoned(record) {
+	if d.sandboxes.IsReleasing(uid) || !d.isAbandoned(record) {
 		return
 	}
 	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
-	begun := d.sandboxes.goTracked(func() {
+	begun := d.sandboxes.GoTracked(func() {
 		defer d.evicting.Delete(uid)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.work), unprepareLimit)
 		defer cancel()
@@ -491,13 +492,13 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(d.sandboxes.users(record.Claim.UID),
+	return !slices.ContainsFunc(d.sandboxes.Users(record.Claim.UID),
 		func(pod executor.Pod) bool { return !d.cluster.podUIDIsGone(pod.UID) })
 }
 
 // release ends with every device back on the host. The caller has the claim's lock.
 func (d *draPlugin) release(ctx context.Context, uid string) error {
-	done, err := d.sandboxes.releaseClaim(ctx, uid)
+	done, err := d.sandboxes.ReleaseClaim(ctx, uid)
 	defer done()
 	if err != nil {
 		return err
@@ -513,7 +514,7 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 		return err
 	}
 	// Before the record was gone the gate of a driver that is not connected was only suspended.
-	if err := d.sandboxes.syncGate(uid); err != nil {
+	if err := d.sandboxes.SyncGate(uid); err != nil {
 		return err
 	}
 	d.health.released(record.Devices)

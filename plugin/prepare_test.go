@@ -256,7 +256,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.boxes.finishWork()
+	f.boxes.FinishWork()
 	results, err := f.dra.UnprepareResourceClaims(context.Background(),
 		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
@@ -288,15 +289,15 @@ func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	for i := range devices {
 		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
 		switch {
-		case steps != nil && missingOf(steps, missing, uid, &devices[i]) != "":
+		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
 			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on "+
 				"was removed, or an application has moved it; delete the pod to have it attached anew",
-				missingOf(steps, missing, uid, &devices[i]))
+				attach.MissingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"
-			entry.network = validNetworkData(networkData(steps, uid, &devices[i]))
+			entry.network = validNetworkData(attach.NetworkData(steps, uid, &devices[i]))
 		case failed:
 			entry.reason, entry.message = failure.reason, failure.message
 		default:

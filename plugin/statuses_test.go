@@ -169,7 +169,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	prepared.Shareable = true
 	f.must(f.attach("a-0", prepared))
 	release := sync.OnceFunc(func() {
-		<-f.boxes.stopSandbox("a-0")
+		<-f.boxes.StopSandbox("a-0")
 		f.must(f.claims.Release("claim-a"))
 		s.clear(&prepared)
 	})
@@ -211,7 +211,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
 	f.must(s.write(context.Background(), "claim-a"))
-	<-f.boxes.stopSandbox("a-0")
+	<-f.boxes.StopSandbox("a-0")
 	f.must(f.claims.Release("claim-a"))
 	s.clear(&record) // a pod's own
 	f.must(s.write(context.Background(), "claim-a"))

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// attachBudget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
+	// Budget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
 	// and gives up on the plugin after 2 s by default; what takes longer goes on in the background behind the gate.
-	attachBudget = 300 * time.Millisecond
+	Budget = 300 * time.Millisecond
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
 	// maxChains is how many chains run at once, of those that have just begun.
@@ -28,20 +28,20 @@ const (
 	maxTopology = 4
 	// chainTurn is how long a chain counts as one that has just begun.
 	chainTurn = 5 * time.Second
-	// attachLimit bounds one attempt to attach, from when its chain may run.
-	attachLimit = 90 * time.Second
-	// A chain that fails in the background is tried again after attachRetry, doubled up to attachRetryMax.
-	attachRetry    = 10 * time.Second
-	attachRetryMax = 5 * time.Minute
+	// limit bounds one attempt to attach, from when its chain may run.
+	limit = 90 * time.Second
+	// Retry is after what time a chain that fails in the background is tried again, doubled up to retryMax.
+	Retry    = 10 * time.Second
+	retryMax = 5 * time.Minute
 )
 
-// attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
+// Attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
 // too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
 // the first.
-func (s *sandboxes) attach(
+func (s *Sandboxes) Attach(
 	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
-	budget := s.budget(ctx)
+	budget := s.Budget(ctx)
 	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *sandboxes) attach(
 		}
 		return err
 	}
-	if isNew && !s.goTracked(func() { s.attachLoop(box, netns, records) }) {
+	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 		return errStopped
 	}
@@ -66,8 +66,8 @@ func (s *sandboxes) attach(
 	return box.answer()
 }
 
-// budget is how long the runtime may be kept waiting.
-func (s *sandboxes) budget(ctx context.Context) time.Duration {
+// Budget is how long the runtime may be kept waiting.
+func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	slow := 0
 	for _, box := range s.list() {
 		if box.slow() {
@@ -78,32 +78,32 @@ func (s *sandboxes) budget(ctx context.Context) time.Duration {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(attachBudget, time.Until(deadline)*6/10)
+		return min(Budget, time.Until(deadline)*6/10)
 	}
-	return attachBudget
+	return Budget
 }
 
-// attachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
+// AttachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
 // start.
-func (s *sandboxes) attachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
+func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
 	box, err := s.beginMissed(id, pod, netns, records)
 	if err != nil {
 		return err
 	}
 	_ = box.answer() // nobody waits
-	if !s.goTracked(func() { s.attachLoop(box, netns, records) }) {
+	if !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 	}
 	return nil
 }
 
 // attachLoop attaches, and tries again while RunPodSandbox can't be told and the sandbox is there.
-func (s *sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
+func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
 	box.setStop(cancel)
 	logger := s.logger(box)
-	for delay := attachRetry; ; delay = min(2*delay, attachRetryMax) {
+	for delay := Retry; ; delay = min(2*delay, retryMax) {
 		start := s.clock.Now()
 		err := s.attachOnce(ctx, box, netns, records)
 		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
@@ -134,7 +134,7 @@ func (s *sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
-func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
+func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, attachLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := box.acquire(ctx); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (s *sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 // enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
 // as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains
 // of its own topology waiting, and no others.
-func (s *sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
+func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
@@ -220,12 +220,12 @@ func claimUIDs(records []claims.Record) []string {
 }
 
 // becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
-func (s *sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
+func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
 	if !box.setReady(box.attachment) {
 		return errStopped
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {

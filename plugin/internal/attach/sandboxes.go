@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"context"
@@ -22,24 +22,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
-// attachConfig says what sandboxes work with.
-type attachConfig struct {
+// Config says what sandboxes work with.
+type Config struct {
 	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
 	Work     context.Context
 	Executor *executor.Executor
 	Claims   *claims.Store
-	Gate     gate
+	Gate     Gate
 	Clock    clock.WithTickerAndDelayedExecution
-	Observer observer
-	Metrics  *attachMetrics
+	Observer Observer
+	Metrics  *Metrics
 	// Node is the name of the node, BootID that of its boot.
 	Node, BootID string
 	// PinDir is where network namespaces are pinned.
 	PinDir string
 }
 
-// observer is told what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for them.
-type observer interface {
+// Observer is told what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for them.
+type Observer interface {
 	// DescribeClaims writes down for the containers of claims what is attached, before their gates open.
 	DescribeClaims(ctx context.Context, records []claims.Record)
 	// Attached is called when the gates of claims are open.
@@ -52,15 +52,15 @@ type observer interface {
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
-// sandboxes keeps what is attached. It is safe for concurrent use.
-type sandboxes struct {
+// Sandboxes keeps what is attached. It is safe for concurrent use.
+type Sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
-	gate     gate
+	gate     Gate
 	// gates are taken, by claim, by whoever opens or closes one.
 	gates    *keylock.Locks
-	observer observer
-	metrics  *attachMetrics
+	observer Observer
+	metrics  *Metrics
 	node     string
 	bootID   string
 	pinDir   string
@@ -85,9 +85,9 @@ type sandboxes struct {
 	unrecorded map[string][]string
 }
 
-// newSandboxes makes the component. Nothing runs, and the observer is not called, before recover.
-func newSandboxes(config attachConfig) *sandboxes {
-	return &sandboxes{
+// New makes the component. Nothing runs, and the observer is not called, before recover.
+func New(config Config) *Sandboxes {
+	return &Sandboxes{
 		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
 		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
 		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
@@ -96,10 +96,10 @@ func newSandboxes(config attachConfig) *sandboxes {
 	}
 }
 
-// recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
+// Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
 // everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
-// sandboxes it has: see [sandboxes.confirm].
-func (s *sandboxes) recover(attachments map[string]*executor.Attachment) error {
+// sandboxes it has: see [Sandboxes.Confirm].
+func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
 		box := recovered(attachments[id], s.bootID)
@@ -126,7 +126,7 @@ func (s *sandboxes) recover(attachments map[string]*executor.Attachment) error {
 // adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
 // namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
 // container ends. known are the names of pins that are in use; those of such gates are added.
-func (s *sandboxes) adoptGates(known map[string]bool) error {
+func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.gate.claims()
 	problems := []error{err,
 		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
@@ -154,11 +154,11 @@ func (s *sandboxes) adoptGates(known map[string]bool) error {
 }
 
 // orphanPins are the pins of an open gate, of which nobody knows anything else.
-func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
+func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	if _, held := s.claims.Get(uid); held {
 		return nil
 	}
-	pins, err := s.gate.namespaces(uid)
+	pins, err := s.gate.Namespaces(uid)
 	if err != nil {
 		return nil // the gate is closed: what it says can't be read
 	}
@@ -171,7 +171,7 @@ func (s *sandboxes) orphanPins(uid string, known map[string]bool) []string {
 
 // unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
 // keeps; but once a pod has gone, its devices come home only if nothing else keeps its namespace.
-func (s *sandboxes) unpinOthers(known map[string]bool) error {
+func (s *Sandboxes) unpinOthers(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -185,17 +185,17 @@ func (s *sandboxes) unpinOthers(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// syncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
+// SyncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
 // nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever
 // call is the last is right.
-func (s *sandboxes) syncGate(claimUID string) error {
+func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	record, held := s.claims.Get(claimUID)
-	if !held && s.isUnrecorded(claimUID) {
+	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
 	nodes, pins := s.admitted(claimUID)
@@ -209,7 +209,7 @@ func (s *sandboxes) syncGate(claimUID string) error {
 }
 
 // admitted returns in which namespaces containers of a claim may start, by their pins, and which device nodes they get.
-func (s *sandboxes) admitted(claimUID string) (nodes, pins []string) {
+func (s *Sandboxes) admitted(claimUID string) (nodes, pins []string) {
 	if !s.isConnected() {
 		return nil, nil
 	}
@@ -223,16 +223,16 @@ func (s *sandboxes) admitted(claimUID string) (nodes, pins []string) {
 	return slices.Compact(nodes), append(pins, s.unrecordedPinsOf(claimUID)...)
 }
 
-func (s *sandboxes) syncGates(claimUIDs []string) error {
+func (s *Sandboxes) syncGates(claimUIDs []string) error {
 	var problems []error
 	for _, uid := range claimUIDs {
-		problems = append(problems, s.syncGate(uid))
+		problems = append(problems, s.SyncGate(uid))
 	}
 	return errors.Join(problems...)
 }
 
 // syncAllGates also closes what nobody has opened.
-func (s *sandboxes) syncAllGates() error {
+func (s *Sandboxes) syncAllGates() error {
 	uids, err := s.gate.claims()
 	for _, record := range s.claims.All() {
 		if !slices.Contains(uids, record.Claim.UID) {
@@ -242,8 +242,8 @@ func (s *sandboxes) syncAllGates() error {
 	return errors.Join(err, s.syncGates(uids))
 }
 
-// goTracked runs work in the background, unless the driver stops.
-func (s *sandboxes) goTracked(do func()) bool {
+// GoTracked runs work in the background, unless the driver stops.
+func (s *Sandboxes) GoTracked(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -253,8 +253,8 @@ func (s *sandboxes) goTracked(do func()) bool {
 	return true
 }
 
-// finishWork waits until what runs has ended; nothing begins any more.
-func (s *sandboxes) finishWork() {
+// FinishWork waits until what runs has ended; nothing begins any more.
+func (s *Sandboxes) FinishWork() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *sandboxes) finishWork() {
 
 // begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
 // another pod's sandbox holds.
-func (s *sandboxes) begin(
+func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (box *sandbox, isNew bool, err error) {
 	s.mu.Lock()
@@ -280,7 +280,7 @@ func (s *sandboxes) begin(
 // beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
 // has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
 // does not list beside this one, is not.
-func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
+func (s *Sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -307,29 +307,29 @@ func (s *sandboxes) beginMissed(id string, pod executor.Pod, netns string, recor
 	return s.register(id, pod, netns, records), nil
 }
 
-// expectUnsynced says which sandboxes are there, as the runtime lists them.
-func (s *sandboxes) expectUnsynced(ids map[string]bool) {
+// ExpectUnsynced says which sandboxes are there, as the runtime lists them.
+func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsynced = maps.Clone(ids)
 }
 
-// expectAlso adds a sandbox that is there.
-func (s *sandboxes) expectAlso(id string) {
+// ExpectAlso adds a sandbox that is there.
+func (s *Sandboxes) ExpectAlso(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsynced[id] = true
 }
 
-// isUnsynced says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
-func (s *sandboxes) isUnsynced(id string) bool {
+// IsUnsynced says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unsynced[id]
 }
 
 // mayBegin is called with the lock held.
-func (s *sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
+func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
 		return errors.New("the driver is stopping: the next one attaches the pod")
 	}
@@ -353,7 +353,7 @@ func (s *sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 
 // register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
 // old one first), so no container may start in an older one any more.
-func (s *sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
+func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
 			other.supersede()
@@ -366,7 +366,7 @@ func (s *sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
-func (s *sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
+func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
 		plans = append(plans, record.Plans...)
@@ -386,11 +386,11 @@ func exclusive(record *claims.Record) bool {
 	return false
 }
 
-// knows says whether there is such a sandbox.
-func (s *sandboxes) knows(id string) bool { return s.find(id) != nil }
+// Knows says whether there is such a sandbox.
+func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
 
-// state says whether a sandbox is known, whether it is attached, and why not.
-func (s *sandboxes) state(id string) (known, ready bool, failure error) {
+// State says whether a sandbox is known, whether it is attached, and why not.
+func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	box := s.find(id)
 	if box == nil {
 		return false, false, nil
@@ -412,14 +412,14 @@ func deviceNodes(steps []executor.StepRecord, claimUID string) []string {
 	return slices.Compact(nodes)
 }
 
-// attachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
-func (s *sandboxes) attachedSteps(claimUID string) []executor.StepRecord {
+// AttachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
+func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	steps, _ := s.AttachedTo(claimUID)
 	return steps
 }
 
 // AttachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
-func (s *sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
+func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
 			return steps, box.missingOf(claimUID)
@@ -428,8 +428,8 @@ func (s *sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 	return nil, nil
 }
 
-// users are the pods that have a claim, or something of it.
-func (s *sandboxes) users(claimUID string) []executor.Pod {
+// Users are the pods that have a claim, or something of it.
+func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {
 		if box.uses(claimUID) {
@@ -439,23 +439,23 @@ func (s *sandboxes) users(claimUID string) []executor.Pod {
 	return pods
 }
 
-// count is how many sandboxes there are.
-func (s *sandboxes) count() int {
+// Count is how many sandboxes there are.
+func (s *Sandboxes) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.byID)
 }
 
-// namespaceExists says whether there is a network namespace at a path.
-func (s *sandboxes) namespaceExists(path string) bool { return s.executor.Host.Exists(path) }
+// NamespaceExists says whether there is a network namespace at a path.
+func (s *Sandboxes) NamespaceExists(path string) bool { return s.executor.Host.Exists(path) }
 
-func (s *sandboxes) find(id string) *sandbox {
+func (s *Sandboxes) find(id string) *sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[id]
 }
 
-func (s *sandboxes) forget(box *sandbox) {
+func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byID[box.id] == box {
@@ -463,7 +463,7 @@ func (s *sandboxes) forget(box *sandbox) {
 	}
 }
 
-func (s *sandboxes) list() []*sandbox {
+func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	boxes := make([]*sandbox, 0, len(s.byID))
@@ -473,18 +473,18 @@ func (s *sandboxes) list() []*sandbox {
 	return boxes
 }
 
-func (s *sandboxes) logger(box *sandbox) klog.Logger {
+func (s *Sandboxes) logger(box *sandbox) klog.Logger {
 	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
 }
 
-// hasPin says whether a pin is of a sandbox.
-func (s *sandboxes) hasPin(name string) bool {
+// HasPin says whether a pin is of a sandbox.
+func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }
 
-// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
+// UnpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
 // in between; that takes less than a millisecond.
-func (s *sandboxes) unpinUnknown(path string) error {
+func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, box := range s.byID {

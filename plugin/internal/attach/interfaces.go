@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"slices"
@@ -32,9 +32,9 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return found
 }
 
-// missingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
+// MissingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
 // index of their step.
-func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
+func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
 	}
@@ -46,8 +46,8 @@ func missingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 	return ""
 }
 
-// networkData describes the device's final interface: that of the last step that depends on the device.
-func networkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
+// NetworkData describes the device's final interface: that of the last step that depends on the device.
+func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := -1
 	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
 		final = mine[len(mine)-1]

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"maps"
@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// states are those of all sandboxes, sorted by ID.
-func (s *sandboxes) states() []nodestate.Sandbox {
+// States are those of all sandboxes, sorted by ID.
+func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
 	for _, box := range boxes {
@@ -36,10 +36,10 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	for i := range record.Devices {
 		held := &record.Devices[i]
 		state := nodestate.Interface{
-			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: missingOf(steps, missing,
+			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: MissingOf(steps, missing,
 				record.Claim.UID, held),
 		}
-		if data := networkData(steps, record.Claim.UID, held); data != nil {
+		if data := NetworkData(steps, record.Claim.UID, held); data != nil {
 			state.Interface, state.MAC, state.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
 		}
 		for j := range steps {

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 // What the runtime reads of an open gate is the device nodes of the claim's own steps, and nothing once it is closed.
 func TestGateHasDeviceNodes(t *testing.T) {
-	g := gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
+	g := Gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
 	steps := []executor.StepRecord{
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/7", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "other"}, DeviceNodes: []string{"/dev/vfio/9", "/dev/vfio/vfio"}},
@@ -27,7 +27,7 @@ func TestGateHasDeviceNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := cache.GetDevice(g.device("a"))
+	device := cache.GetDevice(g.DeviceID("a"))
 	if device == nil {
 		t.Fatal("the runtime finds no device")
 	}
@@ -41,7 +41,7 @@ func TestGateHasDeviceNodes(t *testing.T) {
 	if err := g.close("a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Refresh(); err != nil || cache.GetDevice(g.device("a")) != nil {
+	if err := cache.Refresh(); err != nil || cache.GetDevice(g.DeviceID("a")) != nil {
 		t.Errorf("the gate is still open: %v", err)
 	}
 }

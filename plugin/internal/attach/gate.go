@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"bytes"
@@ -15,18 +15,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
+// Gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
 // CDI device of the claim, of which kubelet tells the runtime:
 //
 //   - The spec file exists only while the claim is attached. Without the file the runtime refuses to create a container
 //     that names the claim, and kubelet tries again.
 //   - The spec has an OCI hook, by which the runtime compares the network namespace of each such container with those
 //     that the claim is attached to, and refuses to start it in any other.
-type gate struct {
+type Gate struct {
 	dir string
 	// helper is the path of the helper binary, whose hook it is.
 	helper string
 }
+
+// NewGate makes gates of files in a directory, with the hook of the helper binary at a path.
+func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 
 // gateKind is vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
@@ -34,18 +37,23 @@ const gateKind = v1alpha1.DriverName + "/interfaces"
 // gateTemp is what the names of files begin with that are not complete yet. CDI reads .json and .yaml only.
 const gateTemp = "." + v1alpha1.DriverName + "-"
 
-// device is the CDI device ID of a claim. Its name is all that the runtime's error message can say.
-func (gate) device(claimUID string) string { return gateKind + "=" + deviceName(claimUID) }
+// DeviceID is the CDI device ID of a claim. Its name is all that the runtime's error message can say.
+func (Gate) DeviceID(claimUID string) string { return gateKind + "=" + deviceName(claimUID) }
+
+// ClaimOfDevice returns the UID of the claim whose CDI device an ID is.
+func ClaimOfDevice(id string) (claimUID string, ours bool) {
+	return strings.CutPrefix(id, gateKind+"="+deviceName(""))
+}
 
 func deviceName(claimUID string) string { return "not-attached-yet." + claimUID }
 
-func (g gate) path(claimUID string) string {
+func (g Gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening
 // again is no error, and writes only what has changed: the runtime reads all specs again after each write.
-func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
+func (g Gate) open(claim cnichain.Claim, nodes, pins []string) error {
 	content := nodeapi.Gate{
 		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) +
 			"=attached"},
@@ -66,7 +74,7 @@ func (g gate) open(claim cnichain.Claim, nodes, pins []string) error {
 }
 
 // suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
-func (g gate) suspend(claimUID string) error {
+func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
 	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
@@ -75,7 +83,7 @@ func (g gate) suspend(claimUID string) error {
 }
 
 // resume opens a gate as it was when it was suspended.
-func (g gate) resume(claimUID string) error {
+func (g Gate) resume(claimUID string) error {
 	path := g.path(claimUID)
 	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
 }
@@ -104,7 +112,7 @@ func envName(claimUID string) string {
 }
 
 // close keeps further containers of the claim from being created. Closing again is no error.
-func (g gate) close(claimUID string) error {
+func (g Gate) close(claimUID string) error {
 	path := g.path(claimUID)
 	if err := errors.Join(ignoreMissing(os.Remove(path)),
 		ignoreMissing(os.Remove(path+nodeapi.Suspended))); err != nil {
@@ -113,8 +121,8 @@ func (g gate) close(claimUID string) error {
 	return nil
 }
 
-// namespaces returns the pins of a gate that is open or suspended.
-func (g gate) namespaces(claimUID string) ([]string, error) {
+// Namespaces returns the pins of a gate that is open or suspended.
+func (g Gate) Namespaces(claimUID string) ([]string, error) {
 	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
 	if errors.Is(err, os.ErrNotExist) {
 		_, pins, err = nodeapi.ReadNamespaces(g.path(claimUID) + nodeapi.Suspended)
@@ -126,7 +134,7 @@ func (g gate) namespaces(claimUID string) ([]string, error) {
 }
 
 // claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted, each once.
-func (g gate) claims() ([]string, error) {
+func (g Gate) claims() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
 	if err != nil {
 		return nil, err
@@ -142,7 +150,7 @@ func (g gate) claims() ([]string, error) {
 // sweep removes files that a killed driver has not completed, also those of the CDI library, which earlier versions of
 // the driver used. Of the library's the driver's cannot be told from another's that is being written at this moment, so
 // only old ones go.
-func (g gate) sweep(isOld func(fs.FileInfo) bool) error {
+func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{gateTemp + "*.tmp", "spec.*.tmp"} {
 		paths, err := filepath.Glob(filepath.Join(g.dir, pattern))

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"testing"
@@ -33,7 +33,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	gone["a"] = true
 	scan("a-0")
 	scan()
-	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	if !f.ready("b-0") {
 		t.Error("the other pod was detached, too")
 	}
@@ -51,7 +51,7 @@ func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	for range 2 {
 		suspects = f.boxes.collect(suspects, func(executor.Pod) bool { return true })
 	}
-	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.state("a-0"); return !known })
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	f.expect(clean)
 }
 
@@ -61,12 +61,12 @@ func TestCollectingEndsWithTheDriver(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.ends("a-0")
 	f.podsGone["a"] = true
-	go func() { ended <- f.sweeper().run(f.boxes.work) }()
+	go func() { ended <- f.sweeper().Run(f.boxes.work) }()
 	for range 2 {
 		f.step(gcPeriod)
 	}
 	f.eventually("the sandbox is forgotten",
-		func() bool { known, _, _ := f.boxes.state("a-0"); f.clock.Step(gcPeriod); return !known })
+		func() bool { known, _, _ := f.boxes.State("a-0"); f.clock.Step(gcPeriod); return !known })
 	f.stopWork()
 	f.must(<-ended)
 }

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"errors"
@@ -18,11 +18,11 @@ import (
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
 // against runtime and kernel before any container may start for it.
 
-// confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
+// Confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
 // the path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A
 // sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
 // means.
-func (s *sandboxes) confirm(listed map[string]string) error {
+func (s *Sandboxes) Confirm(listed map[string]string) error {
 	for _, box := range s.list() {
 		netns := listed[box.id]
 		pin, ready := box.pinned()
@@ -35,7 +35,7 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
 			box.leave(nil)
-			s.stopSandbox(box.id)
+			s.StopSandbox(box.id)
 		}
 	}
 	s.mu.Lock()
@@ -44,9 +44,9 @@ func (s *sandboxes) confirm(listed map[string]string) error {
 	return s.syncAllGates()
 }
 
-// disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
+// Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
 // pod has not been attached, and kubelet does not ask for that.
-func (s *sandboxes) disconnect() error {
+func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connected = false
 	s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *sandboxes) disconnect() error {
 	return s.syncAllGates()
 }
 
-func (s *sandboxes) isConnected() bool {
+func (s *Sandboxes) isConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.connected
@@ -64,7 +64,7 @@ func (s *sandboxes) isConnected() bool {
 
 // compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could
 // not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
-func (s *sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
+func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
 		return false, false
@@ -82,7 +82,7 @@ func (s *sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 
 // repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
 // namespace at the runtime's path is provably the same: it has every interface that was attached.
-func (s *sandboxes) repin(box *sandbox, pin string) bool {
+func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.executor.Host.Exists(pin) {
 		return true
 	}
@@ -123,7 +123,7 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 
 // inspect looks into the namespace of every ready sandbox and notes which interfaces are not there any more. It returns
 // the sandboxes of which that is news.
-func (s *sandboxes) inspect() (changed []*sandbox) {
+func (s *Sandboxes) inspect() (changed []*sandbox) {
 	for _, box := range s.list() {
 		pin, ready := box.pinned()
 		if !ready {
@@ -146,7 +146,7 @@ func (s *sandboxes) inspect() (changed []*sandbox) {
 }
 
 // reportMissing tells claims and pods of interfaces that have vanished or come back.
-func (s *sandboxes) reportMissing(changed []*sandbox) {
+func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
 		var err error
@@ -159,19 +159,19 @@ func (s *sandboxes) reportMissing(changed []*sandbox) {
 	}
 }
 
-// missingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
-func (s *sandboxes) missingInterface(claimUID string, held *claims.HeldDevice) string {
+// MissingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
+func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
-		if name := missingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
+		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
 			return name
 		}
 	}
 	return ""
 }
 
-// mayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
+// MayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
 // its way. Otherwise it does not exist any more.
-func (s *sandboxes) mayBeInPod(claimUID string, held *claims.HeldDevice) bool {
+func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {
 			continue
@@ -182,12 +182,11 @@ func (s *sandboxes) mayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 			return true
 		}
 	}
-	return s.isUnrecorded(claimUID)
+	return s.IsUnrecorded(claimUID)
 }
 
-// Orphans: see the field of [sandboxes].
-
-func (s *sandboxes) isUnrecorded(claimUID string) bool {
+// IsUnrecorded says whether a claim has attachments of which the journal has lost the record.
+func (s *Sandboxes) IsUnrecorded(claimUID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unrecorded[claimUID] != nil
@@ -195,21 +194,21 @@ func (s *sandboxes) isUnrecorded(claimUID string) bool {
 
 // unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
 // have been prepared again for one of them.
-func (s *sandboxes) unrecordedPinsOf(claimUID string) []string {
+func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	s.mu.Lock()
 	pins := slices.Clone(s.unrecorded[claimUID])
 	s.mu.Unlock()
 	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
 }
 
-// isUnrecordedPin says whether a file is the pin of an orphan.
-func (s *sandboxes) isUnrecordedPin(name string) bool {
+// IsUnrecordedPin says whether a file is the pin of an orphan.
+func (s *Sandboxes) IsUnrecordedPin(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.isUnrecordedPinLocked(name)
 }
 
-func (s *sandboxes) isUnrecordedPinLocked(name string) bool {
+func (s *Sandboxes) isUnrecordedPinLocked(name string) bool {
 	for _, pins := range s.unrecorded {
 		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
 			return true
@@ -218,8 +217,8 @@ func (s *sandboxes) isUnrecordedPinLocked(name string) bool {
 	return false
 }
 
-// admitsUnrecorded says whether a namespace is one of those that a claim was attached to according to its gate.
-func (s *sandboxes) admitsUnrecorded(claimUID, netns string) bool {
+// AdmitsUnrecorded says whether a namespace is one of those that a claim was attached to according to its gate.
+func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]
 	s.mu.Unlock()
@@ -231,7 +230,7 @@ func (s *sandboxes) admitsUnrecorded(claimUID, netns string) bool {
 
 // releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
 // namespace ends.
-func (s *sandboxes) releaseUnrecorded(claimUID string) error {
+func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]
 	delete(s.unrecorded, claimUID)
@@ -247,7 +246,7 @@ func (s *sandboxes) releaseUnrecorded(claimUID string) error {
 
 // collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says
 // whether the runtime has a path for the namespace at a pin.
-func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
+func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	s.mu.Lock()
 	uids := slices.Sorted(maps.Keys(s.unrecorded))
 	s.mu.Unlock()
@@ -259,7 +258,7 @@ func (s *sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin
 		switch {
 		case slices.ContainsFunc(pins, isNamed):
 		case suspects[uid]:
-			err := errors.Join(s.releaseUnrecorded(uid), s.syncGate(uid))
+			err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid))
 			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended",
 				"claimUID", uid, "err", err)
 		default:

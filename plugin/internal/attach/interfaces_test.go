@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"strings"
@@ -34,18 +34,18 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 		{Claim: cnichain.Claim{UID: "other"}, Step: cnichain.PlanStep{Device: device}, IfName: "net2",
 			Merged: result("net2")},
 	}
-	data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"})
+	data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"})
 	if data == nil || data.InterfaceName != "bond0" || data.HardwareAddress != "02:00:00:00:00:01" ||
 		strings.Join(data.IPs, " ") != "10.0.0.1/24 fd00::1/64" {
 		t.Errorf("network data is %+v", data)
 	}
 	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
 		IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
-	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
+	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
 		data.InterfaceName != "" {
 		t.Errorf("network data of a device without an interface is %+v", data)
 	}
-	if data := networkData(steps, "c", &claims.HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
+	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up1", Name: "up1"}); data != nil {
 		t.Errorf("network data of another device is %+v", data)
 	}
 }

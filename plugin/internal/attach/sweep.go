@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"context"
@@ -16,56 +16,56 @@ const gcPeriod = 30 * time.Second
 // sweepLimit is how long it may take until the next sweep before the driver counts as hanging.
 const sweepLimit = 5 * time.Minute
 
-// sweeper checks periodically what nobody tells the driver of.
-type sweeper struct {
-	sandboxes *sandboxes
-	// podIsGone says whether the API server has no such pod any more.
-	podIsGone func(executor.Pod) bool
-	// isNamed says whether the runtime has a path for the network namespace at a pin.
-	isNamed func(pin string) bool
-	// swept is called after each sweep; may be nil.
-	swept func(context.Context)
-	// heartbeats may be nil.
-	heartbeats *telemetry.Heartbeats
+// Sweeper checks periodically what nobody tells the driver of.
+type Sweeper struct {
+	Sandboxes *Sandboxes
+	// PodIsGone says whether the API server has no such pod any more.
+	PodIsGone func(executor.Pod) bool
+	// IsNamed says whether the runtime has a path for the network namespace at a pin.
+	IsNamed func(pin string) bool
+	// Swept is called after each sweep; may be nil.
+	Swept func(context.Context)
+	// Heartbeats may be nil.
+	Heartbeats *telemetry.Heartbeats
 
 	boxes, unrecorded map[string]bool // suspects
 }
 
-// run sweeps until ctx ends.
-func (w *sweeper) run(ctx context.Context) error {
+// Run sweeps until ctx ends.
+func (w *Sweeper) Run(ctx context.Context) error {
 	const loop = "sweeps"
-	if w.heartbeats != nil {
-		defer w.heartbeats.End(loop)
+	if w.Heartbeats != nil {
+		defer w.Heartbeats.End(loop)
 	}
-	ticker := w.sandboxes.clock.NewTicker(gcPeriod)
+	ticker := w.Sandboxes.clock.NewTicker(gcPeriod)
 	defer ticker.Stop()
 	for {
-		if w.heartbeats != nil {
-			w.heartbeats.Beat(loop, sweepLimit)
+		if w.Heartbeats != nil {
+			w.Heartbeats.Beat(loop, sweepLimit)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			w.sweep(ctx)
+			w.Sweep(ctx)
 		}
 	}
 }
 
-// sweep detaches sandboxes that have ended, notes which interfaces have vanished from the others, and sets every gate
+// Sweep detaches sandboxes that have ended, notes which interfaces have vanished from the others, and sets every gate
 // right, whoever has removed or written its file.
-func (w *sweeper) sweep(ctx context.Context) {
-	s := w.sandboxes
-	w.boxes = s.collect(w.boxes, w.podIsGone)
-	if w.isNamed != nil {
-		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.isNamed)
+func (w *Sweeper) Sweep(ctx context.Context) {
+	s := w.Sandboxes
+	w.boxes = s.collect(w.boxes, w.PodIsGone)
+	if w.IsNamed != nil {
+		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
 	s.reportMissing(s.inspect())
 	if err := s.syncAllGates(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
 	}
-	if w.swept != nil {
-		w.swept(ctx)
+	if w.Swept != nil {
+		w.Swept(ctx)
 	}
 }
 
@@ -73,7 +73,7 @@ func (w *sweeper) sweep(ctx context.Context) {
 // sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
 // counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
 // server or has a newer sandbox, twice in a row.
-func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
+func (s *Sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {
 		netns := box.namespace()
@@ -81,7 +81,7 @@ func (s *sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Po
 		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod) && !box.isSuperseded():
 		case suspects[box.id]:
 			s.logger(box).Info("The sandbox ended without a report of the runtime; detaching it", "netns", netns)
-			s.stopSandbox(box.id)
+			s.StopSandbox(box.id)
 		default:
 			ended[box.id] = true
 		}

@@ -1,4 +1,4 @@
-package plugin
+package attach
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// detachLimit bounds one attempt to detach.
-	detachLimit = 60 * time.Second
+	// DetachLimit bounds one attempt to detach.
+	DetachLimit = 60 * time.Second
 	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
 	detachRetry    = time.Second
 	detachRetryMax = time.Minute
@@ -19,7 +19,7 @@ const (
 
 // detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has
 // failed.
-func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
+func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
 	box := s.find(id)
 	if box == nil {
 		return nil
@@ -52,8 +52,8 @@ func (s *sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 }
 
 // detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
-func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
-	ctx, cancel := context.WithTimeout(ctx, attachLimit)
+func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, other := range s.list() {
 		if other.seq < box.seq && other.pod.UID == box.pod.UID {
@@ -66,7 +66,7 @@ func (s *sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 }
 
 // detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
-func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
+func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detaching != nil {
 		defer box.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	done := make(chan struct{})
 	box.detaching = done
 	box.mu.Unlock()
-	begun := s.goTracked(func() {
+	begun := s.GoTracked(func() {
 		defer close(done)
 		for delay := detachRetry; !s.detachOnce(box, delay); delay = min(2*delay, detachRetryMax) {
 			select {
@@ -91,11 +91,11 @@ func (s *sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	return done
 }
 
-func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
+func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // undone by another, and the name may be another sandbox's by now
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), detachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
 	defer cancel()
 	start := s.clock.Now()
 	err := s.detach(ctx, box.id)
@@ -108,9 +108,9 @@ func (s *sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// stopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
+// StopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
 // would help nobody: Unprepare waits for the end.
-func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
+func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	delete(s.unsynced, id)
 	box := s.byID[id]
@@ -123,9 +123,9 @@ func (s *sandboxes) stopSandbox(id string) <-chan struct{} {
 	return s.detachUntilDone(box)
 }
 
-// releaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
+// ReleaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
 // claim is forgotten, or when this has failed.
-func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), err error) {
+func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++
 	s.mu.Unlock()
@@ -144,12 +144,12 @@ func (s *sandboxes) releaseClaim(ctx context.Context, uid string) (done func(), 
 			}
 		}
 	}
-	problems = append(problems, s.syncGate(uid))
+	problems = append(problems, s.SyncGate(uid))
 	return done, errors.Join(problems...)
 }
 
-// isReleasing says whether a claim is being released.
-func (s *sandboxes) isReleasing(uid string) bool {
+// IsReleasing says whether a claim is being released.
+func (s *Sandboxes) IsReleasing(uid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.releasing[uid] > 0
