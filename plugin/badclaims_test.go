@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // Prepare refuses claims that can never succeed, in the words of claimspec, and they hold no device.
@@ -19,10 +18,7 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 		t.Run(bad.Name, func(t *testing.T) {
 			f := newFixture(t)
 			f.must(os.WriteFile(filepath.Join(f.pluginDir(), "macvlan"), nil, 0o755))
-			key := draslices.EntryID{Pool: "n/up0", Name: "up0"}
-			entry := f.dra.publisher.entries[key]
-			entry.Persona.Plugins = []string{"macvlan"}
-			f.dra.publisher.entries[key] = entry
+			f.offer("macvlan")
 			for _, topology := range claimspectest.TopologiesByName(t) {
 				f.must(f.dra.cluster.topologies.GetStore().Add(topology))
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -173,7 +172,7 @@ func (c *cluster) onChange(trigger func()) error {
 			old, _ := before.(*corev1.Node)
 			current, _ := after.(*corev1.Node)
 			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) ||
-				!slices.Equal(addresses(old), addresses(current)) {
+				!slices.Equal(nodeAddresses(old), nodeAddresses(current)) {
 				trigger()
 			}
 		},
@@ -207,8 +206,8 @@ func (c *cluster) onReplaced(fail func(error)) error {
 	return err
 }
 
-// exposurePolicies returns the policies, sorted by name.
-func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
+// ExposurePolicies returns the policies, sorted by name.
+func (c *cluster) ExposurePolicies() []policyapi.DeviceExposurePolicy {
 	byName := map[string]policyapi.DeviceExposurePolicy{}
 	for _, item := range c.policies.GetStore().List() {
 		if policy, ok := item.(*policyapi.DeviceExposurePolicy); ok {
@@ -222,8 +221,8 @@ func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
 	return policies
 }
 
-// pluginSchemas returns the built-in plugin contracts with the cluster's over them.
-func (c *cluster) pluginSchemas() cnichain.Schemas {
+// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+func (c *cluster) PluginSchemas() cnichain.Schemas {
 	byName := map[string]chainapi.CNIPluginSchema{}
 	for _, item := range c.schemas.GetStore().List() {
 		if schema, ok := item.(*chainapi.CNIPluginSchema); ok {
@@ -250,24 +249,13 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// thisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
-func (c *cluster) thisNode() (*corev1.Node, error) {
+// ThisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
+func (c *cluster) ThisNode() (*corev1.Node, error) {
 	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
 	if node, ok := item.(*corev1.Node); ok && err == nil {
 		return node, nil
 	}
 	return nil, fmt.Errorf("the API server knows no node %q: check --node-name", c.nodeName)
-}
-
-// addresses are those by which the cluster knows the node.
-func addresses(node *corev1.Node) []netip.Addr {
-	var found []netip.Addr
-	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
-			found = append(found, parsed.Unmap())
-		}
-	}
-	return found
 }
 
 // namespaceLabels returns the labels of a namespace.

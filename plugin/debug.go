@@ -19,8 +19,8 @@ import (
 
 // policyInputs are the policies that the node's devices are resolved with.
 func (c *cluster) policyInputs() nodestate.PolicyInputs {
-	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.exposurePolicies()}
-	if node, err := c.thisNode(); err == nil {
+	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.ExposurePolicies()}
+	if node, err := c.ThisNode(); err == nil {
 		inputs.Labels = node.Labels
 	}
 	return inputs

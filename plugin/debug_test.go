@@ -135,15 +135,16 @@ func TestStateOfTheNode(t *testing.T) {
 	topology.Name, topology.Status.Conditions = "t2", []metav1.Condition{accepted}
 	topology.Spec.Steps[0].Driver = "vfio-pci"
 	f.must(f.dra.cluster.topologies.GetStore().Add(topology))
-	f.dra.publisher.problems = []finding{{source: fromSlices, policy: "p", text: "bad"}}
+	f.offer("missing")
 
 	got := d.state()
 	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
 		got.Versions); diff != "" || !got.NodeFound {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]nodestate.Problem{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
+	if len(got.Problems) != 1 || got.Problems[0].Source != "slices" || got.Problems[0].Policy != "all" ||
+		!strings.Contains(got.Problems[0].Text, "CNI plugin missing is not installed") {
+		t.Errorf("problems are %+v", got.Problems)
 	}
 	if !got.Synced {
 		t.Error("nothing is left to be read")

@@ -91,7 +91,6 @@ type Driver struct {
 	journal   journal.Opened
 	metrics   *metrics
 	health    *deviceHealth
-	carriers  *carrierTracker
 	stopWork  context.CancelFunc
 	// again prepares claims as if kubelet had asked for it.
 	again func(context.Context, []*drapb.Claim) error
@@ -284,8 +283,14 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 func (d *Driver) buildPublisher(
 	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
 ) error {
-	clock := clock.RealClock{}
-	names, damaged, err := loadDeviceNames(d.journal.DB, bootID, clock)
+	publisher, damaged, err := newPublisher(publishConfig{
+		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
+		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
+		DB: d.journal.DB, Read: fromHost(d.sources), Events: discovery.KernelEvents(), CNIDirs: d.config.CNIDirs,
+		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.changed,
+		Recorder: recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
+		Clock: clock.RealClock{},
+	})
 	if err != nil {
 		return err
 	}
@@ -293,17 +298,7 @@ func (d *Driver) buildPublisher(
 		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
 			"key", record.Key)
 	}
-	d.carriers = newCarrierTracker(clock, names.kept.Lost...)
-	d.publisher = &publisher{
-		cluster: d.cluster, claims: d.claims, names: names,
-		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes,
-			groups: d.config.CompatibilityGroups},
-		read: fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.MayBeInPod, carriers: d.carriers,
-		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics.publish,
-		freeMemory: debug.FreeOSMemory,
-		triggers:   make(chan struct{}, 1), clock: clock,
-	}
+	d.publisher = publisher
 	return nil
 }
 
@@ -316,7 +311,7 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 			return "the device does not exist on the node any more"
 		case isQuarantined(held.Facts):
 			return "in quarantine: what an earlier pod left on it could not be removed"
-		case d.carriers.isLost(held.Facts):
+		case d.publisher.lostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
 		// Of a shared device this would be said to every pod that has a share.
@@ -341,9 +336,9 @@ func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
 	sources := d.guard
-	node, unknown := d.cluster.thisNode()
+	node, unknown := d.cluster.ThisNode()
 	if unknown == nil {
-		sources.NodeAddresses = addresses(node)
+		sources.NodeAddresses = nodeAddresses(node)
 	}
 	use, err := discovery.Busy(ctx, sources, name)
 	use.Restorable = use.Restorable && unknown == nil
@@ -479,12 +474,6 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 		return err
 	}
 }
-
-// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
-const (
-	settleQuiet = 2 * time.Second
-	settleLimit = 20 * time.Second
-)
 
 // serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or
 // the API server, are not known, and only claims can't be prepared.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,18 +14,20 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testingclock "k8s.io/utils/clock/testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
@@ -36,9 +39,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
-	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // fixture is a driver without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1, and
@@ -51,6 +52,7 @@ type fixture struct {
 	db       *journal.DB
 	chains   *journal.Chains
 	claims   *claims.Store
+	cluster  *cluster
 	boxes    *attach.Sandboxes
 	gate     attach.Gate
 	pinDir   string
@@ -170,16 +172,17 @@ func (f *fixture) startAlone(bootID string) {
 	f.unhealthy = map[discovery.IfName]string{}
 	health := newDeviceHealth(f.claims,
 		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
-	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
+	f.cluster = testCluster()
+	f.nri = &nriPlugin{cluster: f.cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
 		unclaimed: newUnclaimedSandboxes(), observer: f, metrics: f.metrics}
 	f.dra = &draPlugin{
-		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner,
+		cluster: f.cluster, publisher: f.newPublisher(nil), claims: f.claims, sandboxes: f.boxes, executor: runner,
 		gate:     f.gate,
 		statuses: statuses, health: health, metrics: f.metrics, locks: keylock.New(1),
 		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
 		clock: f.clock, work: work,
 	}
+	f.offer("host-device")
 	f.must(f.boxes.Recover(left))
 }
 
@@ -353,16 +356,45 @@ func testCluster(objects ...runtime.Object) *cluster {
 	return c
 }
 
-func testPublisher() *publisher {
-	p := &publisher{triggers: make(chan struct{}, 1), entries: map[draslices.EntryID]draslices.Entry{}}
-	for _, name := range []string{"up0", "up1"} {
-		p.entries[draslices.EntryID{Pool: "n/" + name, Name: name}] = draslices.Entry{
-			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name),
-				Interface: discovery.IfName(name)},
-			Persona: policy.Persona{Exclusive: true, Plugins: []string{"host-device"}},
+// newPublisher makes a publisher on a machine with two links that are offered, up0 and up1, or on another machine.
+func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publisher {
+	f.Helper()
+	if read == nil {
+		read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
+			for _, name := range []discovery.IfName{"up0", "up1"} {
+				facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name})
+			}
+			return facts, nil
 		}
 	}
+	client := fake.NewClientset()
+	client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: "v1.37.0"}
+	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, action.(clienttesting.CreateAction).GetObject(), nil // keeps everything
+	})
+	p, _, err := newPublisher(publishConfig{
+		NodeName: "n", BootID: f.bootID, Cluster: f.cluster, Claims: f.claims, Client: client, Read: read,
+		CNIDirs: []string{f.pluginDir()}, Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod: f.boxes.MayBeInPod, HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
+		Metrics: f.metrics.publish, FreeMemory: func() {}, Clock: f.clock,
+	})
+	f.must(err)
 	return p
+}
+
+// offer sets the policies to one that offers every device exclusively, for a plugin.
+func (f *fixture) offer(plugin string) {
+	f.Helper()
+	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		Spec: policyapi.DeviceExposurePolicySpec{
+			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: "true"},
+			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: plugin, Exclusive: true}}},
+		},
+	}}, ""))
+	if f.dra != nil {
+		f.must(f.dra.publisher.refresh(context.Background()))
+	}
 }
 
 // allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.

@@ -12,7 +12,7 @@ import (
 
 // Memory is freed once when nothing changes any more, not while pods come and go.
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	var rests atomic.Int32
 	m.freeMemory = func() { rests.Add(1) }

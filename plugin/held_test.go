@@ -11,16 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // expose is a policy for what an expression selects.
-func expose(name, cel string, shared bool) *policyapi.DeviceExposurePolicy {
-	return &policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
+	return policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: policyapi.DeviceExposurePolicySpec{
 			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: cel},
 			Exposure: &policyapi.Exposure{AllowMultipleAllocations: shared,
@@ -29,15 +27,15 @@ func expose(name, cel string, shared bool) *policyapi.DeviceExposurePolicy {
 }
 
 // sharedMachine has policies in place of the one that offers everything exclusively.
-func sharedMachine(f *fixture, host *discoverytest.Host, policies ...any) *testMachine {
+func sharedMachine(f *pubFixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
-	f.must(m.cluster.policies.GetStore().Replace(policies, ""))
+	f.cluster.policies = policies
 	return m
 }
 
 // A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0),
 		expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
 	m.expect(t, "ens0")
@@ -49,7 +47,7 @@ func TestSharedDevicesFollowTheFacts(t *testing.T) {
 }
 
 func TestSharedDeviceThatIsGone(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
@@ -59,7 +57,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 
 // A device keeps its name, and plugins are told that of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
@@ -77,7 +75,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 
 // A physical function that is shared gets virtual ones while it is in use: they divide its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 2),
 		expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
 		expose("vf", `device.attributes["dra.networking"].type == "vf"`, false))
@@ -98,7 +96,7 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 // A slice came back without counters: none is published any more, whatever another API server says, and that is
 // written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
@@ -128,7 +126,7 @@ func counterSlice() resourceapi.ResourceSliceSpec {
 
 // A link that has lost its carrier has none after the driver was restarted.
 func TestLostCarriersAreRemembered(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 0))
 	m.expect(t, "ens0")
 	m.host.Link("ens0").Carrier = false
@@ -138,7 +136,7 @@ func TestLostCarriersAreRemembered(t *testing.T) {
 
 // A virtual function whose physical function is in a pod is not gone.
 func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v1")
@@ -148,7 +146,7 @@ func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 
 // Names of devices that claims hold are kept without a wait.
 func TestNamesOfHeldDevicesAreKept(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 1))
 	m.expect(t, "ens0 ens0v0")
 	m.hold(f, "c", "n/ens0", "ens0v0")
@@ -161,7 +159,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 
 // A new card doesn't become the device whose name it takes.
 func TestKeptNamesAreNotTaken(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
@@ -190,7 +188,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 
 // Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
 func TestMemoryOfPodsLinks(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0",
@@ -213,40 +211,18 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 	}
 }
 
-// renamedHost is a node on which a card is called up1, and up0 is another one.
-type renamedHost struct{ host.Host }
-
-func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
-	if device.PCIAddress == "0000:01:00.0" {
-		device.IfName = "up1"
+// While the devices are not known it is said why.
+func TestDevicesThatAreNotKnown(t *testing.T) {
+	m := newTestMachine(newPubFixture(t), discoverytest.Machine(1, 0))
+	for failure, want := range map[string]string{"": "not known yet: the driver has just started",
+		"the API server refuses list attributes": "not known yet: the API server refuses list attributes"} {
+		if failure != "" {
+			m.failure = errors.New(failure)
+		}
+		_, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v", err)
+		}
+		m.failure = nil
 	}
-	return device, nil
-}
-
-// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
-// card.
-func TestRecordedPlanOfARenamedCard(t *testing.T) {
-	f := newFixture(t)
-	record := f.prepared("claim-a", "a", "up0")
-	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
-	f.dra.executor.Host = renamedHost{f.dra.executor.Host}
-	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
-		t.Errorf("error is %v", err)
-	}
-	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
-	f.dra.executor.Host = f.node
-	f.expect(clean)
-}
-
-// While the devices are not known, claims can't be prepared but released: kubelet must be able to end pods.
-func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
-	f := newFixture(t)
-	f.prepared("claim-a", "a", "up0")
-	f.dra.publisher.entries = nil
-	f.dra.publisher.failure = errors.New("the API server refuses list attributes")
-	_, _, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
-	if err == nil || !strings.Contains(err.Error(), "not known yet: the API server refuses list attributes") {
-		t.Errorf("error is %v", err)
-	}
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }

@@ -3,7 +3,9 @@ package plugin
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,17 +14,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // The names and labels are an interface: what changes here changes other people's dashboards.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
-	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.metrics = f.metrics.publish
-	m.expect(t, "ens0 ens0v0 ens0v1")
+	machine := discoverytest.Machine(1, 2)
+	p := f.newPublisher(func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		return discovery.Read(ctx, machine.Sources())
+	})
+	p.startPublishing(func(context.Context, resourceslice.DriverResources) error { return nil })
+	binary := filepath.Join(f.pluginDir(), "host-device")
+	f.must(os.Remove(binary)) // a problem
+	f.must(p.refresh(context.Background()))
+	f.must(os.WriteFile(binary, nil, 0o755))
+	if offered := len(p.offered()); offered != 3 {
+		t.Errorf("%d devices are offered", offered)
+	}
 	f.prepared("claim-a", "a", "up0")
 	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}

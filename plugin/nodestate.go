@@ -18,7 +18,7 @@ func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
-			d.missing()...), Problems: d.publisher.known(),
+			d.missing()...), Problems: d.publisher.knownProblems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
@@ -28,26 +28,14 @@ func (d *Driver) state() nodestate.State {
 	if plugins, err := binaries(c.CNIDirs); err == nil { // else the publisher says why not
 		state.CNIPlugins = sets.List(plugins)
 	}
-	if node, err := d.cluster.thisNode(); err == nil {
+	if node, err := d.cluster.ThisNode(); err == nil {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
-		state.Addresses = addresses(node)
+		state.Addresses = nodeAddresses(node)
 		state.Versions = nodestate.Versions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion,
 			Kernel: info.KernelVersion}
 	}
 	return state
-}
-
-// known are the problems of the last computation.
-func (p *publisher) known() []nodestate.Problem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	problems := make([]nodestate.Problem, 0, len(p.problems))
-	for _, problem := range p.problems {
-		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
-			Text: problem.text})
-	}
-	return problems
 }
 
 // topologyStates are sorted by name.

@@ -299,7 +299,7 @@ func (d *draPlugin) plan(
 		return nil, err
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.pluginSchemas(), Plugins: plugins, Devices: roots,
+		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.PluginSchemas(), Plugins: plugins, Devices: roots,
 		Dirs: d.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})
 	if len(problems) > 0 {

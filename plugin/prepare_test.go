@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -264,4 +265,43 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 		t.Errorf("the release ended with %v", err)
 	}
 	f.expect(attachedA, "claim-a")
+}
+
+// renamedHost is a node on which a card is called up1, and up0 is another one.
+type renamedHost struct{ host.Host }
+
+func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	if device.PCIAddress == "0000:01:00.0" {
+		device.IfName = "up1"
+	}
+	return device, nil
+}
+
+// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
+// card.
+func TestRecordedPlanOfARenamedCard(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
+	f.dra.executor.Host = renamedHost{f.dra.executor.Host}
+	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.dra.executor.Host = f.node
+	f.expect(clean)
+}
+
+// While the devices are not known, claims can't be prepared but released: kubelet must be able to end pods.
+func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.dra.publisher = f.newPublisher(nil) // has read nothing
+	results, err := f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
+	f.must(err)
+	if err := results["claim-b"].Err; err == nil || !strings.Contains(err.Error(), "are not known yet") {
+		t.Errorf("error is %v", err)
+	}
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }

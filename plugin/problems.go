@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -74,7 +75,7 @@ func (p *publisher) reportProblems(
 			continue
 		}
 		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			telemetry.Shorten("node "+p.cluster.nodeName+": "+problem.text))
+			telemetry.Shorten("node "+p.nodeName+": "+problem.text))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
@@ -87,13 +88,13 @@ func (p *publisher) reportProblems(
 
 // subject is what an event is about.
 func (p *publisher) subject(problem finding) *corev1.ObjectReference {
-	if object, found, err := p.cluster.policies.GetStore().GetByKey(problem.policy); found && err == nil {
-		if policy, ok := object.(*policyapi.DeviceExposurePolicy); ok {
+	for _, policy := range p.cluster.ExposurePolicies() {
+		if policy.Name == problem.policy {
 			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
 				Name: policy.Name, UID: policy.UID}
 		}
 	}
-	name := p.cluster.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
+	name := p.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
@@ -117,4 +118,16 @@ func (p *publisher) logDecision(ctx context.Context, decision *policy.Decision) 
 		}
 	}
 	p.logged = logged
+}
+
+// knownProblems are the problems of the last computation.
+func (p *publisher) knownProblems() []nodestate.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	problems := make([]nodestate.Problem, 0, len(p.problems))
+	for _, problem := range p.problems {
+		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
+			Text: problem.text})
+	}
+	return problems
 }

@@ -18,17 +18,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -49,12 +52,61 @@ const (
 	longestPause = time.Minute
 )
 
+// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
+const (
+	settleQuiet = 2 * time.Second
+	settleLimit = 20 * time.Second
+)
+
+// clusterInputs is what the API server says, from caches.
+type clusterInputs interface {
+	// ThisNode returns the Node object.
+	ThisNode() (*corev1.Node, error)
+	// ExposurePolicies returns the policies, sorted by name.
+	ExposurePolicies() []policyapi.DeviceExposurePolicy
+	// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+	PluginSchemas() cnichain.Schemas
+}
+
+// publishConfig says what a publisher works with.
+type publishConfig struct {
+	// NodeName is the name of the node, BootID that of its boot: names of devices last for one.
+	NodeName, BootID string
+	Cluster          clusterInputs
+	Claims           *claims.Store
+	// Client asks the API server which features it has.
+	Client kubernetes.Interface
+	// ListAttributes and CompatibilityGroups are the optional features that the driver was told to use.
+	ListAttributes, CompatibilityGroups bool
+	// DB remembers names, speeds and lost carriers; without it nothing outlives the process.
+	DB *journal.DB
+	// Read reads the devices of the node, which the cluster knows by the addresses; Events say when to read again.
+	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
+	Events discovery.Events
+	// CNIDirs are where CNI plugins are looked up.
+	CNIDirs []string
+	// Quarantined says whether a device is held back.
+	Quarantined func(discovery.Device) bool
+	// MayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
+	// HealthChanged is called when the health of devices is another one.
+	HealthChanged func()
+	Recorder      record.EventRecorder
+	Metrics       *publishMetrics
+	Heartbeats    *telemetry.Heartbeats // may be nil
+	// FreeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// [freeMemoryAfter].
+	FreeMemory func()
+	Clock      clock.Clock
+}
+
 // publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
 type publisher struct {
-	cluster *cluster
-	claims  *claims.Store
-	names   *deviceNames
-	server  *apiServer
+	nodeName string
+	cluster  clusterInputs
+	claims   *claims.Store
+	names    *deviceNames
+	server   *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
 	// quarantined says whether a device is held back.
@@ -88,6 +140,25 @@ type publisher struct {
 	failure   error             // why they are not
 	published [sha256.Size]byte // of the resources that were published last
 	gone      map[string]bool   // identities of held devices that do not exist any more
+}
+
+// newPublisher makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
+func newPublisher(config publishConfig) (*publisher, []journal.Damaged, error) {
+	names, damaged, err := loadDeviceNames(config.DB, config.BootID, config.Clock)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &publisher{
+		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, names: names,
+		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
+			lists: config.ListAttributes, groups: config.CompatibilityGroups},
+		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
+		quarantined: config.Quarantined, mayBeInPod: config.MayBeInPod,
+		carriers:      newCarrierTracker(config.Clock, names.kept.Lost...),
+		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
+		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
+		clock: config.Clock,
+	}, damaged, nil
 }
 
 // fromHost reads the devices of this machine.
@@ -205,7 +276,7 @@ func soonest(a, b time.Duration) time.Duration {
 func (p *publisher) refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
-	node, err := p.cluster.thisNode()
+	node, err := p.cluster.ThisNode()
 	if err != nil {
 		return err
 	}
@@ -221,13 +292,13 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision, err := policy.ResolveContext(ctx, facts, p.cluster.exposurePolicies(),
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.ExposurePolicies(),
 		policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err
 	}
-	result, err := draslices.Build(p.cluster.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.pluginSchemas().Moving()...), Held: held,
+	result, err := draslices.Build(p.nodeName, decision, draslices.Features{
+		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.PluginSchemas().Moving()...), Held: held,
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {
@@ -253,7 +324,7 @@ func (p *publisher) facts(
 	earlier := p.claims.InUse(exclusive)
 	suspects := p.claims.GoneDevices(nil,
 		p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
-	facts, err = p.read(ctx, addresses(node))
+	facts, err = p.read(ctx, nodeAddresses(node))
 	if err != nil {
 		return facts, nil, err
 	}
@@ -283,6 +354,9 @@ func (p *publisher) setGone(suspects, found map[string]bool) (changed bool) {
 	p.gone = found
 	return changed
 }
+
+// lostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
+func (p *publisher) lostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
 
 // isGone says whether a claim holds a device that does not exist any more.
 func (p *publisher) isGone(device discovery.Device) bool {
@@ -472,4 +546,15 @@ func binaries(dirs []string) (sets.Set[string], error) {
 		}
 	}
 	return found, nil
+}
+
+// nodeAddresses are those by which the cluster knows the node.
+func nodeAddresses(node *corev1.Node) []netip.Addr {
+	var found []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
+			found = append(found, parsed.Unmap())
+		}
+	}
+	return found
 }

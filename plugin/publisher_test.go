@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -24,7 +23,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -37,31 +35,19 @@ func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return
 
 // newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
 func newTestPublisher(
-	f *fixture, links *noLinks, publishErr *error,
+	f *pubFixture, links *noLinks, publishErr *error,
 ) (p *publisher, published *[]resourceslice.DriverResources) {
 	published = &[]resourceslice.DriverResources{}
-	c := testCluster()
-	f.must(c.policies.GetStore().Add(&policyapi.DeviceExposurePolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		Spec: policyapi.DeviceExposurePolicySpec{
-			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: "true"},
-			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "host-device",
-				Exclusive: true}}},
-		},
-	}))
-	names, _, err := loadDeviceNames(f.db, "boot", f.clock)
+	p, _, err := newPublisher(publishConfig{
+		NodeName: "n", BootID: "boot", Cluster: f.cluster, Claims: f.claims, DB: f.db,
+		Read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
+		Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod:  func(string, *claims.HeldDevice) bool { return true }, HealthChanged: func() {},
+		Recorder: record.NewFakeRecorder(100), Metrics: newPublishMetrics(prometheus.NewRegistry()), Clock: f.clock,
+		FreeMemory: func() {},
+	})
 	f.must(err)
-	p = &publisher{
-		cluster: c, claims: f.claims, names: names, server: &apiServer{clock: f.clock, known: &capabilities{}},
-		read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
-			*claims.HeldDevice) bool {
-			return true
-		}, carriers: newCarrierTracker(f.clock, names.kept.Lost...), healthChanged: func() {},
-		recorder: record.NewFakeRecorder(100), metrics: newPublishMetrics(prometheus.NewRegistry()),
-		triggers: make(chan struct{}, 1), clock: f.clock,
-		freeMemory: func() {},
-	}
+	p.server.known = &capabilities{}
 	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
 		return *publishErr
@@ -71,8 +57,8 @@ func newTestPublisher(
 
 // A device in use inside a pod is not on the host, and stays published.
 func TestDevicesInUseStayPublished(t *testing.T) {
-	f := newFixture(t)
-	f.prepared("claim-a", "a", "up0")
+	f := newPubFixture(t)
+	f.prepared("claim-a", "up0")
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.must(p.refresh(context.Background()))
 	if len(*published) != 1 || len((*published)[0].Pools["n/up0"].Slices) != 1 {
@@ -90,7 +76,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 
 // What a claim was given of a link's bandwidth does not change while it has it.
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	function := discovery.Device{
 		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1",
 		PFName: "pf0", PFAddress: "0000:01:00.0",
@@ -98,7 +84,7 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 	f.must(f.claims.Hold(claims.Record{
 		Claim:   cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
 		Devices: []claims.HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
-	}, asItIs))
+	}, unchanged))
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.must(p.refresh(context.Background()))
 	for _, pool := range (*published)[0].Pools {
@@ -117,7 +103,7 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 }
 
 func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	failure := errors.New("no")
 	p, published := newTestPublisher(f, &noLinks{}, &failure)
 	if err := p.refresh(context.Background()); err == nil {
@@ -134,8 +120,8 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 
 // What can't be read is not gone.
 func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
-	f := newFixture(t)
-	f.prepared("claim-a", "a", "up0")
+	f := newPubFixture(t)
+	f.prepared("claim-a", "up0")
 	links := &noLinks{}
 	p, published := newTestPublisher(f, links, new(error))
 	f.must(p.refresh(context.Background()))
@@ -150,9 +136,9 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 
 // Policies for some nodes can't be resolved without the node's labels: an exclude policy would not exclude.
 func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
-	f.must(p.cluster.node.GetStore().Replace(nil, ""))
+	f.cluster.node = nil
 	if err := p.refresh(context.Background()); err == nil || len(*published) != 0 {
 		t.Errorf("error %v, published %d times", err, len(*published))
 	}
@@ -165,7 +151,7 @@ type testMachine struct {
 	published []resourceslice.DriverResources
 }
 
-func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
+func newTestMachine(f *pubFixture, host *discoverytest.Host) *testMachine {
 	m := &testMachine{host: host}
 	m.publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
 	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
@@ -207,18 +193,18 @@ func (m *testMachine) expect(t *testing.T, want string) {
 }
 
 // hold prepares a claim for a published device.
-func (m *testMachine) hold(f *fixture, claim, pool, device string) {
+func (m *testMachine) hold(f *pubFixture, claim, pool, device string) {
 	f.Helper()
 	held, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
 	f.must(err)
 	f.must(f.claims.Hold(claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
-		Devices: []claims.HeldDevice{held}}, asItIs))
+		Devices: []claims.HeldDevice{held}}, unchanged))
 }
 
 // The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
 // does the budget that it takes from.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v1")
@@ -237,11 +223,11 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 
 // What a claim holds stays when its policy goes, so that nobody else gets it, and goes with the claim.
 func TestWithdrawnPolicies(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v0")
-	f.must(m.cluster.policies.GetStore().Replace(nil, ""))
+	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
 	// That is as it should be: the taint says it, and nobody has to put anything right.
 	for _, problem := range m.problems {
@@ -254,7 +240,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 }
 
 func TestQuarantinedDevicesAreTainted(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
@@ -274,7 +260,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 
 // Without the features that keep devices apart none is published, and that is said once, as an event of the node.
 func TestMissingFeatures(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true},
 		problems: []string{"DRAPartitionableDevices is off"}}
@@ -311,7 +297,7 @@ func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 // A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are
 // none, and neither are scans.
 func TestStormsOfChanges(t *testing.T) {
-	f := newFixture(t)
+	f := newPubFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
 	m.events, m.period = events, time.Minute
@@ -367,7 +353,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 		"stalled":   {reading: time.Hour, pause: longestPause},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
+			f := newPubFixture(t)
 			m := newTestMachine(f, discoverytest.Machine(1, 2))
 			read, readings := m.read, 0
 			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {

@@ -58,27 +58,22 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		return err
 	}
 	c.informers = []cache.SharedIndexInformer{c.policies, c.node}
-	names, _, err := loadDeviceNames(nil, "", clock.RealClock{})
-	if err != nil {
-		return err
-	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes,
-		groups: config.CompatibilityGroups}
-	p := &publisher{
-		cluster: c, claims: &claims.Store{}, names: names, server: server,
-		metrics: newPublishMetrics(prometheus.NewRegistry()),
-		read:    replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod,
-		cniDirs:     config.CNIDirs,
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
-			*claims.HeldDevice) bool {
-			return false
-		}, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
-		recorder: broadcaster.NewRecorder(scheme.Scheme,
+	p, _, err := newPublisher(publishConfig{
+		NodeName: config.NodeName, Cluster: c, Claims: &claims.Store{}, Client: client,
+		ListAttributes: config.ListAttributes, CompatibilityGroups: config.CompatibilityGroups,
+		Read: replayed(config.Recording), Events: polled{config.Recording}, CNIDirs: config.CNIDirs,
+		Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod:  func(string, *claims.HeldDevice) bool { return false }, HealthChanged: func() {},
+		Recorder: broadcaster.NewRecorder(scheme.Scheme,
 			corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
-		freeMemory: debug.FreeOSMemory, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
+		Metrics:    newPublishMetrics(prometheus.NewRegistry()),
+		FreeMemory: debug.FreeOSMemory, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return err
 	}
 	if err := c.onChange(p.trigger); err != nil {
 		return err
