@@ -30,6 +30,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -172,7 +173,7 @@ func (c *cluster) onChange(trigger func()) error {
 			old, _ := before.(*corev1.Node)
 			current, _ := after.(*corev1.Node)
 			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) ||
-				!slices.Equal(nodeAddresses(old), nodeAddresses(current)) {
+				!slices.Equal(publish.NodeAddresses(old), publish.NodeAddresses(current)) {
 				trigger()
 			}
 		},

@@ -53,7 +53,7 @@ func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, read := range map[string]func() any{
 		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
-		"GET " + nodeapi.PathPublished: func() any { return d.publisher.offered() },
+		"GET " + nodeapi.PathPublished: func() any { return d.publisher.Offered() },
 		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
 		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.States() },
 		"GET " + nodeapi.PathState:     func() any { return d.state() },
@@ -108,7 +108,7 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 			return err
 		}
 		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
-		d.publisher.trigger() // its device is free again
+		d.publisher.Trigger() // its device is free again
 		return nil
 	}
 	return fmt.Errorf("there is no leftover %q", key)

@@ -36,6 +36,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
@@ -81,7 +82,7 @@ type Driver struct {
 	cluster   *cluster
 	claims    *claims.Store
 	sandboxes *attach.Sandboxes
-	publisher *publisher
+	publisher *publish.Publisher
 	statuses  *statuses
 	nri       *nriPlugin
 	dra       *draPlugin
@@ -275,7 +276,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: keylock.New(1), connected: d.nri.connected,
 		busy: d.busy, fatal: d.fail, clock: realClock, work: work,
 	}
-	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail),
+	return errors.Join(d.cluster.onChange(d.publisher.Trigger), d.cluster.onReplaced(d.fail),
 		d.cluster.onPodGone(d.claims.Wake))
 }
 
@@ -283,10 +284,11 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 func (d *Driver) buildPublisher(
 	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
 ) error {
-	publisher, damaged, err := newPublisher(publishConfig{
+	publisher, damaged, err := publish.New(publish.Config{
 		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
 		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
-		DB: d.journal.DB, Read: fromHost(d.sources), Events: discovery.KernelEvents(), CNIDirs: d.config.CNIDirs,
+		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
+		CNIDirs:     d.config.CNIDirs,
 		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.changed,
 		Recorder: recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
 		Clock: clock.RealClock{},
@@ -307,11 +309,11 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 	isQuarantined := quarantined(executor)
 	return func(claimUID string, held *claims.HeldDevice) string {
 		switch {
-		case d.publisher.isGone(held.Facts):
+		case d.publisher.IsGone(held.Facts):
 			return "the device does not exist on the node any more"
 		case isQuarantined(held.Facts):
 			return "in quarantine: what an earlier pod left on it could not be removed"
-		case d.publisher.lostCarrier(held.Facts):
+		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
 		// Of a shared device this would be said to every pod that has a share.
@@ -338,7 +340,7 @@ func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use
 	sources := d.guard
 	node, unknown := d.cluster.ThisNode()
 	if unknown == nil {
-		sources.NodeAddresses = nodeAddresses(node)
+		sources.NodeAddresses = publish.NodeAddresses(node)
 	}
 	use, err := discovery.Busy(ctx, sources, name)
 	use.Restorable = use.Restorable && unknown == nil
@@ -500,15 +502,15 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		return nil //nolint:nilerr // ctx has ended
 	}
 	d.repairMetadata(ctx) // somebody may have removed files while no driver was there
-	changes, err := d.publisher.watch(ctx)
+	changes, err := d.publisher.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	ticker := time.NewTicker(socketPeriod)
 	defer ticker.Stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.publisher.settle(ctx, helper.PublishResources) })
-	group.Go(func() error { d.publisher.run(ctx, changes); return nil })
+	group.Go(func() error { return d.publisher.Settle(ctx, helper.PublishResources) })
+	group.Go(func() error { d.publisher.Run(ctx, changes); return nil })
 	group.Go(func() error { return watchSockets(ctx, ticker.C, d.socketsAreThere) })
 	return group.Wait()
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -256,7 +257,7 @@ func (f *fixture) sweeper() *attach.Sweeper {
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
-	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
+	_, device, err := f.dra.publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
 		link, Device: link})
 	f.must(err)
 	topology := testTopology()
@@ -357,7 +358,7 @@ func testCluster(objects ...runtime.Object) *cluster {
 }
 
 // newPublisher makes a publisher on a machine with two links that are offered, up0 and up1, or on another machine.
-func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publisher {
+func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publish.Publisher {
 	f.Helper()
 	if read == nil {
 		read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
@@ -372,7 +373,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, action.(clienttesting.CreateAction).GetObject(), nil // keeps everything
 	})
-	p, _, err := newPublisher(publishConfig{
+	p, _, err := publish.New(publish.Config{
 		NodeName: "n", BootID: f.bootID, Cluster: f.cluster, Claims: f.claims, Client: client, Read: read,
 		CNIDirs: []string{f.pluginDir()}, Quarantined: func(discovery.Device) bool { return false },
 		MayBeInPod: f.boxes.MayBeInPod, HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
@@ -393,7 +394,7 @@ func (f *fixture) offer(plugin string) {
 		},
 	}}, ""))
 	if f.dra != nil {
-		f.must(f.dra.publisher.refresh(context.Background()))
+		f.must(f.dra.publisher.Refresh(context.Background()))
 	}
 }
 

@@ -117,7 +117,7 @@ func (d *Driver) missing() []string {
 	} else if err := d.socketsAreThere(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	if err := d.publisher.unknown(); err != nil {
+	if err := d.publisher.Readiness(); err != nil {
 		missing = append(missing, err.Error())
 	}
 	return missing

@@ -22,6 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
@@ -36,7 +37,7 @@ func metadataOf(
 		persona = &policy.Persona{}
 	}
 	metadata := &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}}
-	for name, value := range attributesOf(&held.Facts, persona) {
+	for name, value := range publish.Attributes(&held.Facts, persona) {
 		metadata.Attributes[string(name)] = value
 	}
 	if !record.Shareable {

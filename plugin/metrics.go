@@ -13,13 +13,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // metrics are what the driver counts and measures. The names are part of the driver's interface.
 type metrics struct {
 	registry    *prometheus.Registry
-	publish     *publishMetrics
+	publish     *publish.Metrics
 	attach      *attach.Metrics
 	steps       *prometheus.HistogramVec
 	prepared    *prometheus.HistogramVec
@@ -30,7 +31,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	registry := prometheus.NewRegistry()
 	m := &metrics{
-		registry: registry, publish: newPublishMetrics(registry), attach: attach.NewMetrics(registry),
+		registry: registry, publish: publish.NewMetrics(registry), attach: attach.NewMetrics(registry),
 		steps: telemetry.NewHistogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.",
 			"type",
 			"command", "result"),

@@ -28,12 +28,12 @@ func TestMetrics(t *testing.T) {
 	p := f.newPublisher(func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		return discovery.Read(ctx, machine.Sources())
 	})
-	p.startPublishing(func(context.Context, resourceslice.DriverResources) error { return nil })
+	p.StartPublishing(func(context.Context, resourceslice.DriverResources) error { return nil })
 	binary := filepath.Join(f.pluginDir(), "host-device")
 	f.must(os.Remove(binary)) // a problem
-	f.must(p.refresh(context.Background()))
+	f.must(p.Refresh(context.Background()))
 	f.must(os.WriteFile(binary, nil, 0o755))
-	if offered := len(p.offered()); offered != 3 {
+	if offered := len(p.Offered()); offered != 3 {
 		t.Errorf("%d devices are offered", offered)
 	}
 	f.prepared("claim-a", "a", "up0")

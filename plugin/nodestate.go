@@ -10,6 +10,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -18,20 +19,20 @@ func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
-			d.missing()...), Problems: d.publisher.knownProblems(),
+			d.missing()...), Problems: d.publisher.Problems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
 		},
 	}
-	if plugins, err := binaries(c.CNIDirs); err == nil { // else the publisher says why not
+	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // else the publisher says why not
 		state.CNIPlugins = sets.List(plugins)
 	}
 	if node, err := d.cluster.ThisNode(); err == nil {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
-		state.Addresses = nodeAddresses(node)
+		state.Addresses = publish.NodeAddresses(node)
 		state.Versions = nodestate.Versions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion,
 			Kernel: info.KernelVersion}
 	}

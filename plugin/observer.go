@@ -45,5 +45,5 @@ func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err er
 		r.driver.statuses.interfacesLost(pod, err)
 	}
 	r.driver.health.changed()
-	r.driver.publisher.trigger()
+	r.driver.publisher.Trigger()
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
@@ -39,7 +40,7 @@ const (
 // draPlugin is what kubelet calls.
 type draPlugin struct {
 	cluster   *cluster
-	publisher *publisher
+	publisher *publish.Publisher
 	claims    *claims.Store
 	sandboxes *attach.Sandboxes
 	executor  *executor.Executor
@@ -143,7 +144,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		complete); err != nil {
 		return nil, err
 	}
-	d.publisher.trigger()
+	d.publisher.Trigger()
 	d.warnOfContainers(claim)
 	klog.FromContext(ctx).V(2).Info("Prepared the claim", "devices", len(record.Devices), "steps", steps(&record))
 	return d.devices(&record), nil
@@ -184,7 +185,7 @@ func (d *draPlugin) takeBaseline(ctx context.Context, device cnichain.Device) (c
 			device.IfName)
 	}
 	if err != nil {
-		d.publisher.trigger() // it is not as discovery has seen it
+		d.publisher.Trigger() // it is not as discovery has seen it
 	}
 	return now, err
 }
@@ -245,7 +246,7 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 	}
 	roots := map[string][]cnichain.RootDevice{}
 	for i := range devices {
-		held, device, err := d.publisher.resolve(&devices[i].DeviceRequestAllocationResult)
+		held, device, err := d.publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
 		if err != nil {
 			return record, err
 		}
@@ -519,13 +520,13 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 	}
 	d.health.released(record.Devices)
 	d.statuses.clear(&record)
-	d.publisher.trigger()
+	d.publisher.Trigger()
 	return nil
 }
 
 // HandleError is told about slices that can't be written, and about the end of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
-	d.publisher.handleError(ctx, err, msg)
+	d.publisher.HandleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.fatal(err)
 	}

@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 const maxEvents = 10
 
 // reportProblems tells about problems that are new, in the log and as events of the policy or the node, and counts all.
-func (p *publisher) reportProblems(
+func (p *Publisher) reportProblems(
 	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
 ) {
 	known := make(map[finding]bool, len(p.problems))
@@ -87,7 +87,7 @@ func (p *publisher) reportProblems(
 }
 
 // subject is what an event is about.
-func (p *publisher) subject(problem finding) *corev1.ObjectReference {
+func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.cluster.ExposurePolicies() {
 		if policy.Name == problem.policy {
 			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
@@ -99,7 +99,7 @@ func (p *publisher) subject(problem finding) *corev1.ObjectReference {
 }
 
 // logDecision logs, for each device, why it is offered or hidden, if that has changed.
-func (p *publisher) logDecision(ctx context.Context, decision *policy.Decision) {
+func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) {
 	logger := klog.FromContext(ctx).V(telemetry.LevelDecisions)
 	if !logger.Enabled() {
 		return
@@ -120,8 +120,8 @@ func (p *publisher) logDecision(ctx context.Context, decision *policy.Decision) 
 	p.logged = logged
 }
 
-// knownProblems are the problems of the last computation.
-func (p *publisher) knownProblems() []nodestate.Problem {
+// Problems are the problems of the last computation.
+func (p *Publisher) Problems() []nodestate.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	problems := make([]nodestate.Problem, 0, len(p.problems))

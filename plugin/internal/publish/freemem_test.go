@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"context"
@@ -12,21 +12,21 @@ import (
 
 // Memory is freed once when nothing changes any more, not while pods come and go.
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	var rests atomic.Int32
 	m.freeMemory = func() { rests.Add(1) }
-	f.must(m.refresh(t.Context()))
+	f.must(m.Refresh(t.Context()))
 	f.clock.Step(settleTime)
-	f.must(m.refresh(t.Context())) // the names have settled: there is nothing to wait for
+	f.must(m.Refresh(t.Context())) // the names have settled: there is nothing to wait for
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		m.triggers = make(chan struct{}, 1) // of this bubble
 		done := make(chan struct{})
-		go func() { defer close(done); m.run(ctx, nil) }()
+		go func() { defer close(done); m.Run(ctx, nil) }()
 		for range 20 {
-			m.trigger()
+			m.Trigger()
 			time.Sleep(freeMemoryAfter / 2) // of the bubble
 		}
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"cmp"
@@ -58,8 +58,8 @@ const (
 	settleLimit = 20 * time.Second
 )
 
-// clusterInputs is what the API server says, from caches.
-type clusterInputs interface {
+// Cluster is what the API server says, from caches.
+type Cluster interface {
 	// ThisNode returns the Node object.
 	ThisNode() (*corev1.Node, error)
 	// ExposurePolicies returns the policies, sorted by name.
@@ -68,11 +68,11 @@ type clusterInputs interface {
 	PluginSchemas() cnichain.Schemas
 }
 
-// publishConfig says what a publisher works with.
-type publishConfig struct {
+// Config says what a publisher works with.
+type Config struct {
 	// NodeName is the name of the node, BootID that of its boot: names of devices last for one.
 	NodeName, BootID string
-	Cluster          clusterInputs
+	Cluster          Cluster
 	Claims           *claims.Store
 	// Client asks the API server which features it has.
 	Client kubernetes.Interface
@@ -92,7 +92,7 @@ type publishConfig struct {
 	// HealthChanged is called when the health of devices is another one.
 	HealthChanged func()
 	Recorder      record.EventRecorder
-	Metrics       *publishMetrics
+	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats // may be nil
 	// FreeMemory returns the memory of the last computation to the kernel, when nothing has changed for
 	// [freeMemoryAfter].
@@ -100,10 +100,10 @@ type publishConfig struct {
 	Clock      clock.Clock
 }
 
-// publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
-type publisher struct {
+// Publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
+type Publisher struct {
 	nodeName string
-	cluster  clusterInputs
+	cluster  Cluster
 	claims   *claims.Store
 	names    *deviceNames
 	server   *apiServer
@@ -120,7 +120,7 @@ type publisher struct {
 	period        time.Duration // of scans
 	cniDirs       []string
 	recorder      record.EventRecorder
-	metrics       *publishMetrics
+	metrics       *Metrics
 	heartbeats    *telemetry.Heartbeats // may be nil
 	// logged is what was logged of each device at the level of decisions.
 	logged map[string]string
@@ -142,13 +142,13 @@ type publisher struct {
 	gone      map[string]bool   // identities of held devices that do not exist any more
 }
 
-// newPublisher makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
-func newPublisher(config publishConfig) (*publisher, []journal.Damaged, error) {
+// New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
+func New(config Config) (*Publisher, []journal.Damaged, error) {
 	names, damaged, err := loadDeviceNames(config.DB, config.BootID, config.Clock)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &publisher{
+	return &Publisher{
 		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, names: names,
 		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
 			lists: config.ListAttributes, groups: config.CompatibilityGroups},
@@ -161,8 +161,8 @@ func newPublisher(config publishConfig) (*publisher, []journal.Damaged, error) {
 	}, damaged, nil
 }
 
-// fromHost reads the devices of this machine.
-func fromHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
+// ReadHost reads the devices of this machine.
+func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
 	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 		withNode := sources
 		withNode.NodeAddresses = addresses
@@ -170,39 +170,39 @@ func fromHost(sources discovery.Sources) func(context.Context, []netip.Addr) (di
 	}
 }
 
-// trigger asks for a fresh computation.
-func (p *publisher) trigger() {
+// Trigger asks for a fresh computation.
+func (p *Publisher) Trigger() {
 	select {
 	case p.triggers <- struct{}{}:
 	default:
 	}
 }
 
-// watch returns a channel that says when to read the devices again.
-func (p *publisher) watch(ctx context.Context) (<-chan struct{}, error) {
+// Watch returns a channel that says when to read the devices again.
+func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return discovery.Watch(ctx, p.events, p.period)
 }
 
-// settle begins to publish when no device has appeared for a while.
-func (p *publisher) settle(
+// Settle begins to publish when no device has appeared for a while.
+func (p *Publisher) Settle(
 	ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error,
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of the notifications
-	changes, err := p.watch(ctx)
+	changes, err := p.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
-	p.startPublishing(publish)
-	p.trigger()
+	p.StartPublishing(publish)
+	p.Trigger()
 	return nil
 }
 
-// run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
-func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
+// Run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
+func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	if p.heartbeats != nil {
 		defer p.heartbeats.End(loop)
@@ -213,7 +213,7 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 		}
 		start := p.clock.Now()
 		var again <-chan time.Time
-		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := p.Refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err,
 				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
 			p.mu.Lock()
@@ -231,7 +231,7 @@ func (p *publisher) run(ctx context.Context, changes <-chan struct{}) {
 
 // pause keeps readings apart after one that has taken some time, and is false when ctx has ended. Triggers and changes
 // meanwhile stay in their channels.
-func (p *publisher) pause(ctx context.Context, taken time.Duration) bool {
+func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
 	pause := min(pauseFactor*taken, longestPause)
 	if pause <= 0 {
 		return true
@@ -247,7 +247,7 @@ func (p *publisher) pause(ctx context.Context, taken time.Duration) bool {
 }
 
 // wait waits for a reason to compute the devices again, and is false when ctx has ended.
-func (p *publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
+func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
 	quiet := time.After(freeMemoryAfter)
 	for {
 		select {
@@ -272,8 +272,8 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// refresh reads the host, computes the slices and hands them on if they changed.
-func (p *publisher) refresh(ctx context.Context) (err error) {
+// Refresh reads the host, computes the slices and hands them on if they changed.
+func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
 	node, err := p.cluster.ThisNode()
@@ -284,7 +284,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	plugins, err := binaries(p.cniDirs)
+	plugins, err := Binaries(p.cniDirs)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(taintSource{gone: p.isGone, quarantined: p.quarantined,
+	result = result.Tainted(taintSource{gone: p.IsGone, quarantined: p.quarantined,
 		lost: p.carriers.isLost}.taintsOf).Without(server.missing)
 	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
@@ -313,7 +313,7 @@ func (p *publisher) refresh(ctx context.Context) (err error) {
 
 // facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where
 // they are now, discovery can't see them.
-func (p *publisher) facts(
+func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
 	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
@@ -324,7 +324,7 @@ func (p *publisher) facts(
 	earlier := p.claims.InUse(exclusive)
 	suspects := p.claims.GoneDevices(nil,
 		p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
-	facts, err = p.read(ctx, nodeAddresses(node))
+	facts, err = p.read(ctx, NodeAddresses(node))
 	if err != nil {
 		return facts, nil, err
 	}
@@ -346,7 +346,7 @@ func (p *publisher) facts(
 
 // setGone notes which held devices are gone, and says whether that is news. suspects are those that could be before the
 // host was read.
-func (p *publisher) setGone(suspects, found map[string]bool) (changed bool) {
+func (p *Publisher) setGone(suspects, found map[string]bool) (changed bool) {
 	maps.DeleteFunc(found, func(id string, _ bool) bool { return !suspects[id] })
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -355,18 +355,18 @@ func (p *publisher) setGone(suspects, found map[string]bool) (changed bool) {
 	return changed
 }
 
-// lostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
-func (p *publisher) lostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
+// LostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
+func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
 
-// isGone says whether a claim holds a device that does not exist any more.
-func (p *publisher) isGone(device discovery.Device) bool {
+// IsGone says whether a claim holds a device that does not exist any more.
+func (p *Publisher) IsGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gone[claims.Identity(device)]
 }
 
 // handOn makes the entries known to Prepare and publishes what has changed.
-func (p *publisher) handOn(ctx context.Context, result *draslices.Result) error {
+func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	entries := make(map[draslices.EntryID]draslices.Entry, len(result.Entries))
 	for _, entry := range result.Entries {
 		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
@@ -417,8 +417,8 @@ func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte
 	return [sha256.Size]byte(hash.Sum(nil)), nil
 }
 
-// handleError is told about slices that can't be written as they should be.
-func (p *publisher) handleError(ctx context.Context, err error, msg string) {
+// HandleError is told about slices that can't be written as they should be.
+func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
 		// Devices are published without what keeps them apart.
@@ -426,19 +426,19 @@ func (p *publisher) handleError(ctx context.Context, err error, msg string) {
 		p.mu.Lock()
 		p.published = [sha256.Size]byte{}
 		p.mu.Unlock()
-		p.trigger()
+		p.Trigger()
 	}
 }
 
-// startPublishing sets where resources go.
-func (p *publisher) startPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
+// StartPublishing sets where resources go.
+func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish = publish
 }
 
-// offered returns what is published, sorted by pool and name.
-func (p *publisher) offered() []draslices.Entry {
+// Offered returns what is published, sorted by pool and name.
+func (p *Publisher) Offered() []draslices.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.SortedFunc(maps.Values(p.entries), func(a, b draslices.Entry) int {
@@ -446,14 +446,14 @@ func (p *publisher) offered() []draslices.Entry {
 	})
 }
 
-// resolve finds what an allocated device is.
-func (p *publisher) resolve(
+// Resolve finds what an allocated device is.
+func (p *Publisher) Resolve(
 	result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device, error) {
 	p.mu.Lock()
 	entry, known := p.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	p.mu.Unlock()
-	if err := p.unknown(); err != nil {
+	if err := p.Readiness(); err != nil {
 		return claims.HeldDevice{}, cnichain.Device{}, err
 	}
 	if !known {
@@ -471,7 +471,7 @@ func (p *publisher) resolve(
 		Consumed: result.ConsumedCapacity,
 	}
 	facts := &entry.Device
-	attributes := plainAttributes(attributesOf(&entry.Device, &entry.Persona))
+	attributes := plainAttributes(Attributes(&entry.Device, &entry.Persona))
 	if entry.Bandwidth > 0 {
 		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
 	}
@@ -483,8 +483,8 @@ func (p *publisher) resolve(
 	}, nil
 }
 
-// unknown says why the devices are not known yet; nil if they are.
-func (p *publisher) unknown() error {
+// Readiness says why the devices are not known yet; nil if they are.
+func (p *Publisher) Readiness() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -496,8 +496,8 @@ func (p *publisher) unknown() error {
 	return fmt.Errorf("the node's devices are not known yet: %w", p.failure)
 }
 
-// attributesOf are the attributes of a published device, without those by which classes know its CNI plugins.
-func attributesOf(
+// Attributes are the attributes of a published device, without those by which classes know its CNI plugins.
+func Attributes(
 	device *discovery.Device, persona *policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	attributes := policy.Published(*device)
@@ -530,8 +530,8 @@ func bareName(name string) string {
 	return name
 }
 
-// binaries are the executable files in the CNI directories. A directory that is not there has none.
-func binaries(dirs []string) (sets.Set[string], error) {
+// Binaries are the executable files in the CNI directories. A directory that is not there has none.
+func Binaries(dirs []string) (sets.Set[string], error) {
 	found := sets.New[string]()
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -548,8 +548,8 @@ func binaries(dirs []string) (sets.Set[string], error) {
 	return found, nil
 }
 
-// nodeAddresses are those by which the cluster knows the node.
-func nodeAddresses(node *corev1.Node) []netip.Addr {
+// NodeAddresses are those by which the cluster knows the node.
+func NodeAddresses(node *corev1.Node) []netip.Addr {
 	var found []netip.Addr
 	for _, address := range node.Status.Addresses {
 		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names

@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	resourceapi "k8s.io/api/resource/v1"

@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // A name is kept once an interface has had it for a while, or a claim holds the device, until the next boot. Virtual
 // functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	var m *deviceNames
 	start := func(boot string) {
 		var err error
@@ -64,7 +64,7 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 // A link has no speed while it is down or on its way home; what is published must not change with that, nor with a new
 // driver or a boot.
 func TestSpeedsAreRemembered(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	boots := 0
 	read := func(speed int) int {
 		boots++

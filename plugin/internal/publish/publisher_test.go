@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"context"
@@ -35,20 +35,20 @@ func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return
 
 // newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
 func newTestPublisher(
-	f *pubFixture, links *noLinks, publishErr *error,
-) (p *publisher, published *[]resourceslice.DriverResources) {
+	f *fixture, links *noLinks, publishErr *error,
+) (p *Publisher, published *[]resourceslice.DriverResources) {
 	published = &[]resourceslice.DriverResources{}
-	p, _, err := newPublisher(publishConfig{
+	p, _, err := New(Config{
 		NodeName: "n", BootID: "boot", Cluster: f.cluster, Claims: f.claims, DB: f.db,
-		Read:        fromHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
+		Read:        ReadHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
 		Quarantined: func(discovery.Device) bool { return false },
 		MayBeInPod:  func(string, *claims.HeldDevice) bool { return true }, HealthChanged: func() {},
-		Recorder: record.NewFakeRecorder(100), Metrics: newPublishMetrics(prometheus.NewRegistry()), Clock: f.clock,
+		Recorder: record.NewFakeRecorder(100), Metrics: NewMetrics(prometheus.NewRegistry()), Clock: f.clock,
 		FreeMemory: func() {},
 	})
 	f.must(err)
 	p.server.known = &capabilities{}
-	p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+	p.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		*published = append(*published, resources)
 		return *publishErr
 	})
@@ -57,18 +57,18 @@ func newTestPublisher(
 
 // A device in use inside a pod is not on the host, and stays published.
 func TestDevicesInUseStayPublished(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	f.prepared("claim-a", "up0")
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
-	f.must(p.refresh(context.Background()))
+	f.must(p.Refresh(context.Background()))
 	if len(*published) != 1 || len((*published)[0].Pools["n/up0"].Slices) != 1 {
 		t.Fatalf("published %+v", *published)
 	}
-	if _, _, err := p.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
+	if _, _, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
 		t.Error(err)
 	}
 	f.must(f.claims.Release("claim-a"))
-	f.must(p.refresh(context.Background()))
+	f.must(p.Refresh(context.Background()))
 	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
 		t.Errorf("published after the release %+v", *published)
 	}
@@ -76,7 +76,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 
 // What a claim was given of a link's bandwidth does not change while it has it.
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	function := discovery.Device{
 		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1",
 		PFName: "pf0", PFAddress: "0000:01:00.0",
@@ -86,7 +86,7 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 		Devices: []claims.HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
 	}, unchanged))
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
-	f.must(p.refresh(context.Background()))
+	f.must(p.Refresh(context.Background()))
 	for _, pool := range (*published)[0].Pools {
 		for _, slice := range pool.Slices {
 			for _, device := range slice.Devices {
@@ -96,22 +96,22 @@ func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 			}
 		}
 	}
-	held, device, err := p.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/pf0", Device: "pf0v0"})
+	held, device, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/pf0", Device: "pf0v0"})
 	if err != nil || held.Bandwidth != 1234 || device.Attributes["bandwidth"] != int64(1234) {
 		t.Errorf("held %+v, attributes %v, %v", held, device.Attributes, err)
 	}
 }
 
 func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	failure := errors.New("no")
 	p, published := newTestPublisher(f, &noLinks{}, &failure)
-	if err := p.refresh(context.Background()); err == nil {
+	if err := p.Refresh(context.Background()); err == nil {
 		t.Error("the failure is lost")
 	}
 	failure = nil
 	for range 3 {
-		f.must(p.refresh(context.Background()))
+		f.must(p.Refresh(context.Background()))
 	}
 	if len(*published) != 2 {
 		t.Errorf("published %d times, want once again after the failure and then not", len(*published))
@@ -120,13 +120,13 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 
 // What can't be read is not gone.
 func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	f.prepared("claim-a", "up0")
 	links := &noLinks{}
 	p, published := newTestPublisher(f, links, new(error))
-	f.must(p.refresh(context.Background()))
+	f.must(p.Refresh(context.Background()))
 	links.err = errors.New("interrupted")
-	if err := p.refresh(context.Background()); err == nil {
+	if err := p.Refresh(context.Background()); err == nil {
 		t.Error("the failure is lost")
 	}
 	if len(*published) != 1 {
@@ -136,28 +136,28 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 
 // Policies for some nodes can't be resolved without the node's labels: an exclude policy would not exclude.
 func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
 	f.cluster.node = nil
-	if err := p.refresh(context.Background()); err == nil || len(*published) != 0 {
+	if err := p.Refresh(context.Background()); err == nil || len(*published) != 0 {
 		t.Errorf("error %v, published %d times", err, len(*published))
 	}
 }
 
 // testMachine publishes a machine, whose recording can be changed, with policies that offer everything.
 type testMachine struct {
-	*publisher
+	*Publisher
 	host      *discoverytest.Host
 	published []resourceslice.DriverResources
 }
 
-func newTestMachine(f *pubFixture, host *discoverytest.Host) *testMachine {
+func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 	m := &testMachine{host: host}
-	m.publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
+	m.Publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
 	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		return discovery.Read(ctx, m.host.Sources())
 	}
-	m.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+	m.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
 		m.published = append(m.published, *resources.DeepCopy())
 		return nil
 	})
@@ -184,7 +184,7 @@ func (m *testMachine) devices() string {
 
 func (m *testMachine) expect(t *testing.T, want string) {
 	t.Helper()
-	if err := m.refresh(context.Background()); err != nil {
+	if err := m.Refresh(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got := m.devices(); got != want {
@@ -193,9 +193,9 @@ func (m *testMachine) expect(t *testing.T, want string) {
 }
 
 // hold prepares a claim for a published device.
-func (m *testMachine) hold(f *pubFixture, claim, pool, device string) {
+func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 	f.Helper()
-	held, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
+	held, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
 	f.must(err)
 	f.must(f.claims.Hold(claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
 		Devices: []claims.HeldDevice{held}}, unchanged))
@@ -204,7 +204,7 @@ func (m *testMachine) hold(f *pubFixture, claim, pool, device string) {
 // The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
 // does the budget that it takes from.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v1")
@@ -223,7 +223,7 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 
 // What a claim holds stays when its policy goes, so that nobody else gets it, and goes with the claim.
 func TestWithdrawnPolicies(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v0")
@@ -240,13 +240,13 @@ func TestWithdrawnPolicies(t *testing.T) {
 }
 
 func TestQuarantinedDevicesAreTainted(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
 	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's
 	// memory.
-	for _, entry := range m.offered() {
+	for _, entry := range m.Offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
 			want.Taints = []resourceapi.DeviceTaint{{Key: taintKey, Value: taintQuarantined,
@@ -260,7 +260,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 
 // Without the features that keep devices apart none is published, and that is said once, as an event of the node.
 func TestMissingFeatures(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true},
 		problems: []string{"DRAPartitionableDevices is off"}}
@@ -297,7 +297,7 @@ func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 // A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are
 // none, and neither are scans.
 func TestStormsOfChanges(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
 	m.events, m.period = events, time.Minute
@@ -316,12 +316,12 @@ func TestStormsOfChanges(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				m.triggers = make(chan struct{}, 1) // of this bubble
-				changes, err := m.watch(ctx)
+				changes, err := m.Watch(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
 				done := make(chan struct{})
-				go func() { defer close(done); m.run(ctx, changes) }()
+				go func() { defer close(done); m.Run(ctx, changes) }()
 				synctest.Wait()
 				before := len(m.published)
 				for i := range 100 {
@@ -353,7 +353,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 		"stalled":   {reading: time.Hour, pause: longestPause},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newPubFixture(t)
+			f := newFixture(t)
 			m := newTestMachine(f, discoverytest.Machine(1, 2))
 			read, readings := m.read, 0
 			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
@@ -365,7 +365,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				m.triggers = make(chan struct{}, 1) // of this bubble
 				done := make(chan struct{})
-				go func() { defer close(done); m.run(ctx, nil) }()
+				go func() { defer close(done); m.Run(ctx, nil) }()
 				expect := func(want int, when string) {
 					t.Helper()
 					synctest.Wait()
@@ -374,8 +374,8 @@ func TestReadingsKeepADistance(t *testing.T) {
 					}
 				}
 				expect(1, "at the start")
-				m.trigger()
-				m.trigger()
+				m.Trigger()
+				m.Trigger()
 				expect(1, "after a trigger")
 				f.clock.Step(test.pause - time.Millisecond)
 				expect(1, "before the end of the pause")
@@ -383,9 +383,9 @@ func TestReadingsKeepADistance(t *testing.T) {
 				expect(2, "after the pause")
 				f.clock.Step(test.pause)
 				expect(2, "without a trigger")
-				m.trigger()
+				m.Trigger()
 				expect(3, "when a trigger comes after the pause")
-				m.trigger()
+				m.Trigger()
 				cancel() // also ends a pause
 				<-done
 			})

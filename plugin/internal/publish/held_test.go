@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 }
 
 // sharedMachine has policies in place of the one that offers everything exclusively.
-func sharedMachine(f *pubFixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
+func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
 	return m
@@ -35,7 +35,7 @@ func sharedMachine(f *pubFixture, host *discoverytest.Host, policies ...policyap
 
 // A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0),
 		expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
 	m.expect(t, "ens0")
@@ -47,7 +47,7 @@ func TestSharedDevicesFollowTheFacts(t *testing.T) {
 }
 
 func TestSharedDeviceThatIsGone(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
@@ -57,7 +57,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 
 // A device keeps its name, and plugins are told that of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
@@ -67,7 +67,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 		return facts, err
 	}
 	m.expect(t, "ens0")
-	_, device, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
+	_, device, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
 	if err != nil || device.IfName != "lan0" {
 		t.Errorf("plugins are told %s, %v", device.IfName, err)
 	}
@@ -75,16 +75,16 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 
 // A physical function that is shared gets virtual ones while it is in use: they divide its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 2),
 		expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
 		expose("vf", `device.attributes["dra.networking"].type == "vf"`, false))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0")
 	m.host = discoverytest.Machine(1, 8)
-	f.must(m.refresh(context.Background()))
+	f.must(m.Refresh(context.Background()))
 	var sum, link int64
-	for _, entry := range m.offered() {
+	for _, entry := range m.Offered() {
 		sum += entry.Bandwidth
 		link = max(link, int64(entry.Device.LinkSpeed))
 	}
@@ -96,20 +96,20 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 // A slice came back without counters: none is published any more, whatever another API server says, and that is
 // written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
-	m.handleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired,
+	m.HandleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired,
 		ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
 	m.expect(t, "")
 	m.server.known = &capabilities{}
 	m.expect(t, "ens0 ens0v0 ens0v1")
-	m.handleError(context.Background(),
+	m.HandleError(context.Background(),
 		&resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{},
 			ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
 	before := len(m.published)
-	f.must(m.refresh(context.Background()))
+	f.must(m.Refresh(context.Background()))
 	if len(m.published) == before {
 		t.Error("what came back otherwise is not written again")
 	}
@@ -126,7 +126,7 @@ func counterSlice() resourceapi.ResourceSliceSpec {
 
 // A link that has lost its carrier has none after the driver was restarted.
 func TestLostCarriersAreRemembered(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 0))
 	m.expect(t, "ens0")
 	m.host.Link("ens0").Carrier = false
@@ -136,7 +136,7 @@ func TestLostCarriersAreRemembered(t *testing.T) {
 
 // A virtual function whose physical function is in a pod is not gone.
 func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.expect(t, "ens0 ens0v0 ens0v1")
 	m.hold(f, "c", "n/ens0", "ens0v1")
@@ -146,11 +146,11 @@ func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 
 // Names of devices that claims hold are kept without a wait.
 func TestNamesOfHeldDevicesAreKept(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 1))
 	m.expect(t, "ens0 ens0v0")
 	m.hold(f, "c", "n/ens0", "ens0v0")
-	f.must(m.refresh(context.Background()))
+	f.must(m.Refresh(context.Background()))
 	f.must(f.claims.Release("c"))
 	if name := m.names.kept.Names["0000:03:00.0"]; name != "ens0" {
 		t.Errorf("kept are %v", m.names.kept.Names)
@@ -159,7 +159,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 
 // A new card doesn't become the device whose name it takes.
 func TestKeptNamesAreNotTaken(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
@@ -188,7 +188,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 
 // Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
 func TestMemoryOfPodsLinks(t *testing.T) {
-	f := newPubFixture(t)
+	f := newFixture(t)
 	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
 	f.must(err)
 	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0",
@@ -213,13 +213,13 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 
 // While the devices are not known it is said why.
 func TestDevicesThatAreNotKnown(t *testing.T) {
-	m := newTestMachine(newPubFixture(t), discoverytest.Machine(1, 0))
+	m := newTestMachine(newFixture(t), discoverytest.Machine(1, 0))
 	for failure, want := range map[string]string{"": "not known yet: the driver has just started",
 		"the API server refuses list attributes": "not known yet: the API server refuses list attributes"} {
 		if failure != "" {
 			m.failure = errors.New(failure)
 		}
-		_, _, err := m.resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
+		_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v", err)
 		}

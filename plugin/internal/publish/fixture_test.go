@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// pubFixture is what a publisher needs: a journal, a clock, claims, and a cluster with one policy that offers
+// fixture is what a publisher needs: a journal, a clock, claims, and a cluster with one policy that offers
 // everything.
-type pubFixture struct {
+type fixture struct {
 	*testing.T
 	clock   *testingclock.FakeClock
 	db      *journal.DB
@@ -27,8 +27,8 @@ type pubFixture struct {
 	cluster *fakeCluster
 }
 
-func newPubFixture(t *testing.T) *pubFixture {
-	f := &pubFixture{T: t, clock: testingclock.NewFakeClock(time.Unix(1000, 0)), cluster: newFakeCluster()}
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{T: t, clock: testingclock.NewFakeClock(time.Unix(1000, 0)), cluster: newFakeCluster()}
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), f.clock.Now())
 	f.must(err)
 	f.db = opened.DB
@@ -38,7 +38,7 @@ func newPubFixture(t *testing.T) *pubFixture {
 	return f
 }
 
-func (f *pubFixture) must(err error) {
+func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {
 		f.Fatal(err)
@@ -46,7 +46,7 @@ func (f *pubFixture) must(err error) {
 }
 
 // prepared records a claim of a link, as Prepare does.
-func (f *pubFixture) prepared(claim, link string) {
+func (f *fixture) prepared(claim, link string) {
 	f.Helper()
 	f.must(f.claims.Hold(claims.Record{
 		Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
@@ -76,7 +76,7 @@ func newFakeCluster() *fakeCluster {
 		}}}
 }
 
-// ThisNode implements clusterInputs.
+// ThisNode implements Cluster.
 func (c *fakeCluster) ThisNode() (*corev1.Node, error) {
 	if c.node == nil {
 		return nil, errors.New("no node")
@@ -84,8 +84,8 @@ func (c *fakeCluster) ThisNode() (*corev1.Node, error) {
 	return c.node, nil
 }
 
-// ExposurePolicies implements clusterInputs.
+// ExposurePolicies implements Cluster.
 func (c *fakeCluster) ExposurePolicies() []policyapi.DeviceExposurePolicy { return c.policies }
 
-// PluginSchemas implements clusterInputs.
+// PluginSchemas implements Cluster.
 func (c *fakeCluster) PluginSchemas() cnichain.Schemas { return cnichain.DefaultSchemas() }

@@ -1,4 +1,4 @@
-package plugin
+package publish
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +16,8 @@ const (
 	fromServer    = "apiserver"
 )
 
-// publishMetrics count what is discovered, decided and published.
-type publishMetrics struct {
+// Metrics count what is discovered, decided and published.
+type Metrics struct {
 	devices   *prometheus.GaugeVec
 	published *prometheus.GaugeVec
 	outcomes  *prometheus.GaugeVec
@@ -26,9 +26,9 @@ type publishMetrics struct {
 	changes   prometheus.Counter
 }
 
-// newPublishMetrics registers the metrics.
-func newPublishMetrics(registry prometheus.Registerer) *publishMetrics {
-	m := &publishMetrics{
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
 		devices: telemetry.NewGauge("discovered_devices", "Network devices of the node, by type.", "type"),
 		published: telemetry.NewGauge("published_devices",
 			"Devices in the node's ResourceSlices, by the policy that gives "+
@@ -48,7 +48,7 @@ func newPublishMetrics(registry prometheus.Registerer) *publishMetrics {
 }
 
 // computed notes what came out of a computation. Policies and types that are gone are forgotten.
-func (m *publishMetrics) computed(decision *policy.Decision, result *draslices.Result, problems map[string]int) {
+func (m *Metrics) computed(decision *policy.Decision, result *draslices.Result, problems map[string]int) {
 	for _, vector := range []*prometheus.GaugeVec{m.devices, m.published, m.outcomes} {
 		vector.Reset()
 	}
