@@ -37,6 +37,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
@@ -83,7 +84,7 @@ type Driver struct {
 	claims    *claims.Store
 	sandboxes *attach.Sandboxes
 	publisher *publish.Publisher
-	statuses  *statuses
+	statuses  *status.Writer
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *executor.CallLog
@@ -91,7 +92,7 @@ type Driver struct {
 	sources   discovery.Sources
 	journal   journal.Opened
 	metrics   *metrics
-	health    *deviceHealth
+	health    *status.Health
 	stopWork  context.CancelFunc
 	// again prepares claims as if kubelet had asked for it.
 	again func(context.Context, []*drapb.Claim) error
@@ -257,10 +258,10 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
 		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
 	})
-	d.statuses = newStatuses(statusConfig{Client: d.client, Events: recorder, Claims: d.claims,
+	d.statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.claims,
 		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
 	d.metrics.watch(d.claims, d.sandboxes, runner)
-	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
+	d.health = status.NewHealth(d.claims, d.unhealthy(runner), realClock)
 	if err := d.buildPublisher(ctx, recorder, runner, bootID); err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func (d *Driver) buildPublisher(
 		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
 		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
 		CNIDirs:     d.config.CNIDirs,
-		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.changed,
+		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.Changed,
 		Recorder: recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
 		Clock: clock.RealClock{},
 	})
@@ -412,7 +413,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	nrilog.Set(nriLogger{klog.FromContext(ctx)})
 	group.Go(func() error { return d.nri.run(nriCtx) })
 	group.Go(func() error { return d.cluster.run(ctx) })
-	group.Go(func() error { return d.statuses.run(ctx) })
+	group.Go(func() error { return d.statuses.Run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
 	group.Go(func() error { return d.sweeper().Run(ctx) })
@@ -436,7 +437,7 @@ func (d *Driver) sweeper() *attach.Sweeper {
 		Swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)
 			d.recoverLost(ctx)
-			d.statuses.forgetOld()
+			d.statuses.ForgetOld()
 		},
 	}
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -168,10 +169,10 @@ func (f *fixture) startAlone(bootID string) {
 	f.metrics = newMetrics()
 	f.boxes = attach.New(attach.Config{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
 		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
-	statuses := newStatuses(statusConfig{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
+	statuses := status.New(status.Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
 		Claims: f.claims, Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	f.unhealthy = map[discovery.IfName]string{}
-	health := newDeviceHealth(f.claims,
+	health := status.NewHealth(f.claims,
 		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
 	f.cluster = testCluster()
 	f.nri = &nriPlugin{cluster: f.cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
@@ -246,7 +247,7 @@ func (f *fixture) Attached([]claims.Record) {}
 
 // AttachedLate implements Observer.
 func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
-	f.dra.health.attached(records)
+	f.dra.health.Attached(records)
 }
 
 // sweep is what the driver does from time to time.

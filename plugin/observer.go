@@ -22,28 +22,28 @@ func (r reporter) DescribeClaims(ctx context.Context, records []claims.Record) {
 // Attached implements Observer.
 func (r reporter) Attached(records []claims.Record) {
 	for i := range records {
-		r.driver.statuses.changed(records[i].Claim.UID)
+		r.driver.statuses.Changed(records[i].Claim.UID)
 	}
 }
 
 // AttachedLate implements Observer.
 func (r reporter) AttachedLate(_ executor.Pod, records []claims.Record) {
-	r.driver.health.attached(records)
+	r.driver.health.Attached(records)
 }
 
 // AttachFailed implements Observer.
 func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
-	r.driver.statuses.attachFailed(pod, records, err, again)
+	r.driver.statuses.AttachFailed(pod, records, err, again)
 }
 
 // InterfacesChanged implements Observer. It has the devices looked at, too.
 func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
 	for _, uid := range claimUIDs {
-		r.driver.statuses.changed(uid)
+		r.driver.statuses.Changed(uid)
 	}
 	if err != nil {
-		r.driver.statuses.interfacesLost(pod, err)
+		r.driver.statuses.InterfacesLost(pod, err)
 	}
-	r.driver.health.changed()
+	r.driver.health.Changed()
 	r.driver.publisher.Trigger()
 }

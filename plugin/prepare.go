@@ -28,6 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
@@ -45,8 +46,8 @@ type draPlugin struct {
 	sandboxes *attach.Sandboxes
 	executor  *executor.Executor
 	gate      attach.Gate
-	statuses  *statuses
-	health    *deviceHealth
+	statuses  *status.Writer
+	health    *status.Health
 	metrics   *metrics
 	locks     *keylock.Locks
 	// connected says whether the container runtime would tell us about a new pod.
@@ -79,7 +80,7 @@ func (d *draPlugin) PrepareResourceClaims(
 			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace,
 				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
-			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
+			d.statuses.Failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
 			time.Since(start).Round(time.Microsecond),
@@ -359,12 +360,11 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 			continue
 		}
 		if names := without(pod, claim); len(names) > 0 {
-			d.statuses.events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace,
-				Name: pod.Name, UID: pod.UID},
-				corev1.EventTypeWarning, "ContainerWithoutClaim",
-				"containers %s don't name claim %s: while the network driver is being updated they could start "+
-					"without the pod's interfaces; name it in resources.claims of each",
-				strings.Join(names, ", "), claim.Name)
+			d.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+				"ContainerWithoutClaim", fmt.Sprintf(
+					"containers %s don't name claim %s: while the network driver is being updated they could start "+
+						"without the pod's interfaces; name it in resources.claims of each",
+					strings.Join(names, ", "), claim.Name))
 		}
 	}
 }
@@ -518,8 +518,8 @@ func (d *draPlugin) release(ctx context.Context, uid string) error {
 	if err := d.sandboxes.SyncGate(uid); err != nil {
 		return err
 	}
-	d.health.released(record.Devices)
-	d.statuses.clear(&record)
+	d.health.Released(record.Devices)
+	d.statuses.Clear(&record)
 	d.publisher.Trigger()
 	return nil
 }
@@ -534,5 +534,5 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 
 // WatchHealthStatus tells kubelet how devices are, and by that wakes it for pods that need not wait any more.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	return d.health.watch(ctx, reports)
+	return d.health.Watch(ctx, reports)
 }

@@ -1,4 +1,4 @@
-package plugin
+package status
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// healthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
-const healthPeriod = 10 * time.Second
+// HealthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
+const HealthPeriod = 10 * time.Second
 
-// deviceHealth tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of
+// Health tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of
 // a device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain
 // are created only at kubelet's next try, 10 to 15 s later.
-type deviceHealth struct {
+type Health struct {
 	claims *claims.Store
 	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
 	unhealthy func(claimUID string, held *claims.HeldDevice) string
@@ -31,16 +31,17 @@ type deviceHealth struct {
 	told chan struct{}
 }
 
-func newDeviceHealth(
+// NewHealth makes health of the devices of claims. unhealthy says what is wrong with one; empty if nothing.
+func NewHealth(
 	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
-) *deviceHealth {
-	return &deviceHealth{claims: claims, unhealthy: unhealthy, clock: clock, news: map[draslices.EntryID]string{},
+) *Health {
+	return &Health{claims: claims, unhealthy: unhealthy, clock: clock, news: map[draslices.EntryID]string{},
 		told: make(chan struct{})}
 }
 
-// attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
+// Attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
 // device see the message, too, so it names nobody.
-func (h *deviceHealth) attached(records []claims.Record) {
+func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,20 +53,20 @@ func (h *deviceHealth) attached(records []claims.Record) {
 	h.tellLocked()
 }
 
-// changed has kubelet told how devices are now.
-func (h *deviceHealth) changed() {
+// Changed has kubelet told how devices are now.
+func (h *Health) Changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tellLocked()
 }
 
-func (h *deviceHealth) tellLocked() {
+func (h *Health) tellLocked() {
 	close(h.told)
 	h.told = make(chan struct{})
 }
 
-// released forgets what was said about devices: it is not said of their next owner.
-func (h *deviceHealth) released(devices []claims.HeldDevice) {
+// Released forgets what was said about devices: it is not said of their next owner.
+func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, device := range devices {
@@ -73,9 +74,9 @@ func (h *deviceHealth) released(devices []claims.HeldDevice) {
 	}
 }
 
-// watch sends reports until ctx ends: now, when there is something to report, and from time to time.
-func (h *deviceHealth) watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	ticker := h.clock.NewTicker(healthPeriod)
+// Watch sends reports until ctx ends: now, when there is something to report, and from time to time.
+func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
 	for {
 		report, told := h.report()
@@ -94,7 +95,7 @@ func (h *deviceHealth) watch(ctx context.Context, reports chan<- kubeletplugin.D
 }
 
 // report is how every device of every claim is, and a channel that is closed when that may have changed.
-func (h *deviceHealth) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
+func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	devices := h.claims.Devices()
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
 // watchHealth is kubelet's side of the health stream.
@@ -21,6 +22,15 @@ func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 		f.must(<-ended)
 	})
 	return reports
+}
+
+// report is what kubelet is told when it begins to listen.
+func (f *fixture) report() kubeletplugin.DeviceHealthReport {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	reports := make(chan kubeletplugin.DeviceHealthReport)
+	go func() { _ = f.dra.WatchHealthStatus(ctx, reports) }()
+	return <-reports
 }
 
 // A pod whose chain was late makes a report that differs from the one before, by which kubelet looks at it. One that
@@ -40,7 +50,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 		t.Errorf("the second report is %+v", second)
 	}
 	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
-	f.step(healthPeriod)
+	f.step(status.HealthPeriod)
 	third := <-reports
 	if len(third.Devices) != 2 || third.Devices[0].Message != second.Devices[0].Message ||
 		third.Devices[1].Message != "" {
@@ -52,16 +62,16 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached([]claims.Record{record})
-	if report, _ := f.dra.health.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
+	f.dra.health.Attached([]claims.Record{record})
+	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
 		t.Errorf("report is %+v", report)
 	}
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	if report, _ := f.dra.health.report(); len(report.Devices) != 0 {
+	if report := f.report(); len(report.Devices) != 0 {
 		t.Errorf("report is %+v", report)
 	}
 	f.prepared("claim-b", "b", "up0")
-	if report, _ := f.dra.health.report(); len(report.Devices) != 1 || report.Devices[0].Message != "" {
+	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message != "" {
 		t.Errorf("report is %+v", report)
 	}
 }
@@ -70,11 +80,11 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.attached([]claims.Record{record})
+	f.dra.health.Attached([]claims.Record{record})
 	reports := f.watchHealth()
 	<-reports
 	f.unhealthy["up0"] = "the link has lost its carrier"
-	f.dra.health.changed()
+	f.dra.health.Changed()
 	report := <-reports
 	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy ||
 		device.Message != "the link has lost its carrier" {

@@ -1,4 +1,4 @@
-package plugin
+package status
 
 import (
 	"context"
@@ -20,15 +20,17 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // A claim that can't be prepared says why in its status, and an attached one says what it has.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
-	claim := allocatedClaim("claim-a", "up0", "a")
+	claim := storedClaim("claim-a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	status := func() string {
 		t.Helper()
@@ -44,13 +46,14 @@ func TestStatusIsWritten(t *testing.T) {
 		}
 		return text
 	}
-	s.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", errors.New("no such topology"))
+	s.Failed(cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "claim-a"},
+		[]claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
 	f.must(s.write(context.Background(), "claim-a"))
 	if got := status(); got != "False PrepareFailed no such topology" {
 		t.Errorf("status is %q", got)
 	}
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	s.changed("claim-a")
+	s.Changed("claim-a")
 	f.must(s.write(context.Background(), "claim-a"))
 	if got := status(); !strings.HasPrefix(got, "True Attached") || !strings.HasSuffix(got, " net1") {
 		t.Errorf("status is %q", got)
@@ -65,11 +68,11 @@ func TestStatusIsWritten(t *testing.T) {
 // Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
-	s := newStatuses(statusConfig{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	fail := func(uid string) {
 		claim := cnichain.Claim{Namespace: "ns", Name: uid, UID: uid}
-		s.failed(claim, []claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed",
+		s.Failed(claim, []claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed",
 			errors.New("no such topology"))
 		s.written[uid] = nil
 	}
@@ -86,7 +89,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	f.clock.Step(failureAge / 2)
 	fail("again")
 	f.clock.Step(failureAge / 2)
-	s.forgetOld()
+	s.ForgetOld()
 	if known("once") || !known("again") {
 		t.Error("a failure is to be forgotten when it has not happened again for long, and no other")
 	}
@@ -132,9 +135,9 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 // Of network data that an API server refuses for reasons of its own the conditions are left, and it is asked once.
 func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
-	claim := allocatedClaim("claim-a", "up0", "a")
+	claim := storedClaim("claim-a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if patch, ok := action.(clienttesting.PatchAction); ok &&
@@ -161,9 +164,9 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 // What is being written when a claim is released is cleared after that, and written again for the next pod.
 func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f := newFixture(t)
-	claim := allocatedClaim("claim-a", "up0", "a")
+	claim := storedClaim("claim-a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	prepared := f.prepared("claim-a", "a", "up0")
 	prepared.Shareable = true
@@ -171,7 +174,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	release := sync.OnceFunc(func() {
 		<-f.boxes.StopSandbox("a-0")
 		f.must(f.claims.Release("claim-a"))
-		s.clear(&prepared)
+		s.Clear(&prepared)
 	})
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		release()
@@ -199,9 +202,9 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 // A claim that outlives its pods does not keep what the last one had. One that can't be told now is told later.
 func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
-	claim := allocatedClaim("claim-a", "up0", "a")
+	claim := storedClaim("claim-a")
 	client := fake.NewClientset(claim)
-	s := newStatuses(statusConfig{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	entries := func() int {
 		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
@@ -213,13 +216,13 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	<-f.boxes.StopSandbox("a-0")
 	f.must(f.claims.Release("claim-a"))
-	s.clear(&record) // a pod's own
+	s.Clear(&record) // a pod's own
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {
 		t.Error("the status of a claim was written that goes with its pod")
 	}
 	record.Shareable = true
-	s.clear(&record)
+	s.Clear(&record)
 	failing := true
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return failing, nil, errors.New("timeout")
@@ -236,5 +239,19 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
 		t.Error("the status was cleared again")
+	}
+}
+
+// The status says of which device an interface has vanished.
+func TestStatusOfVanishedInterfaces(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	f.node.DeletePodLink(f.boxes.States()[0].Pin, "net1")
+	(&attach.Sweeper{Sandboxes: f.boxes, PodIsGone: func(executor.Pod) bool { return false }}).Sweep(t.Context())
+	_, entries := s.wanted("claim-a")
+	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
+		t.Errorf("status is %+v", entries)
 	}
 }

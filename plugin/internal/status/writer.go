@@ -1,4 +1,4 @@
-package plugin
+package status
 
 import (
 	"context"
@@ -45,14 +45,14 @@ const (
 	maxHardwareAddress = 128
 )
 
-// statuses writes what became of claims to the API server, in the background and as often as it takes. What is written
+// Writer writes what became of claims to the API server, in the background and as often as it takes. What is written
 // is always computed from the records, so nothing is lost with a crash: everything is written again after a start.
-type statuses struct {
+type Writer struct {
 	client kubernetes.Interface
 	events record.EventRecorder
 	claims *claims.Store
 	// attachments has what is attached.
-	attachments attachments
+	attachments Attachments
 	clock       clock.Clock
 	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
 	// writes must not remove ours.
@@ -83,28 +83,28 @@ type deviceStatus struct {
 	network               *resourceapi.NetworkDeviceData
 }
 
-// attachments are where claims are attached.
-type attachments interface {
+// Attachments are where claims are attached.
+type Attachments interface {
 	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and which of the
 	// interfaces have vanished from the pod, by the index of their step.
 	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
 }
 
-// statusConfig says what statuses are computed from, and where they go.
-type statusConfig struct {
+// Config says what statuses are computed from, and where they go.
+type Config struct {
 	Client      kubernetes.Interface
 	Events      record.EventRecorder
 	Claims      *claims.Store
-	Attachments attachments
+	Attachments Attachments
 	Clock       clock.Clock
 	// Node is the name of the node.
 	Node string
 }
 
-// newStatuses makes the component; run starts it.
-func newStatuses(config statusConfig) *statuses {
+// New makes the component; run starts it.
+func New(config Config) *Writer {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
-	return &statuses{
+	return &Writer{
 		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
 		clock: config.Clock, manager: fieldManager(config.Node),
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
@@ -121,29 +121,29 @@ func fieldManager(node string) string {
 	return v1alpha1.DriverName + "/" + node
 }
 
-// changed asks for a claim's status to be written.
-func (s *statuses) changed(claimUID string) {
+// Changed asks for a claim's status to be written.
+func (s *Writer) Changed(claimUID string) {
 	s.mu.Lock()
 	delete(s.failures, claimUID)
 	s.mu.Unlock()
 	s.queue.Add(claimUID)
 }
 
-// failed records why a claim is not ready.
-func (s *statuses) failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
+// Failed records why a claim is not ready.
+func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
 	now := s.clock.Now()
 	s.mu.Lock()
 	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason,
 		message:  telemetry.Shorten(err.Error()),
 		failedAt: now}
 	s.mu.Unlock()
-	s.forgetOld()
+	s.ForgetOld()
 	s.queue.Add(claim.UID)
 }
 
-// forgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
+// ForgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
 // written of them stays in the status of their claims.
-func (s *statuses) forgetOld() {
+func (s *Writer) ForgetOld() {
 	now := s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,9 +158,9 @@ func (s *statuses) forgetOld() {
 	}
 }
 
-// attachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
+// AttachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
 // when kubelet makes a new sandbox.
-func (s *statuses) attachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
+func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
 	if errors.As(err, &step) {
@@ -170,25 +170,28 @@ func (s *statuses) attachFailed(pod executor.Pod, records []claims.Record, err e
 	if again > 0 {
 		message += fmt.Sprintf("; next try in %s", again)
 	}
-	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-		UID: types.UID(pod.UID)}
-	s.events.Event(reference, corev1.EventTypeWarning, "NetworkAttachFailed", telemetry.Shorten(message))
+	s.WarnPod(pod, "NetworkAttachFailed", telemetry.Shorten(message))
 	for i := range records {
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
-			s.failed(records[i].Claim, records[i].Devices, reason, err)
+			s.Failed(records[i].Claim, records[i].Devices, reason, err)
 		}
 	}
 }
 
-// interfacesLost tells a pod that interfaces of its claims have vanished.
-func (s *statuses) interfacesLost(pod executor.Pod, err error) {
+// InterfacesLost tells a pod that interfaces of its claims have vanished.
+func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
+	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
+}
+
+// WarnPod writes an event of a pod.
+func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
-	s.events.Event(reference, corev1.EventTypeWarning, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
+	s.events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
 // forget ends the story of a claim.
-func (s *statuses) forget(claimUID string) {
+func (s *Writer) forget(claimUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.failures, claimUID)
@@ -196,9 +199,9 @@ func (s *statuses) forget(claimUID string) {
 	delete(s.released, claimUID)
 }
 
-// clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
+// Clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
 // without what the last one had.
-func (s *statuses) clear(record *claims.Record) {
+func (s *Writer) Clear(record *claims.Record) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
 		return // kubelet's controller deletes it with its pod
@@ -209,8 +212,8 @@ func (s *statuses) clear(record *claims.Record) {
 	s.queue.Add(record.Claim.UID)
 }
 
-// run writes until ctx ends.
-func (s *statuses) run(ctx context.Context) error {
+// Run writes until ctx ends.
+func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
 		s.queue.Add(record.Claim.UID)
 	}
@@ -233,7 +236,7 @@ func (s *statuses) run(ctx context.Context) error {
 	}
 }
 
-func (s *statuses) write(ctx context.Context, uid string) error {
+func (s *Writer) write(ctx context.Context, uid string) error {
 	claim, wanted, needed := s.next(uid)
 	if !needed {
 		return nil
@@ -263,7 +266,7 @@ func (s *statuses) write(ctx context.Context, uid string) error {
 }
 
 // next is what is to be written of a claim, if it is needed.
-func (s *statuses) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
+func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
 	claim, wanted = s.wanted(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +278,7 @@ func (s *statuses) next(uid string) (claim cnichain.Claim, wanted []deviceStatus
 }
 
 // wanted computes the entries of a claim, which may be prepared, or may have failed to be.
-func (s *statuses) wanted(uid string) (cnichain.Claim, []deviceStatus) {
+func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	s.mu.Lock()
 	failure, failed := s.failures[uid]
 	s.mu.Unlock()
@@ -338,7 +341,7 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 }
 
 // apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.
-func (s *statuses) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
+func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
 	status := resourceapply.ResourceClaimStatus()
 	for _, entry := range entries {
 		value := metav1.ConditionFalse
