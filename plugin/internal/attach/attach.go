@@ -59,11 +59,11 @@ func (s *Sandboxes) Attach(
 	timer := s.clock.NewTimer(budget)
 	defer timer.Stop()
 	select {
-	case <-box.finished:
+	case <-box.answer:
 	case <-ctx.Done():
 	case <-timer.C():
 	}
-	return box.answer()
+	return box.stopWaiting()
 }
 
 // Budget is how long the runtime may be kept waiting.
@@ -90,7 +90,7 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	if err != nil {
 		return err
 	}
-	_ = box.answer() // nobody waits
+	_ = box.stopWaiting() // nobody waits
 	if !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 	}
@@ -109,7 +109,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
 		if err == nil {
 			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-			if box.inBackground() {
+			if box.isLate() {
 				s.observer.AttachedLate(box.pod, records)
 			}
 			return
@@ -149,7 +149,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer box.release()
-	if box.isStopped() {
+	if box.isEnding() {
 		return errStopped
 	}
 	if box.attachment.Phase == executor.PhaseDetaching {
@@ -222,14 +222,14 @@ func claimUIDs(records []claims.Record) []string {
 // becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
 func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
-	if !box.setReady(box.attachment) {
+	if !box.open(box.attachment) {
 		return errStopped
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
-		box.notReady()
+		box.reclose()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}
 	box.finish()

@@ -36,7 +36,7 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return nil // undone while we waited; its devices may be another's by now
 	}
 	wanted := leaving
-	if box.isStopped() {
+	if box.isEnding() {
 		wanted = nil // all of it
 	}
 	if err := s.executor.Del(ctx, box.attachment, wanted...); err != nil {
@@ -68,12 +68,12 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 // detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
-	if box.detaching != nil {
+	if box.undone != nil {
 		defer box.mu.Unlock()
-		return box.detaching
+		return box.undone
 	}
 	done := make(chan struct{})
-	box.detaching = done
+	box.undone = done
 	box.mu.Unlock()
 	begun := s.GoTracked(func() {
 		defer close(done)

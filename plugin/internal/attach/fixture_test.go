@@ -250,8 +250,8 @@ func (f *fixture) ready(id string) bool {
 		return false
 	}
 	select {
-	case <-box.finished:
-		return !box.isStopped()
+	case <-box.answer:
+		return !box.isEnding()
 	default:
 		return false
 	}

@@ -28,10 +28,10 @@ type sandbox struct {
 	pin string     // of the network namespace: that of the attachment
 	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
 	claims   map[string]bool
-	attached []executor.StepRecord // a copy of the steps, while ready
+	phase    phase
+	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
 	stop     context.CancelFunc    // ends the attaching
-	ready    bool
 	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
 	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
 	confirmed bool
@@ -39,13 +39,12 @@ type sandbox struct {
 	superseded bool
 	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
 	// the pod any more.
-	missing    map[int]string
-	running    bool // an attempt to attach is being made
-	background bool // RunPodSandbox has returned; failures are retried here
-	stopped    bool
-	failure    error
-	finished   chan struct{} // closed when RunPodSandbox has its answer
-	detaching  chan struct{} // not nil while it is being undone in the background; closed at the end
+	missing map[int]string
+	running bool          // a chain runs, and counts as one that has just begun
+	late    bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
+	failure error         // of the last attempt
+	answer  chan struct{} // closed when RunPodSandbox has its answer
+	undone  chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")
@@ -54,7 +53,7 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS,
 		attachment: attachment, slot: make(chan struct{}, 1),
-		claims: map[string]bool{}, finished: make(chan struct{}), stop: func() {},
+		claims: map[string]bool{}, answer: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -75,12 +74,11 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 // container starts for that before the runtime confirms the sandbox.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
-	box.background = true
-	close(box.finished)
+	box.late, box.phase = true, phaseDetaching
+	close(box.answer)
 	if attachment.Phase == executor.PhaseReady && attachment.BootID == bootID {
-		box.ready, box.attached = true, slices.Clone(attachment.Steps)
+		box.phase, box.attached = phaseReady, slices.Clone(attachment.Steps)
 	}
-	box.stopped = !box.ready
 	return box
 }
 
@@ -119,25 +117,25 @@ func (b *sandbox) uses(claimUID string) bool {
 	return uses
 }
 
-// steps are those of a ready sandbox that has a claim, else nil.
+// steps are those of an attached sandbox that has a claim, else nil.
 func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ready && b.claims[claimUID] {
+	if b.phase.isAttached() && b.claims[claimUID] {
 		return b.attached
 	}
 	return nil
 }
 
-// answer is what RunPodSandbox returns. From now on failures are the background's.
-func (b *sandbox) answer() error {
+// stopWaiting returns what RunPodSandbox does. From now on failures are retried in the background.
+func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
-	case <-b.finished:
+	case <-b.answer:
 		return b.failure
 	default:
-		b.background = true
+		b.late = true
 		return nil
 	}
 }
@@ -146,14 +144,14 @@ func (b *sandbox) answer() error {
 func (b *sandbox) slow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.background && b.running
+	return b.late && b.running
 }
 
-// inBackground says whether RunPodSandbox has returned before the sandbox was ready.
-func (b *sandbox) inBackground() bool {
+// isLate says whether RunPodSandbox has returned before the sandbox was ready.
+func (b *sandbox) isLate() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.background
+	return b.late
 }
 
 // namespace is the runtime's path of the network namespace; empty in records of drivers that did not note it.
@@ -163,11 +161,11 @@ func (b *sandbox) namespace() string {
 	return b.netns
 }
 
-// pinned is the path at which the driver keeps the network namespace, and whether the sandbox is ready.
+// pinned is the path at which the driver keeps the network namespace, and whether everything is attached.
 func (b *sandbox) pinned() (pin string, ready bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pin, b.ready
+	return b.pin, b.phase.isAttached()
 }
 
 // confirm sets whether the runtime has the sandbox.
@@ -191,7 +189,7 @@ func (b *sandbox) supersede() {
 	b.superseded = true
 }
 
-// attachedNow is a copy of the steps, while ready.
+// attachedNow is a copy of the steps, while they are attached.
 func (b *sandbox) attachedNow() []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,7 +231,7 @@ func (b *sandbox) isSuperseded() bool {
 func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ready && b.confirmed && !b.superseded && b.claims[claimUID] {
+	if b.phase.isAttached() && b.confirmed && !b.superseded && b.claims[claimUID] {
 		return b.attached, b.pin
 	}
 	return nil, ""
@@ -243,7 +241,7 @@ func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin stri
 func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.ready || maps.Equal(b.missing, missing) {
+	if !b.phase.isAttached() || maps.Equal(b.missing, missing) {
 		return false
 	}
 	b.missing = missing
@@ -256,7 +254,7 @@ func (b *sandbox) missingOf(claimUID string) map[int]string {
 	defer b.mu.Unlock()
 	missing := map[int]string{}
 	for index, name := range b.missing {
-		if b.ready && b.claims[claimUID] && b.attached[index].Claim.UID == claimUID {
+		if b.phase.isAttached() && b.claims[claimUID] && b.attached[index].Claim.UID == claimUID {
 			missing[index] = name
 		}
 	}
@@ -269,53 +267,55 @@ func (b *sandbox) setRunning(running bool) {
 	b.running = running
 }
 
-func (b *sandbox) isStopped() bool {
+// isEnding says whether the sandbox is being undone, or was.
+func (b *sandbox) isEnding() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stopped
+	return b.phase.isEnding()
 }
 
-// setStop sets what ends the attaching; it is called at once if the sandbox is stopped already.
+// setStop sets what ends the attaching; it is called at once if the sandbox is being undone already.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stop = stop
-	if b.stopped {
+	if b.phase.isEnding() {
 		stop()
 	}
 }
 
-// setReady is false when the sandbox was stopped meanwhile.
-func (b *sandbox) setReady(attachment *executor.Attachment) bool {
+// open notes that the steps of an attachment are done, so that gates may open. It is false when the sandbox is being
+// undone meanwhile.
+func (b *sandbox) open(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped {
+	if !b.become(phaseOpening) {
 		return false
 	}
-	b.ready, b.failure, b.attached, b.netns, b.missing = true, nil, slices.Clone(attachment.Steps),
-		attachment.NetNS, nil
+	b.failure, b.attached, b.netns = nil, slices.Clone(attachment.Steps), attachment.NetNS
 	return true
 }
 
-// notReady takes setReady back.
-func (b *sandbox) notReady() {
+// reclose takes open back, for another attempt.
+func (b *sandbox) reclose() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ready, b.attached, b.missing = false, nil, nil
+	b.become(phaseAttaching)
 }
 
-// finish lets RunPodSandbox return.
+// finish notes that the gates are open, and lets RunPodSandbox return. One that is being undone meanwhile stays so.
 func (b *sandbox) finish() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.finishLocked()
+	b.become(phaseReady)
+	b.answerLocked()
 }
 
-func (b *sandbox) finishLocked() {
+func (b *sandbox) answerLocked() {
 	select {
-	case <-b.finished:
+	case <-b.answer:
 	default:
-		close(b.finished)
+		close(b.answer)
 	}
 }
 
@@ -324,11 +324,11 @@ func (b *sandbox) conclude(err error) (told bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failure = err
-	if b.background {
+	if b.late {
 		return false
 	}
-	b.stopped = true
-	b.finishLocked()
+	b.become(phaseDetaching)
+	b.answerLocked()
 	return true
 }
 
@@ -343,9 +343,9 @@ func (b *sandbox) leave(claimUIDs []string) []string {
 			users++
 		}
 	}
-	if !b.ready || len(claimUIDs) == 0 || users == 0 {
+	if !b.phase.isAttached() || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
-		b.stopped, b.ready, b.attached, b.missing = true, false, nil, nil
+		b.become(phaseDetaching)
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -366,6 +366,7 @@ func (b *sandbox) left(claimUIDs []string) bool {
 	if len(b.claims) > 0 {
 		return false
 	}
-	b.finishLocked()
+	b.become(phaseGone)
+	b.answerLocked()
 	return true
 }

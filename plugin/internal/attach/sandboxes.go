@@ -116,7 +116,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		if pin, ready := box.pinned(); ready && !s.repin(box, pin) {
 			box.leave(nil)
 		}
-		if box.isStopped() {
+		if box.isEnding() {
 			s.detachUntilDone(box)
 		}
 	}
@@ -397,7 +397,7 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	}
 	box.mu.Lock()
 	defer box.mu.Unlock()
-	return true, box.ready && !box.superseded, box.failure
+	return true, box.phase.isAttached() && !box.superseded, box.failure
 }
 
 // deviceNodes are those that the containers of a claim get, each once.

@@ -60,9 +60,9 @@ func (b *sandbox) state() nodestate.Sandbox {
 		State: nodestate.SandboxAttaching, Since: b.since, Pin: b.pin}
 	slices.Sort(state.Claims)
 	switch {
-	case b.ready:
+	case b.phase.isAttached():
 		state.State = nodestate.SandboxReady
-	case b.stopped:
+	case b.phase.isEnding():
 		state.State = nodestate.SandboxDetaching
 	}
 	if b.failure != nil {

@@ -12,7 +12,7 @@ func TestStatesOfSandboxes(t *testing.T) {
 	if got := box.state(); got.State != "attaching" {
 		t.Errorf("new: %+v", got)
 	}
-	box.stopped, box.failure = true, errors.New("no")
+	box.phase, box.failure = phaseDetaching, errors.New("no")
 	if got := box.state(); got.State != "detaching" || got.Failure != "no" {
 		t.Errorf("stopped: %+v", got)
 	}
