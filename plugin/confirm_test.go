@@ -346,7 +346,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if f.boxes.MayBeInPod("claim-a", &record.Devices[0]) {
 		t.Error("the device is taken to be in the pod")
 	}
-	if gone := f.claims.GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
+	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Errorf("gone are %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there

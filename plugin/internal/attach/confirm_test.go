@@ -116,14 +116,14 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	if gone := f.claims.GoneDevices(map[string]bool{"up0": true}, f.boxes.MayBeInPod); gone["up0"] {
+	if gone := f.claims.All().GoneDevices(map[string]bool{"up0": true}, f.boxes.MayBeInPod); gone["up0"] {
 		t.Error("a device on the host is gone")
 	}
-	if gone := f.claims.GoneDevices(nil, f.boxes.MayBeInPod); !gone["up0"] {
+	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Error("a device that is nowhere is there")
 	}
 	f.must(f.attach("a-0", record))
-	if gone := f.claims.GoneDevices(nil, f.boxes.MayBeInPod); gone["up0"] {
+	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); gone["up0"] {
 		t.Error("a device in a pod is gone")
 	}
 }

@@ -162,24 +162,6 @@ func (c *Store) Named(namespace, name string) (Record, bool) {
 	return Record{}, false
 }
 
-// InUse returns the facts of held devices as they were when they were prepared, each device once, sorted; of those that
-// which is true for.
-func (c *Store) InUse(which func(HeldDevice) bool) []discovery.Device {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var devices []discovery.Device
-	seen := map[string]bool{}
-	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
-		for _, held := range c.byUID[uid].Devices {
-			if which(held) && !seen[Identity(held.Facts)] {
-				seen[Identity(held.Facts)] = true
-				devices = append(devices, held.Facts)
-			}
-		}
-	}
-	return devices
-}
-
 // ClaimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
 type ClaimedDevice struct {
 	HeldDevice
@@ -201,50 +183,13 @@ func (c *Store) Devices() []ClaimedDevice {
 	})
 }
 
-// AddHoldings adds what claims hold, as it was published when they were prepared.
-func (c *Store) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
+// All returns every record, sorted by UID, as they are at this moment.
+func (c *Store) All() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
-		for _, device := range c.byUID[uid].Devices {
-			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
-			if device.Persona == nil && held[id].Persona != nil {
-				continue // an earlier driver's record says less
-			}
-			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
-				Persona: device.Persona}
-		}
-	}
-}
-
-// All returns every record, sorted by UID.
-func (c *Store) All() []Record {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	records := make([]Record, 0, len(c.byUID))
+	records := make(Snapshot, 0, len(c.byUID))
 	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
 		records = append(records, c.byUID[uid])
 	}
 	return records
-}
-
-// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows them,
-// and
-// no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host; any
-// other device may be in the pod that mayBeInPod says, or on its way.
-func (c *Store) GoneDevices(
-	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
-) map[string]bool {
-	gone := map[string]bool{}
-	for _, record := range c.All() {
-		for i := range record.Devices {
-			held := &record.Devices[i]
-			id := Identity(held.Facts)
-			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
-			if !present[id] && (!moves || !mayBeInPod(record.Claim.UID, held)) {
-				gone[id] = true
-			}
-		}
-	}
-	return gone
 }

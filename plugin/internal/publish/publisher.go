@@ -316,42 +316,31 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
-	// A device that is released while the host is read may be seen half-way home; it is taken as it was this once more.
-	held = map[draslices.EntryID]draslices.Holding{}
-	p.claims.AddHoldings(held)
-	all := func(claims.HeldDevice) bool { return true }
-	exclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
-	earlier := p.claims.InUse(exclusive)
-	suspects := p.claims.GoneDevices(nil,
-		p.mayBeInPod) // what is in a pod before and after the reading can't be seen in it
-	facts, err = p.read(ctx, NodeAddresses(node))
+	before := p.claims.All()
+	suspects := before.GoneDevices(nil, p.mayBeInPod)
+	seen, err := p.read(ctx, NodeAddresses(node))
 	if err != nil {
 		return facts, nil, err
 	}
-	present := presentIn(facts)
-	changed := p.setGone(suspects, p.claims.GoneDevices(present, p.mayBeInPod))
-	if p.carriers.observe(facts) || changed {
+	r := reading{before: before, seen: seen, after: p.claims.All()}
+	changed := p.setGone(r.goneDevices(suspects, p.mayBeInPod))
+	if p.carriers.observe(seen) || changed {
 		p.healthChanged()
 	}
-	// A shared device stays on the host, so what is seen of it is true, unless it is gone.
-	away := func(held claims.HeldDevice) bool { return held.Exclusive || !present[claims.Identity(held.Facts)] }
-	inUse := p.claims.InUse(all)
-	facts = p.names.restore(facts, inUse...).With(earlier...).With(p.claims.InUse(away)...)
+	inUse := r.inUse()
+	facts = r.merge(p.names.restore(seen, inUse...))
 	if err := p.names.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
-	p.claims.AddHoldings(held)
-	return facts, held, nil
+	return facts, r.holdings(), nil
 }
 
-// setGone notes which held devices are gone, and says whether that is news. suspects are those that could be before the
-// host was read.
-func (p *Publisher) setGone(suspects, found map[string]bool) (changed bool) {
-	maps.DeleteFunc(found, func(id string, _ bool) bool { return !suspects[id] })
+// setGone notes which held devices are gone, and says whether that is news.
+func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed = !maps.Equal(p.gone, found)
-	p.gone = found
+	changed = !maps.Equal(p.gone, gone)
+	p.gone = gone
 	return changed
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -49,15 +48,4 @@ func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 		return nil
 	}
 	return []resourceapi.DeviceTaint{{Key: taintKey, Value: reason, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-}
-
-// presentIn returns the identities of all devices of a reading.
-func presentIn(facts discovery.Facts) map[string]bool {
-	present := make(map[string]bool, len(facts.Devices)+len(facts.Orphans))
-	for _, devices := range [][]discovery.Device{facts.Devices, facts.Orphans} {
-		for i := range devices {
-			present[claims.Identity(devices[i])] = true
-		}
-	}
-	return present
 }
