@@ -18,8 +18,7 @@ const (
 	// phaseReady: containers may start.
 	phaseReady
 	// phaseDetaching: what is attached is being undone, or waits for that. A chain that runs is told to end. There is
-	// no
-	// way back: a pod gets another sandbox.
+	// no way back: a pod gets another sandbox.
 	phaseDetaching
 	// phaseGone: nothing of it is left, and nobody finds it any more.
 	phaseGone

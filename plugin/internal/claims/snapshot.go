@@ -38,10 +38,9 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows them,
-// and no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the host;
-// any
-// other device may be in the pod that mayBeInPod says, or on its way.
+// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows
+// them, and no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the
+// host; any other device may be in the pod that mayBeInPod says, or on its way.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
 ) map[string]bool {

@@ -9,8 +9,7 @@ import (
 )
 
 // reading is what was seen of the host, with the claims before and after it. A reading takes a while, and claims come
-// and
-// go meanwhile, so neither moment alone is enough:
+// and go meanwhile, so neither moment alone is enough:
 //
 //   - A device of a claim that was released meanwhile may be seen half-way home. It is taken as it was this once more;
 //     the release asks for another reading.
