@@ -120,8 +120,8 @@ func TestReasonsAreDescribed(t *testing.T) {
 	for file, pattern := range map[string]string{
 		"cmd/dra-network-controller/internal/verdict/verdict.go": `Reason\w+ = "(\w+)"`,
 		"cmd/dra-network-controller/internal/topology/status.go": `Reason\w+ = "(\w+)"`,
-		"plugin/prepare.go":  `statuses\.failed\(.*"(\w+)"`,
-		"plugin/statuses.go": `(?:reason :?=|\.reason, .* = true,) "(\w+)"`,
+		"plugin/prepare.go":                `statuses\.Failed\(.*"(\w+)"`,
+		"plugin/internal/status/writer.go": `(?:reason :?=|\.reason, .* = true,) "(\w+)"`,
 	} {
 		source, err := os.ReadFile("../" + file)
 		if err != nil {

@@ -18,10 +18,7 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 		t.Run(bad.Name, func(t *testing.T) {
 			f := newFixture(t)
 			f.must(os.WriteFile(filepath.Join(f.pluginDir(), "macvlan"), nil, 0o755))
-			key := entryKey{pool: "n/up0", device: "up0"}
-			entry := f.dra.publisher.entries[key]
-			entry.Persona.Plugins = []string{"macvlan"}
-			f.dra.publisher.entries[key] = entry
+			f.offer("macvlan")
 			for _, topology := range claimspectest.TopologiesByName(t) {
 				f.must(f.dra.cluster.topologies.GetStore().Add(topology))
 			}
@@ -45,7 +42,7 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 					continue
 				}
 				refused = append(refused, results[claim.UID].Err.Error())
-				if _, held := f.claims.get(string(claim.UID)); held {
+				if _, held := f.claims.Get(string(claim.UID)); held {
 					t.Errorf("claim %s holds devices", claim.Name)
 				}
 			}

@@ -3,7 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +29,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -171,7 +173,7 @@ func (c *cluster) onChange(trigger func()) error {
 			old, _ := before.(*corev1.Node)
 			current, _ := after.(*corev1.Node)
 			if old == nil || current == nil || !labels.Equals(old.Labels, current.Labels) ||
-				!slices.Equal(addresses(old), addresses(current)) {
+				!slices.Equal(publish.NodeAddresses(old), publish.NodeAddresses(current)) {
 				trigger()
 			}
 		},
@@ -205,8 +207,8 @@ func (c *cluster) onReplaced(fail func(error)) error {
 	return err
 }
 
-// exposurePolicies returns the policies, sorted by name.
-func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
+// ExposurePolicies returns the policies, sorted by name.
+func (c *cluster) ExposurePolicies() []policyapi.DeviceExposurePolicy {
 	byName := map[string]policyapi.DeviceExposurePolicy{}
 	for _, item := range c.policies.GetStore().List() {
 		if policy, ok := item.(*policyapi.DeviceExposurePolicy); ok {
@@ -214,14 +216,14 @@ func (c *cluster) exposurePolicies() []policyapi.DeviceExposurePolicy {
 		}
 	}
 	policies := make([]policyapi.DeviceExposurePolicy, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		policies = append(policies, byName[name])
 	}
 	return policies
 }
 
-// pluginSchemas returns the built-in plugin contracts with the cluster's over them.
-func (c *cluster) pluginSchemas() cnichain.Schemas {
+// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+func (c *cluster) PluginSchemas() cnichain.Schemas {
 	byName := map[string]chainapi.CNIPluginSchema{}
 	for _, item := range c.schemas.GetStore().List() {
 		if schema, ok := item.(*chainapi.CNIPluginSchema); ok {
@@ -229,7 +231,7 @@ func (c *cluster) pluginSchemas() cnichain.Schemas {
 		}
 	}
 	schemas := make([]chainapi.CNIPluginSchema, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		schemas = append(schemas, byName[name])
 	}
 	return cnichain.DefaultSchemas().With(schemas...)
@@ -248,24 +250,13 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// thisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
-func (c *cluster) thisNode() (*corev1.Node, error) {
+// ThisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
+func (c *cluster) ThisNode() (*corev1.Node, error) {
 	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
 	if node, ok := item.(*corev1.Node); ok && err == nil {
 		return node, nil
 	}
 	return nil, fmt.Errorf("the API server knows no node %q: check --node-name", c.nodeName)
-}
-
-// addresses are those by which the cluster knows the node.
-func addresses(node *corev1.Node) []netip.Addr {
-	var found []netip.Addr
-	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
-			found = append(found, parsed.Unmap())
-		}
-	}
-	return found
 }
 
 // namespaceLabels returns the labels of a namespace.
@@ -311,7 +302,7 @@ func (c *cluster) podUIDIsGone(uid string) bool {
 }
 
 // isAllocated asks the API server whether a claim still has the devices of a record.
-func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, error) {
+func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool, error) {
 	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -320,7 +311,8 @@ func (c *cluster) isAllocated(ctx context.Context, record *ClaimRecord) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("cannot read claim %s: %w", record.Claim, err)
 	}
-	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && isRecordOf(record, claim), nil
+	return string(claim.UID) == record.Claim.UID && claim.Status.Allocation != nil && claims.IsRecordOf(record, claim),
+		nil
 }
 
 // onPodGone calls wake when a pod is gone from the API server.

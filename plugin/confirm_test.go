@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // What the gate means: containers that name a claim start only in a network namespace that the runtime of this
@@ -26,7 +27,7 @@ import (
 // admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
-	pins, err := f.boxes.gate.namespaces(claim)
+	pins, err := f.gate.Namespaces(claim)
 	f.must(err)
 	for i, pin := range pins {
 		pins[i] = attempts.ReplaceAllString(filepath.Base(pin), "$1")
@@ -38,17 +39,9 @@ func (f *fixture) admits(claim string) string {
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
 	for _, claim := range claims {
-		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.boxes.gate.device(claim)})
+		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.gate.DeviceID(claim)})
 	}
 	return container
-}
-
-func TestGateNamesTheNamespace(t *testing.T) {
-	f := newFixture(t)
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	if got := f.admits("claim-a"); got != "dra-a-0" {
-		t.Errorf("the gate admits %q", got)
-	}
 }
 
 // A sandbox that was replaced while the driver was away: nothing starts for what the old one had.
@@ -68,9 +61,8 @@ func TestGatesAreClosedWhileNotConnected(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
 	f.expect(attachedA)
-	if _, pins := f.boxes.admitted("claim-a"); len(pins) > 0 {
-		t.Errorf("containers may start in %q although nobody tells of new sandboxes", pins)
-	}
+	f.must(f.boxes.SyncGate("claim-a"))
+	f.expect(attachedA) // nobody tells of new sandboxes
 	f.connect()
 	f.expect(attachedA, "claim-a")
 }
@@ -85,39 +77,14 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	f.node.AddNamespace("/var/run/netns/cni-other")
 	f.start("boot-1")
 	f.eventually("the sandbox is attached in its namespace", func() bool {
-		f.clock.Step(attachRetry)
+		f.clock.Step(attach.Retry)
 		return f.ready("a-0") && f.admits("claim-a") == "dra-a-0"
 	})
-	if netns := f.boxes.find("a-0").namespace(); netns != "/var/run/netns/cni-other" {
-		t.Errorf("attached is %s", netns)
+	wanted, err := f.node.NamespaceID("/var/run/netns/cni-other")
+	f.must(err)
+	if id, err := f.node.NamespaceID(f.boxes.States()[0].Pin); err != nil || id != wanted {
+		t.Errorf("attached is namespace %v, %v", id, err)
 	}
-}
-
-// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to
-// wait.
-func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
-	f := newFixture(t)
-	record := f.prepared("claim-a", "a", "up0")
-	f.must(f.attach("a-0", record))
-	for range maxChains {
-		f.boxes.chains <- struct{}{}
-	}
-	release := f.node.Hold("host-device DEL")
-	defer release()
-	answer := make(chan error, 1)
-	go func() { answer <- f.attach("a-1", record) }()
-	f.eventually("the new sandbox is known", func() bool { known, _, _ := f.boxes.state("a-1"); return known })
-	f.eventually("the gate is closed", func() bool { return f.admits("claim-a") == "" })
-	f.step(attachBudget)
-	f.must(<-answer)
-	if _, ready, _ := f.boxes.state("a-0"); ready {
-		t.Error("containers may start in the older sandbox")
-	}
-	release()
-	for range maxChains {
-		<-f.boxes.chains
-	}
-	f.eventually("the new sandbox is attached", func() bool { return f.admits("claim-a") == "dra-a-1" })
 }
 
 // A known claim is not answered while nobody would tell of its sandbox.
@@ -156,10 +123,10 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 			f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 			away(f, func() { f.ends("a-0"); f.runs("a-1") })
 			f.eventually("the new sandbox is attached", func() bool {
-				f.clock.Step(attachRetry)
+				f.clock.Step(attach.Retry)
 				return f.ready("a-1") && f.admits("claim-a") == "dra-a-1"
 			})
-			f.eventually("the old one is undone", func() bool { return f.boxes.find("a-0") == nil })
+			f.eventually("the old one is undone", func() bool { return !f.boxes.Knows("a-0") })
 			f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 		})
 	}
@@ -201,7 +168,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	record.Shareable = true
-	f.must(f.claims.hold(record, asItIs))
+	f.must(f.claims.Hold(record, asItIs))
 	f.nri.setConnected(false)
 	f.runs("z-0")
 	f.runs("y-0")
@@ -227,7 +194,7 @@ func TestPodWithExtendedResources(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	other := f.prepared("claim-b", "b", "up1")
 	other.Shareable = true
-	f.must(f.claims.hold(other, asItIs)) // somebody's claim in the namespace
+	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace
 	pod := podObject("a")
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-a"}
 	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
@@ -274,7 +241,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 	if got := prepare(claim); got != "up0" {
 		t.Errorf("device is %s", got)
 	}
-	record, _ := f.claims.get("c")
+	record, _ := f.claims.Get("c")
 	f.must(f.attach("a-0", record))
 	f.crash()
 	f.ends("a-0")
@@ -283,7 +250,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 		t.Errorf("device of the new allocation is %s", got)
 	}
 	f.expect("host [up0 up1] pods [] leases []")
-	if record, _ := f.claims.get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
+	if record, _ := f.claims.Get("c"); record.Devices[0].Name != "up1" || record.Consumers[0].PodUID != "b" {
 		t.Errorf("record is %+v", record)
 	}
 }
@@ -308,34 +275,6 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 			f.must(f.dra.unprepare(context.Background(), "c"))
 		}
 	}
-}
-
-// Chains of a topology whose plugin hangs don't keep those of others waiting.
-func TestHangingChainsOfOneTopology(t *testing.T) {
-	f := newFixture(t)
-	release := f.node.Hold("tuning ADD")
-	defer release()
-	answers := make(chan error, 2*maxChains)
-	for i := range 2 * maxChains {
-		pod := string(rune('A' + i))
-		record := f.prepared("claim-"+pod, pod, "up0")
-		record.Plans[0].Topology = "hangs"
-		record.Plans[0].Steps = record.Plans[0].Steps[1:] // no device
-		record.Plans[0].Steps[0].DependsOn, record.Devices = nil, nil
-		f.must(f.claims.release(record.Claim.UID))
-		f.must(f.claims.hold(record, asItIs))
-		go func() { answers <- f.attach(pod+"-0", record) }()
-		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.state(pod + "-0"); return known })
-	}
-	record := f.prepared("claim-a", "a", "up1")
-	record.Plans[0].Steps = record.Plans[0].Steps[:1]
-	f.must(f.claims.release(record.Claim.UID))
-	f.must(f.claims.hold(record, asItIs))
-	ended := make(chan error, 1)
-	go func() { ended <- f.attach("a-0", record) }()
-	f.eventually("the healthy pod is attached", func() bool { return f.admits("claim-a") == "dra-a-0" })
-	f.clock.Step(attachBudget)
-	f.must(<-ended)
 }
 
 // The journal was lost: containers of pods that run can be started again, until kubelet has the claim released. So they
@@ -369,9 +308,9 @@ func lostJournal(t *testing.T, stopped bool) {
 		t.Error("a container starts in another sandbox")
 	}
 	sweeper := f.sweeper()
-	sweeper.isNamed = func(string) bool { return true }
+	sweeper.IsNamed = func(string) bool { return true }
 	for range 3 {
-		sweeper.sweep(context.Background())
+		sweeper.Sweep(context.Background())
 	}
 	f.expect(attachedA, "claim-a")
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
@@ -379,99 +318,39 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-func TestLostJournalAndPodsThatEnd(t *testing.T) {
-	f := newFixture(t)
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.crash()
-	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
-	f.start("boot-1")
-	sweeper := f.sweeper()
-	sweeper.isNamed = func(string) bool { return false }
-	sweeper.sweep(context.Background())
-	f.expect(attachedA, "claim-a") // once proves nothing
-	sweeper.sweep(context.Background())
-	f.expect("host [up1] pods [] leases [a-0/net1]")
-}
-
-// Whoever removes files of the driver, they are there again soon.
-func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
-	f := newFixture(t)
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.must(f.boxes.gate.close("claim-a"))
-	f.must(f.boxes.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
-	f.sweeper().sweep(context.Background())
-	f.expect(attachedA, "claim-a")
-}
-
-// The pin is the driver's only hold on the namespace; it is made again if the namespace is provably the same.
-func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
-	f := newFixture(t)
-	f.node.KeepPods()
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	pin, _ := f.boxes.find("a-0").pinned()
-	f.node.RemovePin(pin)
-	if f.node.Exists(pin) {
-		t.Fatal("the pin is there")
-	}
-	f.sweeper().sweep(context.Background())
-	if !f.node.Exists(pin) {
-		t.Error("the pin is not there")
-	}
-	f.expect(attachedA, "claim-a")
-}
-
 // An interface that vanishes from a pod is told, once, and so is its return.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	sweeper := f.sweeper()
-	sweeper.sweep(context.Background())
+	sweeper.Sweep(context.Background())
 	if len(f.lost) > 0 {
 		t.Fatalf("told is %q", f.lost)
 	}
-	pin, _ := f.boxes.find("a-0").pinned()
+	pin := f.boxes.States()[0].Pin
 	f.node.DeletePodLink(pin, "net1")
 	for range 3 {
-		sweeper.sweep(context.Background())
+		sweeper.Sweep(context.Background())
 	}
 	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interfaces [net1] are not in the pod any more") {
 		t.Errorf("told is %q", f.lost)
 	}
-	_, entries := f.dra.statuses.wanted("claim-a")
-	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
-		t.Errorf("status is %+v", entries)
-	}
-	record, _ := f.claims.get("claim-a")
-	if name := f.boxes.missingInterface("claim-a", &record.Devices[0]); name != "net1" {
+	record, _ := f.claims.Get("claim-a")
+	if name := f.boxes.MissingInterface("claim-a", &record.Devices[0]); name != "net1" {
 		t.Errorf("missing is %q", name)
 	}
-	states := f.driver().sandboxStates()
+	states := f.boxes.States()
 	if len(states) != 1 || len(states[0].Interfaces) != 1 || states[0].Interfaces[0].Missing != "net1" {
 		t.Errorf("the socket says %+v", states)
 	}
-	if f.boxes.mayBeInPod("claim-a", &record.Devices[0]) {
+	if f.boxes.MayBeInPod("claim-a", &record.Devices[0]) {
 		t.Error("the device is taken to be in the pod")
 	}
-	if gone := f.claims.goneOf(map[string]bool{"up1": true}, f.boxes.mayBeInPod); !gone["up0"] {
+	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Errorf("gone are %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-}
-
-func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
-	f := newFixture(t)
-	record := f.prepared("claim-a", "a", "up0")
-	if gone := f.claims.goneOf(map[string]bool{"up0": true}, f.boxes.mayBeInPod); gone["up0"] {
-		t.Error("a device on the host is gone")
-	}
-	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); !gone["up0"] {
-		t.Error("a device that is nowhere is there")
-	}
-	f.must(f.attach("a-0", record))
-	if gone := f.claims.goneOf(nil, f.boxes.mayBeInPod); gone["up0"] {
-		t.Error("a device in a pod is gone")
-	}
 }
 
 // Prepare waits for a release that is in progress, in the order of arrival, and for nothing else.
@@ -496,19 +375,15 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 				order <- name + ": " + err.Error()
 			}
 		}()
-		f.eventually("it waits", func() bool {
-			f.claims.mu.Lock()
-			defer f.claims.mu.Unlock()
-			return len(f.claims.waiting) == i+1
-		})
+		f.eventually("it waits", func() bool { return f.claims.CountWaiting() == i+1 })
 	}
-	f.clock.Step(noticeWait + time.Millisecond) // the release goes on, and so does the wait
+	f.clock.Step(claims.NoticeWait + time.Millisecond) // the release goes on, and so does the wait
 	release()
 	f.must(<-released)
 	if first := <-order; first != "b" {
 		t.Errorf("first is %q", first)
 	}
-	f.eventually("nobody waits in vain", func() bool { f.clock.Step(releaseWait); return len(order) == 1 })
+	f.eventually("nobody waits in vain", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
 		t.Errorf("second is %q", second)
 	}
@@ -530,18 +405,14 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 			[]*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
 		ended <- errors.Join(err, results["b"].Err)
 	}()
-	f.eventually("it waits", func() bool {
-		f.claims.mu.Lock()
-		defer f.claims.mu.Unlock()
-		return len(f.claims.waiting) == 1
-	})
-	f.claims.wake()
+	f.eventually("it waits", func() bool { return f.claims.CountWaiting() == 1 })
+	f.claims.Wake()
 	f.expect(attachedA, "claim-a")
 	f.must(pods.GetStore().Delete(podObject("a")))
-	f.claims.wake()
+	f.claims.Wake()
 	f.must(<-ended)
 	f.expect(clean)
-	if _, held := f.claims.get("claim-a"); held {
+	if _, held := f.claims.Get("claim-a"); held {
 		t.Error("the claim of the pod that is gone is held")
 	}
 }
@@ -561,9 +432,9 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	const attached = "host [up1] pods [dra-a-1[net1]] leases [a-1/net1]"
 	f.expect(attached, "claim-a")
 	f.nri.setConnected(false)
-	f.boxes.expectAlso("a-0") // its namespace was there when it was listed
-	if _, err := f.boxes.beginMissed("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
-		f.claims.ofPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
+	f.boxes.ExpectAlso("a-0") // its namespace was there when it was listed
+	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
+		f.claims.OfPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("error is %v", err)
 	}
 	f.connect()
@@ -589,24 +460,8 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	if entries, err := os.ReadDir(f.boxes.gate.dir); err != nil || len(entries) > 0 {
+	if entries, err := os.ReadDir(f.cdiDir()); err != nil || len(entries) > 0 {
 		t.Errorf("files are left: %v, %v", entries, err)
 	}
 	f.expect(clean)
-}
-
-// A stopping driver does not wait for chains that have not begun.
-func TestStopEndsChainsThatWait(t *testing.T) {
-	f := newFixture(t)
-	record := f.prepared("claim-a", "a", "up0")
-	for range maxChains {
-		f.boxes.chains <- struct{}{}
-	}
-	answer := make(chan error, 1)
-	go func() { answer <- f.attach("a-0", record) }()
-	f.step(attachBudget)
-	f.must(<-answer)
-	f.stopWork()
-	f.boxes.finishWork() // hangs otherwise
-	f.expect("host [up0 up1] pods [] leases []")
 }

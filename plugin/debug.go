@@ -12,14 +12,15 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // policyInputs are the policies that the node's devices are resolved with.
 func (c *cluster) policyInputs() nodestate.PolicyInputs {
-	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.exposurePolicies()}
-	if node, err := c.thisNode(); err == nil {
+	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.ExposurePolicies()}
+	if node, err := c.ThisNode(); err == nil {
 		inputs.Labels = node.Labels
 	}
 	return inputs
@@ -52,9 +53,9 @@ func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, read := range map[string]func() any{
 		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
-		"GET " + nodeapi.PathPublished: func() any { return d.publisher.offered() },
+		"GET " + nodeapi.PathPublished: func() any { return d.publisher.Offered() },
 		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
-		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxStates() },
+		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.States() },
 		"GET " + nodeapi.PathState:     func() any { return d.state() },
 		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.executor.Leftovers() },
 	} {
@@ -88,10 +89,10 @@ func (d *Driver) debugHandler() http.Handler {
 // retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
 // middle.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachLimit)
 	defer cancel()
 	result := make(chan error, 1)
-	if !d.sandboxes.goTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
+	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
 		return errors.New("the driver is stopping: the next one tries again")
 	}
 	return <-result
@@ -107,7 +108,7 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 			return err
 		}
 		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
-		d.publisher.trigger() // its device is free again
+		d.publisher.Trigger() // its device is free again
 		return nil
 	}
 	return fmt.Errorf("there is no leftover %q", key)

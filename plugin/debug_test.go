@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -27,8 +26,8 @@ import (
 // driver is one as far as its socket needs it.
 func (f *fixture) driver() *Driver {
 	return &Driver{
-		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.boxes.gate.dir,
-			NetNSDir: f.boxes.pinDir},
+		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
+			NetNSDir: f.pinDir},
 		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
 		cluster: f.dra.cluster, nri: f.nri,
 		registered: func() bool { return false },
@@ -121,17 +120,6 @@ func TestDebugSocket(t *testing.T) {
 	}
 }
 
-func TestStatesOfSandboxes(t *testing.T) {
-	box := newSandbox("id", executor.Pod{Namespace: "ns", Name: "a"}, &executor.Attachment{})
-	if got := box.state(); got.State != "attaching" {
-		t.Errorf("new: %+v", got)
-	}
-	box.stopped, box.failure = true, errors.New("no")
-	if got := box.state(); got.State != "detaching" || got.Failure != "no" {
-		t.Errorf("stopped: %+v", got)
-	}
-}
-
 // What doctor judges: versions and topologies as the API server has them, problems, and what the runtime gives a
 // plugin.
 func TestStateOfTheNode(t *testing.T) {
@@ -147,15 +135,16 @@ func TestStateOfTheNode(t *testing.T) {
 	topology.Name, topology.Status.Conditions = "t2", []metav1.Condition{accepted}
 	topology.Spec.Steps[0].Driver = "vfio-pci"
 	f.must(f.dra.cluster.topologies.GetStore().Add(topology))
-	f.dra.publisher.problems = []finding{{source: fromSlices, policy: "p", text: "bad"}}
+	f.offer("missing")
 
 	got := d.state()
 	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
 		got.Versions); diff != "" || !got.NodeFound {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]nodestate.Problem{{Source: fromSlices, Policy: "p", Text: "bad"}}, got.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
+	if len(got.Problems) != 1 || got.Problems[0].Source != "slices" || got.Problems[0].Policy != "all" ||
+		!strings.Contains(got.Problems[0].Text, "CNI plugin missing is not installed") {
+		t.Errorf("problems are %+v", got.Problems)
 	}
 	if !got.Synced {
 		t.Error("nothing is left to be read")

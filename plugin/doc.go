@@ -4,11 +4,12 @@
 // The rule of this package: it carries values from one to the other and decides nothing about networks. From
 // RunPodSandbox on nothing waits for the API server.
 //
-// The pieces, each with its own lock and none holding it over I/O:
+// The parts, each with its own lock and none holding it over I/O, are packages in internal; imports point downward:
 //
-//	publisher  facts, policies -> ResourceSlices
+//	status     claim status, events and health of devices, written in the background
+//	publish    facts, policies -> ResourceSlices
+//	attach     what is attached, durable; gates that keep containers from starting before their claim is attached
 //	claims     what is prepared, durable; who holds which device
-//	sandboxes  what is attached, durable; one attach or detach at a time for a sandbox
-//	gate       CDI specs that keep containers from starting before their claim is attached
-//	statuses   claim status and events, written in the background
+//
+// What becomes of pods is told to one observer, which is here (reporter): it wakes kubelet and the status.
 package plugin

@@ -33,6 +33,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
@@ -75,10 +81,10 @@ type Driver struct {
 	config    Config
 	client    kubernetes.Interface
 	cluster   *cluster
-	claims    *claims
-	sandboxes *sandboxes
-	publisher *publisher
-	statuses  *statuses
+	claims    *claims.Store
+	sandboxes *attach.Sandboxes
+	publisher *publish.Publisher
+	statuses  *status.Writer
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *executor.CallLog
@@ -86,13 +92,12 @@ type Driver struct {
 	sources   discovery.Sources
 	journal   journal.Opened
 	metrics   *metrics
-	health    *deviceHealth
-	carriers  *carrierTracker
+	health    *status.Health
 	stopWork  context.CancelFunc
 	// again prepares claims as if kubelet had asked for it.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks tell whether the driver hangs.
-	heartbeats *heartbeats
+	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
 	guarding sync.Mutex
@@ -115,10 +120,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	d := &Driver{
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
 		registered: func() bool { return false }, waiting: errors.New("starting"),
-		heartbeats: newHeartbeats(clock.RealClock{}),
+		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.list(), d.claims.all(), d.nri.connected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.connected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -188,7 +193,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
 			"path", d.journal.SetAside)
 	}
-	claims, damaged, err := loadClaims(d.journal.DB)
+	claims, damaged, err := claims.Load(d.journal.DB)
 	if err != nil {
 		return err
 	}
@@ -211,7 +216,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
-	return d.sandboxes.recover(attachments)
+	return d.sandboxes.Recover(attachments)
 }
 
 // earlierLimit is how long CNI plugins that an earlier process started may still run.
@@ -248,40 +253,47 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	recorder := d.events.NewRecorder(scheme.Scheme,
 		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
-	claimGate := gate{dir: d.config.CDIDir, helper: d.helperPath()}
-	d.statuses = newStatuses(d.client, recorder, d.claims, realClock, d.config.NodeName)
-	d.sandboxes = newSandboxes(work, runner, d.claims, claimGate, realClock)
-	d.sandboxes.changed, d.sandboxes.failed, d.sandboxes.lost = d.statuses.changed, d.statuses.attachFailed, d.lost
-	d.sandboxes.node, d.sandboxes.bootID, d.sandboxes.pinDir = d.config.NodeName, bootID, d.config.NetNSDir
-	d.statuses.sandboxes = d.sandboxes
-	d.sandboxes.metrics = d.metrics
+	claimGate := attach.NewGate(d.config.CDIDir, d.helperPath())
+	d.sandboxes = attach.New(attach.Config{
+		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
+		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
+	})
+	d.statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.claims,
+		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
 	d.metrics.watch(d.claims, d.sandboxes, runner)
-	d.health = newDeviceHealth(d.claims, d.unhealthy(runner), realClock)
-	d.sandboxes.onLateAttach, d.sandboxes.describe = d.health.attached, d.describe
-	if err := d.buildPublisher(ctx, recorder, runner, realClock); err != nil {
+	d.health = status.NewHealth(d.claims, d.unhealthy(runner), realClock)
+	if err := d.buildPublisher(ctx, recorder, runner, bootID); err != nil {
 		return err
 	}
 	d.nri = &nriPlugin{
 		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock,
-		work: work, failed: d.statuses.attachFailed,
+		work: work, observer: reporter{d},
 		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
 		metrics:    d.metrics, unclaimed: newUnclaimedSandboxes(),
 	}
 	d.dra = &draPlugin{
 		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner,
 		gate:     claimGate,
-		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: newKeyedLocks(1), connected: d.nri.connected,
-		busy: d.busy, fatal: d.fail,
+		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: keylock.New(1), connected: d.nri.connected,
+		busy: d.busy, fatal: d.fail, clock: realClock, work: work,
 	}
-	return errors.Join(d.cluster.onChange(d.publisher.trigger), d.cluster.onReplaced(d.fail),
-		d.cluster.onPodGone(d.claims.wake))
+	return errors.Join(d.cluster.onChange(d.publisher.Trigger), d.cluster.onReplaced(d.fail),
+		d.cluster.onPodGone(d.claims.Wake))
 }
 
 // buildPublisher wires what publishes devices.
 func (d *Driver) buildPublisher(
-	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, clock clock.Clock,
+	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
 ) error {
-	names, damaged, err := loadDeviceNames(d.journal.DB, d.sandboxes.bootID, clock)
+	publisher, damaged, err := publish.New(publish.Config{
+		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
+		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
+		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
+		CNIDirs:     d.config.CNIDirs,
+		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.Changed,
+		Recorder: recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
+		Clock: clock.RealClock{},
+	})
 	if err != nil {
 		return err
 	}
@@ -289,43 +301,24 @@ func (d *Driver) buildPublisher(
 		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
 			"key", record.Key)
 	}
-	d.carriers = newCarrierTracker(clock, names.kept.Lost...)
-	d.publisher = &publisher{
-		cluster: d.cluster, claims: d.claims, names: names,
-		server: &apiServer{client: d.client, node: d.config.NodeName, clock: clock, lists: d.config.ListAttributes,
-			groups: d.config.CompatibilityGroups},
-		read: fromHost(d.sources), events: discovery.KernelEvents(), period: scanPeriod, cniDirs: d.config.CNIDirs,
-		quarantined: quarantined(executor), mayBeInPod: d.sandboxes.mayBeInPod, carriers: d.carriers,
-		healthChanged: d.health.changed, heartbeats: d.heartbeats, recorder: recorder, metrics: d.metrics,
-		freeMemory: debug.FreeOSMemory,
-		triggers:   make(chan struct{}, 1), clock: clock,
-	}
+	d.publisher = publisher
 	return nil
 }
 
-// lost tells of a pod of which interfaces have vanished or come back, and has its devices looked at.
-func (d *Driver) lost(pod executor.Pod, err error) {
-	if err != nil {
-		d.statuses.interfacesLost(pod, err)
-	}
-	d.health.changed()
-	d.publisher.trigger()
-}
-
 // unhealthy says what is wrong with a device that a claim holds; empty if nothing.
-func (d *Driver) unhealthy(executor *executor.Executor) func(string, *HeldDevice) string {
+func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.HeldDevice) string {
 	isQuarantined := quarantined(executor)
-	return func(claimUID string, held *HeldDevice) string {
+	return func(claimUID string, held *claims.HeldDevice) string {
 		switch {
-		case d.publisher.isGone(held.Facts):
+		case d.publisher.IsGone(held.Facts):
 			return "the device does not exist on the node any more"
 		case isQuarantined(held.Facts):
 			return "in quarantine: what an earlier pod left on it could not be removed"
-		case d.carriers.isLost(held.Facts):
+		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
 		// Of a shared device this would be said to every pod that has a share.
-		if name := d.sandboxes.missingInterface(claimUID, held); name != "" && held.Exclusive {
+		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 			return fmt.Sprintf("interface %s is not in the pod any more", name)
 		}
 		return ""
@@ -346,9 +339,9 @@ func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use
 	d.guarding.Lock()
 	defer d.guarding.Unlock()
 	sources := d.guard
-	node, unknown := d.cluster.thisNode()
+	node, unknown := d.cluster.ThisNode()
 	if unknown == nil {
-		sources.NodeAddresses = addresses(node)
+		sources.NodeAddresses = publish.NodeAddresses(node)
 	}
 	use, err := discovery.Busy(ctx, sources, name)
 	use.Restorable = use.Restorable && unknown == nil
@@ -420,10 +413,10 @@ func (d *Driver) serve(ctx context.Context) error {
 	nrilog.Set(nriLogger{klog.FromContext(ctx)})
 	group.Go(func() error { return d.nri.run(nriCtx) })
 	group.Go(func() error { return d.cluster.run(ctx) })
-	group.Go(func() error { return d.statuses.run(ctx) })
+	group.Go(func() error { return d.statuses.Run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
-	group.Go(func() error { return d.sweeper().run(ctx) })
+	group.Go(func() error { return d.sweeper().Run(ctx) })
 	group.Go(func() error { return d.serveDebug(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
@@ -437,14 +430,14 @@ func (d *Driver) serve(ctx context.Context) error {
 }
 
 // sweeper checks what nobody tells the driver of.
-func (d *Driver) sweeper() *sweeper {
-	return &sweeper{
-		sandboxes: d.sandboxes, podIsGone: d.cluster.podIsGone, isNamed: d.nri.namespaces.isNamed,
-		heartbeats: d.heartbeats,
-		swept: func(ctx context.Context) {
+func (d *Driver) sweeper() *attach.Sweeper {
+	return &attach.Sweeper{
+		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.namespaces.isNamed,
+		Heartbeats: d.heartbeats,
+		Swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)
 			d.recoverLost(ctx)
-			d.statuses.forgetOld()
+			d.statuses.ForgetOld()
 		},
 	}
 }
@@ -485,12 +478,6 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 	}
 }
 
-// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
-const (
-	settleQuiet = 2 * time.Second
-	settleLimit = 20 * time.Second
-)
-
 // serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or
 // the API server, are not known, and only claims can't be prepared.
 func (d *Driver) serveDRA(ctx context.Context) error {
@@ -516,15 +503,15 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		return nil //nolint:nilerr // ctx has ended
 	}
 	d.repairMetadata(ctx) // somebody may have removed files while no driver was there
-	changes, err := d.publisher.watch(ctx)
+	changes, err := d.publisher.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	ticker := time.NewTicker(socketPeriod)
 	defer ticker.Stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.publisher.settle(ctx, helper.PublishResources) })
-	group.Go(func() error { d.publisher.run(ctx, changes); return nil })
+	group.Go(func() error { return d.publisher.Settle(ctx, helper.PublishResources) })
+	group.Go(func() error { d.publisher.Run(ctx, changes); return nil })
 	group.Go(func() error { return watchSockets(ctx, ticker.C, d.socketsAreThere) })
 	return group.Wait()
 }
@@ -534,7 +521,7 @@ func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})
 	go func() {
-		d.sandboxes.finishWork()
+		d.sandboxes.FinishWork()
 		close(done)
 	}()
 	select {
@@ -549,7 +536,7 @@ func (d *Driver) sweepLogs(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), func(uid string) bool {
-			_, prepared := d.claims.get(uid)
+			_, prepared := d.claims.Get(uid)
 			return prepared
 		})
 		if err != nil {

@@ -3,28 +3,31 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/yaml"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
@@ -32,12 +35,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
-	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
-
-const clean = "host [up0 up1] pods [] leases []"
 
 // fixture is a driver without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1, and
 // one topology t: host-device, then tuning.
@@ -48,11 +53,15 @@ type fixture struct {
 	clock    *testingclock.FakeClock
 	db       *journal.DB
 	chains   *journal.Chains
-	claims   *claims
-	boxes    *sandboxes
+	claims   *claims.Store
+	cluster  *cluster
+	boxes    *attach.Sandboxes
+	gate     attach.Gate
+	pinDir   string
 	dra      *draPlugin
 	nri      *nriPlugin
 	stopWork context.CancelFunc
+	metrics  *metrics
 
 	// unhealthy says what is wrong with devices.
 	unhealthy map[discovery.IfName]string
@@ -77,8 +86,9 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, dir: t.TempDir(), runtime: map[string]string{}, podsGone: map[string]bool{},
-		node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f := &fixture{T: t, dir: t.TempDir(), pinDir: "/run/netns", runtime: map[string]string{},
+		podsGone: map[string]bool{},
+		node:     cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
 	f.must(os.MkdirAll(f.pluginDir(), 0o755))
 	for name := range testPlugins() {
 		f.must(os.WriteFile(filepath.Join(f.pluginDir(), name), nil, 0o755))
@@ -100,7 +110,7 @@ func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
 	pods := []*api.PodSandbox{}
-	for _, id := range sortedKeys(f.runtime) {
+	for _, id := range slices.Sorted(maps.Keys(f.runtime)) {
 		pods = append(pods, f.sandbox(id))
 	}
 	_, err := connection.Synchronize(context.Background(), pods, containers)
@@ -146,7 +156,7 @@ func (f *fixture) startAlone(bootID string) {
 	f.db = opened.DB
 	var work context.Context
 	work, f.stopWork = context.WithCancel(context.Background())
-	f.claims, _, err = loadClaims(opened.DB)
+	f.claims, _, err = claims.Load(opened.DB)
 	f.must(err)
 	f.chains, err = journal.NewChains(opened.DB)
 	f.must(err)
@@ -154,35 +164,32 @@ func (f *fixture) startAlone(bootID string) {
 		Dirs: []string{f.pluginDir()}, Clock: f.clock})
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
-	claimGate := gate{dir: filepath.Join(f.dir, "cdi"), helper: "/plugins/bin/dra-network-cni"}
-	f.must(os.MkdirAll(claimGate.dir, 0o755))
-	statuses := newStatuses(fake.NewClientset(), record.NewFakeRecorder(100), f.claims, f.clock, "n")
-	f.boxes = newSandboxes(work, runner, f.claims, claimGate, f.clock)
-	f.boxes.changed, f.boxes.failed, f.boxes.lost = func(string) {}, f.attachFailed, f.interfacesLost
-	f.boxes.node, f.boxes.bootID, f.boxes.pinDir = "n", bootID, "/run/netns"
-	statuses.sandboxes = f.boxes
+	f.gate = attach.NewGate(f.cdiDir(), "/plugins/bin/dra-network-cni")
+	f.must(os.MkdirAll(f.cdiDir(), 0o755))
+	f.metrics = newMetrics()
+	f.boxes = attach.New(attach.Config{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
+		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
+	statuses := status.New(status.Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
+		Claims: f.claims, Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	f.unhealthy = map[discovery.IfName]string{}
-	health := newDeviceHealth(f.claims, func(_ string, held *HeldDevice) string { return f.unhealthy[held.Facts.Name] },
-		f.clock)
-	f.boxes.onLateAttach, f.boxes.metrics = health.attached, newMetrics()
-	f.boxes.describe = func(_ context.Context, records []ClaimRecord) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for i := range records {
-			f.described = append(f.described, f.dra.devices(&records[i])...)
-		}
-	}
-	cluster := testCluster()
-	f.nri = &nriPlugin{cluster: cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
-		unclaimed: newUnclaimedSandboxes(), failed: f.attachFailed, metrics: f.boxes.metrics}
+	health := status.NewHealth(f.claims,
+		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
+	f.cluster = testCluster()
+	f.nri = &nriPlugin{cluster: f.cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
+		unclaimed: newUnclaimedSandboxes(), observer: f, metrics: f.metrics}
 	f.dra = &draPlugin{
-		cluster: cluster, publisher: testPublisher(), claims: f.claims, sandboxes: f.boxes, executor: runner,
-		gate:     claimGate,
-		statuses: statuses, health: health, metrics: f.boxes.metrics, locks: newKeyedLocks(1),
+		cluster: f.cluster, publisher: f.newPublisher(nil), claims: f.claims, sandboxes: f.boxes, executor: runner,
+		gate:     f.gate,
+		statuses: statuses, health: health, metrics: f.metrics, locks: keylock.New(1),
 		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
+		clock: f.clock, work: work,
 	}
-	f.must(f.boxes.recover(left))
+	f.offer("host-device")
+	f.must(f.boxes.Recover(left))
 }
+
+// cdiDir is where gates are.
+func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
 
 // pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
 // binary it has probed.
@@ -191,12 +198,12 @@ func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 // crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
-	f.boxes.finishWork()
+	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
 // baselines completes a record as Prepare does.
-func (f *fixture) baselines(record *ClaimRecord) error {
+func (f *fixture) baselines(record *claims.Record) error {
 	return f.dra.takeBaselines(context.Background(), record)
 }
 
@@ -212,27 +219,46 @@ func (f *fixture) must(err error) {
 	}
 }
 
-func (f *fixture) attachFailed(pod executor.Pod, _ []ClaimRecord, err error, again time.Duration) {
+// AttachFailed implements Observer.
+func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
-func (f *fixture) interfacesLost(pod executor.Pod, err error) {
+// InterfacesChanged implements Observer.
+func (f *fixture) InterfacesChanged(pod executor.Pod, _ []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = append(f.lost, fmt.Sprint(pod.Name, ": ", err))
 }
 
+// DescribeClaims implements Observer.
+func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range records {
+		f.described = append(f.described, f.dra.devices(&records[i])...)
+	}
+}
+
+// Attached implements Observer.
+func (f *fixture) Attached([]claims.Record) {}
+
+// AttachedLate implements Observer.
+func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
+	f.dra.health.Attached(records)
+}
+
 // sweep is what the driver does from time to time.
-func (f *fixture) sweeper() *sweeper {
-	return &sweeper{sandboxes: f.boxes, podIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
+func (f *fixture) sweeper() *attach.Sweeper {
+	return &attach.Sweeper{Sandboxes: f.boxes, PodIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
-func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
+func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
-	_, device, err := f.dra.publisher.resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
+	_, device, err := f.dra.publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
 		link, Device: link})
 	f.must(err)
 	topology := testTopology()
@@ -243,30 +269,18 @@ func (f *fixture) prepared(claim, podUID, link string) ClaimRecord {
 	if len(problems) > 0 {
 		f.Fatal(problems)
 	}
-	made := ClaimRecord{
-		Claim: plan.Claim, Consumers: []Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
-		Devices: []HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
+	made := claims.Record{
+		Claim: plan.Claim, Consumers: []claims.Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
+		Devices: []claims.HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
 			Facts: discovery.Device{Name: discovery.IfName(link)}}},
 	}
-	f.must(f.claims.hold(made, asItIs))
+	f.must(f.claims.Hold(made, asItIs))
 	return made
 }
 
-// asItIs completes nothing.
-func asItIs(*ClaimRecord) error { return nil }
-
-func (f *fixture) attach(sandbox string, records ...ClaimRecord) error {
-	return f.boxes.attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
+func (f *fixture) attach(sandbox string, records ...claims.Record) error {
+	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
-
-// podNamed is the pod of a sandbox "pod/attempt".
-func podNamed(sandbox string) executor.Pod {
-	name, _, _ := strings.Cut(sandbox, "-")
-	return executor.Pod{Namespace: "ns", Name: name, UID: name}
-}
-
-// attempts are the names of pins; what comes after the dot is of one attempt, and none of the tests' business.
-var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
 // expect compares the node and the claims whose gates are open.
 func (f *fixture) expect(node string, gates ...string) {
@@ -305,16 +319,18 @@ func (f *fixture) eventually(what string, condition func() bool) {
 
 // ready says whether a sandbox is ready and its gates are open.
 func (f *fixture) ready(id string) bool {
-	box := f.boxes.find(id)
-	if box == nil {
-		return false
+	for _, state := range f.boxes.States() {
+		if state.ID != id || state.State != nodestate.SandboxReady {
+			continue
+		}
+		for _, claim := range state.Claims {
+			if pins, err := f.gate.Namespaces(claim); err != nil || !slices.Contains(pins, state.Pin) {
+				return false
+			}
+		}
+		return true
 	}
-	select {
-	case <-box.finished:
-		return !box.isStopped()
-	default:
-		return false
-	}
+	return false
 }
 
 // step moves the clock once somebody waits for it.
@@ -322,25 +338,6 @@ func (f *fixture) step(d time.Duration) {
 	f.Helper()
 	f.eventually("somebody waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
-}
-
-func testPlugins() map[string]cnichain.Plugin {
-	plugins := map[string]cnichain.Plugin{}
-	for _, name := range []string{"host-device", "tuning", "host-local"} {
-		plugins[name] = cnichain.Plugin{Path: cnitest.PluginDir + "/" + name, Versions: []string{"1.1.0"}}
-	}
-	return plugins
-}
-
-func testTopology() *chainapi.NetworkTopology {
-	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
-	if err := yaml.UnmarshalStrict([]byte(`
-- {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
-- {name: tune, type: tuning, dependOn: [link], config: {mtu: 1400}}
-`), &topology.Spec.Steps); err != nil {
-		panic(err)
-	}
-	return topology
 }
 
 // testCluster is a cluster whose caches are filled by hand.
@@ -361,16 +358,45 @@ func testCluster(objects ...runtime.Object) *cluster {
 	return c
 }
 
-func testPublisher() *publisher {
-	p := &publisher{triggers: make(chan struct{}, 1), entries: map[entryKey]draslices.Entry{}}
-	for _, name := range []string{"up0", "up1"} {
-		p.entries[entryKey{pool: "n/" + name, device: name}] = draslices.Entry{
-			Pool: "n/" + name, Name: name, Device: discovery.Device{Name: discovery.IfName(name),
-				Interface: discovery.IfName(name)},
-			Persona: policy.Persona{Exclusive: true, Plugins: []string{"host-device"}},
+// newPublisher makes a publisher on a machine with two links that are offered, up0 and up1, or on another machine.
+func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publish.Publisher {
+	f.Helper()
+	if read == nil {
+		read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
+			for _, name := range []discovery.IfName{"up0", "up1"} {
+				facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name})
+			}
+			return facts, nil
 		}
 	}
+	client := fake.NewClientset()
+	client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: "v1.37.0"}
+	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, action.(clienttesting.CreateAction).GetObject(), nil // keeps everything
+	})
+	p, _, err := publish.New(publish.Config{
+		NodeName: "n", BootID: f.bootID, Cluster: f.cluster, Claims: f.claims, Client: client, Read: read,
+		CNIDirs: []string{f.pluginDir()}, Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod: f.boxes.MayBeInPod, HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
+		Metrics: f.metrics.publish, FreeMemory: func() {}, Clock: f.clock,
+	})
+	f.must(err)
 	return p
+}
+
+// offer sets the policies to one that offers every device exclusively, for a plugin.
+func (f *fixture) offer(plugin string) {
+	f.Helper()
+	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		Spec: policyapi.DeviceExposurePolicySpec{
+			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: "true"},
+			Exposure: &policyapi.Exposure{SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: plugin, Exclusive: true}}},
+		},
+	}}, ""))
+	if f.dra != nil {
+		f.must(f.dra.publisher.Refresh(context.Background()))
+	}
 }
 
 // allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.

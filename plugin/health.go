@@ -13,57 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
-
-// heartbeats notices loops that hang. It is safe for concurrent use.
-type heartbeats struct {
-	clock clock.PassiveClock
-
-	mu sync.Mutex
-	// beats are those of the loops that run.
-	beats map[string]heartbeat
-}
-
-type heartbeat struct {
-	last time.Time
-	// limit is how long a loop may take until its next beat.
-	limit time.Duration
-}
-
-func newHeartbeats(clock clock.PassiveClock) *heartbeats {
-	return &heartbeats{clock: clock, beats: map[string]heartbeat{}}
-}
-
-// beat says that a loop works, and goes on working for a time.
-func (h *heartbeats) beat(loop string, limit time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.beats[loop] = heartbeat{last: h.clock.Now(), limit: limit}
-}
-
-// end says that a loop has ended.
-func (h *heartbeats) end(loop string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.beats, loop)
-}
-
-// overdue are the loops that have not beaten in time, sorted.
-func (h *heartbeats) overdue() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var overdue []string
-	for _, loop := range sortedKeys(h.beats) {
-		beat := h.beats[loop]
-		if since := h.clock.Since(beat.last); since > beat.limit {
-			overdue = append(overdue, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
-		}
-	}
-	return overdue
-}
 
 // lockProbe finds out whether the locks that every pod needs are given back. It is safe for concurrent use.
 type lockProbe struct {
@@ -104,7 +55,7 @@ const lockLimit = 2 * time.Second
 
 // hanging says what of the driver does not go on; kubelet starts it anew then.
 func (d *Driver) hanging(ctx context.Context) []string {
-	hanging := d.heartbeats.overdue()
+	hanging := d.heartbeats.Overdue()
 	d.mu.Lock()
 	serving := d.waiting == nil
 	d.mu.Unlock()
@@ -166,7 +117,7 @@ func (d *Driver) missing() []string {
 	} else if err := d.socketsAreThere(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	if err := d.publisher.unknown(); err != nil {
+	if err := d.publisher.Readiness(); err != nil {
 		missing = append(missing, err.Error())
 	}
 	return missing

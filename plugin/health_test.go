@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // A port that somebody else has is said with the setting by which to choose another.
@@ -36,8 +39,9 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
-	d.heartbeats = newHeartbeats(clock)
-	d.locks = &lockProbe{try: func() { _ = f.boxes.list() }}
+	d.heartbeats = telemetry.NewHeartbeats(clock)
+	var held sync.Mutex
+	d.locks = &lockProbe{try: func() { held.Lock(); defer held.Unlock(); _ = f.boxes.Count() }}
 	check := func(want string) {
 		t.Helper()
 		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {
@@ -45,23 +49,23 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 		}
 	}
 	check("")
-	d.heartbeats.beat("sweeps", time.Minute)
+	d.heartbeats.Beat("sweeps", time.Minute)
 	clock.Step(time.Minute)
 	check("")
 	clock.Step(time.Second)
 	check("sweeps: nothing for 1m1s")
-	d.heartbeats.beat("sweeps", time.Minute)
+	d.heartbeats.Beat("sweeps", time.Minute)
 	check("")
 	clock.Step(time.Hour)
-	d.heartbeats.end("sweeps")
+	d.heartbeats.End("sweeps")
 	check("")
-	f.boxes.mu.Lock()
+	held.Lock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if d.locks.ok(ctx, time.Hour) {
 		t.Error("a lock that is held can be had")
 	}
-	f.boxes.mu.Unlock()
+	held.Unlock()
 	f.eventually("the lock can be had", func() bool { return d.locks.ok(t.Context(), time.Minute) })
 	check("")
 }

@@ -1,17 +1,15 @@
 package plugin
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // claimStates are sorted by UID.
 func (d *Driver) claimStates() []nodestate.Claim {
-	records := d.claims.all()
+	records := d.claims.All()
 	states := make([]nodestate.Claim, 0, len(records))
 	pods, known := d.cluster.podUIDs()
 	for i := range records {
@@ -21,72 +19,11 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
-func (d *Driver) isOrphaned(record *ClaimRecord, pods sets.Set[string]) bool {
+func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(d.sandboxes.list(), func(box *sandbox) bool { return box.uses(record.Claim.UID) })
-}
-
-// sandboxStates are sorted by ID.
-func (d *Driver) sandboxStates() []nodestate.Sandbox {
-	boxes := d.sandboxes.list()
-	states := make([]nodestate.Sandbox, 0, len(boxes))
-	for _, box := range boxes {
-		state := box.state()
-		for _, uid := range state.Claims {
-			if record, prepared := d.claims.get(uid); prepared {
-				state.Interfaces = append(state.Interfaces,
-					interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
-			}
-		}
-		states = append(states, state)
-	}
-	return states
-}
-
-// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none
-// while it is not ready.
-func interfacesOf(record *ClaimRecord, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
-	if steps == nil {
-		return nil
-	}
-	var interfaces []nodestate.Interface
-	for i := range record.Devices {
-		held := &record.Devices[i]
-		state := nodestate.Interface{
-			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: missingOf(steps, missing,
-				record.Claim.UID, held),
-		}
-		if data := networkData(steps, record.Claim.UID, held); data != nil {
-			state.Interface, state.MAC, state.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
-		}
-		for j := range steps {
-			if device := steps[j].Step.Device; device != nil && device.Pool == held.Pool && device.Name == held.Name &&
-				steps[j].Claim.UID == record.Claim.UID {
-				state.DeviceNodes = append(state.DeviceNodes, steps[j].DeviceNodes...)
-			}
-		}
-		interfaces = append(interfaces, state)
-	}
-	return interfaces
-}
-
-func (b *sandbox) state() nodestate.Sandbox {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: sortedKeys(b.claims), State: nodestate.SandboxAttaching,
-		Since: b.since, Pin: b.pin}
-	switch {
-	case b.ready:
-		state.State = nodestate.SandboxReady
-	case b.stopped:
-		state.State = nodestate.SandboxDetaching
-	}
-	if b.failure != nil {
-		state.Failure = b.failure.Error()
-	}
-	return state
+	return len(d.sandboxes.Users(record.Claim.UID)) == 0
 }

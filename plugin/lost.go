@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets
@@ -60,7 +62,7 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := make([]*api.PodSandbox, 0, len(s.byID))
-	for _, id := range sortedKeys(s.byID) {
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
 		pods = append(pods, s.byID[id])
 	}
 	return pods
@@ -91,8 +93,8 @@ func (d *Driver) recoverLost(ctx context.Context) {
 		}
 		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
 		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
-			d.sandboxes.expectAlso(pod.GetId())
-			d.sandboxes.goTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
+			d.sandboxes.ExpectAlso(pod.GetId())
+			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
 		}
 	}
 }
@@ -100,7 +102,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 // isAttachedUnrecorded says whether a pod has a prepared claim still from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
-	return err == nil && slices.ContainsFunc(records, func(record ClaimRecord) bool {
+	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
 		return n.isUnrecorded(pod, []string{record.Claim.UID})
 	})
 }
@@ -114,7 +116,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {
-		if _, prepared := d.claims.named(pod.GetNamespace(), name); prepared {
+		if _, prepared := d.claims.Named(pod.GetNamespace(), name); prepared {
 			continue
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
@@ -125,7 +127,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, pod.GetUid()) && !d.sandboxes.admitsUnrecorded(uid, netns) {
+		if isForPod(claim, pod.GetUid()) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}

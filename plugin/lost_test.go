@@ -10,6 +10,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
 // withoutJournal is a driver that has lost its journal while a pod had a claim, in a cluster that has both.
@@ -57,7 +59,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f.start("boot-1")
 	f.node.AddHostLink("up0") // the kernel sends hardware back when the namespace ends
 	f.recover(count)
-	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attachRetry); return f.ready("a-1") })
+	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
 		t.Errorf("%d claims were prepared again", *count)
 	}
@@ -95,7 +97,7 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	f.failAgain = errors.New("no space left on device")
 	f.recover(count)
 	f.recover(count)
-	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attachRetry); return f.ready("a-1") })
+	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
 		t.Errorf("%d claims were prepared again", *count)
 	}

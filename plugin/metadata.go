@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,30 +20,35 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
 // that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
-func metadataOf(record *ClaimRecord, held *HeldDevice, steps []executor.StepRecord) *kubeletplugin.DeviceMetadata {
+func metadataOf(
+	record *claims.Record, held *claims.HeldDevice, steps []executor.StepRecord,
+) *kubeletplugin.DeviceMetadata {
 	persona := held.Persona
 	if persona == nil { // an earlier driver's record
 		persona = &policy.Persona{}
 	}
 	metadata := &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}}
-	for name, value := range attributesOf(&held.Facts, persona) {
+	for name, value := range publish.Attributes(&held.Facts, persona) {
 		metadata.Attributes[string(name)] = value
 	}
 	if !record.Shareable {
-		metadata.NetworkData = networkData(steps, record.Claim.UID, held)
+		metadata.NetworkData = attach.NetworkData(steps, record.Claim.UID, held)
 	}
 	return metadata
 }
 
 // describe completes the files of claims that have just been attached. What is missing in a file keeps no container
 // from starting, so failures are logged only.
-func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
+func (d *Driver) describe(ctx context.Context, records []claims.Record) {
 	d.mu.Lock()
 	helper := d.helper
 	d.mu.Unlock()
@@ -57,7 +64,7 @@ func (d *Driver) describe(ctx context.Context, records []ClaimRecord) {
 		for _, device := range d.dra.devices(record) {
 			byRequest[device.Requests[0]] = append(byRequest[device.Requests[0]], device)
 		}
-		for _, request := range sortedKeys(byRequest) {
+		for _, request := range slices.Sorted(maps.Keys(byRequest)) {
 			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name,
 				types.UID(record.Claim.UID), request, byRequest[request])
 			if err != nil {
@@ -79,7 +86,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	var wanted []*drapb.Claim
-	for _, record := range d.claims.all() {
+	for _, record := range d.claims.All() {
 		if d.lacksMetadata(&record) {
 			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name,
 				Uid: record.Claim.UID})
@@ -105,7 +112,7 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 
 // lacksMetadata says whether a file is missing of those that the kubeletplugin library has written when the claim was
 // prepared: one CDI spec for each request.
-func (d *Driver) lacksMetadata(record *ClaimRecord) bool {
+func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
 		name := nodeapi.MetadataName(record.Claim.UID, request)
@@ -134,7 +141,7 @@ func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error 
 		return err
 	}
 	var problems []error
-	for _, uid := range sortedKeys(answer.Claims) {
+	for _, uid := range slices.Sorted(maps.Keys(answer.Claims)) {
 		if text := answer.Claims[uid].Error; text != "" {
 			problems = append(problems, fmt.Errorf("claim %s: %s", uid, text))
 		}

@@ -3,7 +3,9 @@ package plugin
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,31 +14,42 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // The names and labels are an interface: what changes here changes other people's dashboards.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
-	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.metrics = f.boxes.metrics
-	m.expect(t, "ens0 ens0v0 ens0v1")
+	machine := discoverytest.Machine(1, 2)
+	p := f.newPublisher(func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		return discovery.Read(ctx, machine.Sources())
+	})
+	p.StartPublishing(func(context.Context, resourceslice.DriverResources) error { return nil })
+	binary := filepath.Join(f.pluginDir(), "host-device")
+	f.must(os.Remove(binary)) // a problem
+	f.must(p.Refresh(context.Background()))
+	f.must(os.WriteFile(binary, nil, 0o755))
+	if offered := len(p.Offered()); offered != 3 {
+		t.Errorf("%d devices are offered", offered)
+	}
 	f.prepared("claim-a", "a", "up0")
 	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}
 	connection := &nriConnection{nriPlugin: f.nri}
 	f.must(connection.RunPodSandbox(context.Background(), sandbox))
 	f.must(connection.StopPodSandbox(context.Background(), sandbox))
-	measured := measuredCalls{Recorder: discardCalls{}, metrics: m.metrics}
+	measured := measuredCalls{Recorder: discardCalls{}, metrics: f.metrics}
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD"})
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
-	m.metrics.watch(f.claims, f.boxes, f.dra.executor)
-	if problems, err := testutil.GatherAndLint(m.metrics.registry); err != nil || len(problems) > 0 {
+	f.metrics.watch(f.claims, f.boxes, f.dra.executor)
+	if problems, err := testutil.GatherAndLint(f.metrics.registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint says %v, %v", problems, err)
 	}
-	if err := testutil.GatherAndCompare(m.metrics.registry, strings.NewReader(`
+	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
 # HELP dra_network_claims Claims that are prepared on the node.
 # TYPE dra_network_claims gauge
 dra_network_claims 1
@@ -71,7 +84,7 @@ dra_network_slice_changes_total 1
 		"dra_network_step_seconds": 2, "dra_network_attach_seconds": 2, "dra_network_nri_seconds": 2,
 		"dra_network_refresh_seconds": 1,
 	} {
-		if got, err := testutil.GatherAndCount(m.metrics.registry, name); err != nil || got != series {
+		if got, err := testutil.GatherAndCount(f.metrics.registry, name); err != nil || got != series {
 			t.Errorf("%s has %d series, %v; want %d", name, got, err, series)
 		}
 	}

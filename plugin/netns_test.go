@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // lostSandboxes makes the host's /proc and the runtime's folder of namespaces as they are when the runtime has lost
@@ -86,6 +88,17 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	}
 }
 
+// failures also hands failures to a function.
+type failures struct {
+	attach.Observer
+	note func(pod executor.Pod, records []claims.Record, err error)
+}
+
+func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
+	o.note(pod, records, err)
+	o.Observer.AttachFailed(pod, records, err, again)
+}
+
 // The runtime was killed in the middle of RunPodSandbox. Kubelet goes on with the sandbox, so it has to be attached,
 // and who can't be is told.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
@@ -94,11 +107,9 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f.prepared("claim-a", "a", "up0")
 	f.prepared("claim-b", "b", "up1")
 	told := ""
-	attachFailed := f.nri.failed
-	f.nri.failed = func(pod executor.Pod, records []ClaimRecord, err error, again time.Duration) {
+	f.nri.observer = failures{f, func(pod executor.Pod, records []claims.Record, err error) {
 		told += pod.String() + " " + records[0].Claim.Name + ": " + err.Error()
-		attachFailed(pod, records, err, again)
-	}
+	}}
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
 	pods := []*api.PodSandbox{
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Pid: 7},

@@ -1,12 +1,16 @@
 package plugin
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -15,36 +19,24 @@ func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
-			d.missing()...), Problems: d.publisher.known(),
+			d.missing()...), Problems: d.publisher.Problems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
 		},
 	}
-	if plugins, err := binaries(c.CNIDirs); err == nil { // else the publisher says why not
+	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // else the publisher says why not
 		state.CNIPlugins = sets.List(plugins)
 	}
-	if node, err := d.cluster.thisNode(); err == nil {
+	if node, err := d.cluster.ThisNode(); err == nil {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
-		state.Addresses = addresses(node)
+		state.Addresses = publish.NodeAddresses(node)
 		state.Versions = nodestate.Versions{Kubelet: info.KubeletVersion, Runtime: info.ContainerRuntimeVersion,
 			Kernel: info.KernelVersion}
 	}
 	return state
-}
-
-// known are the problems of the last computation.
-func (p *publisher) known() []nodestate.Problem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	problems := make([]nodestate.Problem, 0, len(p.problems))
-	for _, problem := range p.problems {
-		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
-			Text: problem.text})
-	}
-	return problems
 }
 
 // topologyStates are sorted by name.
@@ -56,7 +48,7 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 		}
 	}
 	states := make([]nodestate.Topology, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		topology := byName[name]
 		state := nodestate.Topology{Name: name, Conditions: []metav1.Condition{}, Plugins: cnichain.Types(topology)}
 		for _, kind := range []string{chainapi.ConditionAccepted, chainapi.ConditionClassesReady} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 const (
@@ -37,8 +39,8 @@ const (
 type nriPlugin struct {
 	socket    string
 	cluster   *cluster
-	claims    *claims
-	sandboxes *sandboxes
+	claims    *claims.Store
+	sandboxes *attach.Sandboxes
 	clock     clock.Clock
 	// namespaces finds those of sandboxes.
 	namespaces namespaces
@@ -46,8 +48,8 @@ type nriPlugin struct {
 	work    context.Context
 	metrics *metrics
 
-	// failed tells a pod and its claims why it is not attached.
-	failed func(pod executor.Pod, claims []ClaimRecord, err error, again time.Duration)
+	// observer tells a pod and its claims why it is not attached.
+	observer attach.Observer
 
 	mu          sync.Mutex
 	isConnected bool
@@ -132,7 +134,7 @@ func (n *nriPlugin) setConnected(connected bool) {
 	if connected {
 		return
 	}
-	if err := n.sandboxes.disconnect(); err != nil {
+	if err := n.sandboxes.Disconnect(); err != nil {
 		klog.FromContext(n.work).Error(err, "Cannot close all gates; retrying in the next sweep")
 	}
 }
@@ -208,9 +210,9 @@ func (c *nriConnection) Synchronize(
 	c.decided, c.busy = unnamed, named
 	c.mu.Unlock()
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
-		return isStatic(pod) || c.sandboxes.find(pod.GetId()) != nil
+		return isStatic(pod) || c.sandboxes.Knows(pod.GetId())
 	}))
-	err := c.sandboxes.confirm(listed)
+	err := c.sandboxes.Confirm(listed)
 	c.setConnected(true)
 	c.attachAfterResync(pods, named)
 	if err != nil {
@@ -226,7 +228,7 @@ func namesClaim(container *api.Container) bool { return len(claimsNamed(containe
 func claimsNamed(container *api.Container) []string {
 	var uids []string
 	for _, device := range container.GetCDIDevices() {
-		if uid, ours := strings.CutPrefix(device.GetName(), gateKind+"="+deviceName("")); ours {
+		if uid, ours := attach.ClaimOfDevice(device.GetName()); ours {
 			uids = append(uids, uid)
 		}
 	}
@@ -254,24 +256,24 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			klog.FromContext(n.work).Info("Runtime reports no network namespace for the sandbox; using that of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" && n.sandboxes.executor.Host.Exists(netns) { // else it has ended
+		if netns != "" && n.sandboxes.NamespaceExists(netns) { // else it has ended
 			listed[pod.GetId()] = true
 		}
 	}
-	n.sandboxes.expectUnsynced(listed)
+	n.sandboxes.ExpectUnsynced(listed)
 	for _, pod := range pods {
 		if listed[pod.GetId()] {
-			n.sandboxes.goTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
+			n.sandboxes.GoTracked(func() { n.attachLate(pod, busy[pod.GetId()]) })
 		}
 	}
 }
 
 // reportUnattachable tells a pod whose sandbox nobody can attach anything to, if it has claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
-	if records := n.claims.ofPod(pod.GetUid()); len(records) > 0 {
+	if records := n.claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
 			podOf(pod).String(), "sandbox", pod.GetId())
-		n.failed(podOf(pod), records, err, 0)
+		n.observer.AttachFailed(podOf(pod), records, err, 0)
 	}
 }
 
@@ -279,7 +281,7 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
-	for delay := nriRetry; n.sandboxes.isUnsynced(pod.GetId()); delay = min(2*delay, attachRetry) {
+	for delay := nriRetry; n.sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
 		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
@@ -290,7 +292,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
 				"has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
-			n.failed(podOf(pod), records, err, 0)
+			n.observer.AttachFailed(podOf(pod), records, err, 0)
 			return
 		case err == nil:
 			if err = n.attachNow(pod, records); err == nil {
@@ -299,7 +301,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			}
 		}
 		if attempts++; attempts == toldAttempt && len(records) > 0 {
-			n.failed(podOf(pod), records,
+			n.observer.AttachFailed(podOf(pod), records,
 				fmt.Errorf("cannot attach a pod that started while the driver was away, yet: %w", err), delay)
 		}
 		logger.V(2).Info("Cannot attach a pod that started while the driver was away; trying again", "err", err,
@@ -316,7 +318,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 const toldAttempt = 6
 
 // attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
-func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error {
+func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.namespaces.pathOf(pod)
 	if err == nil && netns == "" {
 		err = fmt.Errorf("sandbox %s has no network namespace any more", pod.GetId())
@@ -324,11 +326,11 @@ func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []ClaimRecord) error 
 	if err != nil {
 		return err
 	}
-	return n.sandboxes.attachAfterResync(pod.GetId(), podOf(pod), netns, records)
+	return n.sandboxes.AttachAfterResync(pod.GetId(), podOf(pod), netns, records)
 }
 
 func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
-	_, ready, _ := n.sandboxes.state(pod.GetId())
+	_, ready, _ := n.sandboxes.State(pod.GetId())
 	return ready
 }
 
@@ -336,9 +338,9 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.clock.Now()
 	defer func() {
-		observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
+		telemetry.Observe(n.metrics.hooks, n.clock.Since(start), err, "RunPodSandbox")
 		n.logCall("RunPodSandbox", pod, n.clock.Since(start), err)
-		err = wireError(err)
+		err = telemetry.WireError(err)
 	}()
 	records, err := n.claimsOf(pod)
 	if err == nil && len(records) == 0 && !isStatic(pod) {
@@ -355,7 +357,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove "+
 			"hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
-	if err := n.sandboxes.attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
+	if err := n.sandboxes.Attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
 		return fmt.Errorf("cannot attach pod %s: %w", podOf(pod), err)
 	}
 	return nil
@@ -365,14 +367,14 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.clock.Now()
 	defer func() {
-		observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
+		telemetry.Observe(n.metrics.hooks, n.clock.Since(start), nil, "StopPodSandbox")
 		n.logCall("StopPodSandbox", pod, n.clock.Since(start), nil)
 	}()
 	n.unclaimed.remove(pod.GetId())
-	budget := n.clock.NewTimer(n.sandboxes.budget(ctx))
+	budget := n.clock.NewTimer(n.sandboxes.Budget(ctx))
 	defer budget.Stop()
 	select {
-	case <-n.sandboxes.stopSandbox(pod.GetId()):
+	case <-n.sandboxes.StopSandbox(pod.GetId()):
 	case <-ctx.Done():
 	case <-budget.C():
 	}
@@ -382,7 +384,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
-	n.sandboxes.stopSandbox(pod.GetId())
+	n.sandboxes.StopSandbox(pod.GetId())
 	return nil
 }
 
@@ -393,22 +395,23 @@ func (n *nriPlugin) CreateContainer(
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	err := n.mayStart(pod, container)
 	if err != nil {
-		klog.FromContext(n.work).V(logDecisions).Info("Held a container", "pod", podOf(pod).String(), "container",
+		klog.FromContext(n.work).V(telemetry.LevelDecisions).Info("Held a container", "pod", podOf(pod).String(),
+			"container",
 			container.GetName(), "reason", err.Error())
 	}
-	return nil, nil, wireError(err)
+	return nil, nil, telemetry.WireError(err)
 }
 
 // logCall logs what the runtime was answered.
 func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
-	klog.FromContext(n.work).V(logCalls).Info("Answered the container runtime", "event", event, "pod",
+	klog.FromContext(n.work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
 		podOf(pod).String(),
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
 // mayStart says why a container may not start yet.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
-	known, ready, failure := n.sandboxes.state(pod.GetId())
+	known, ready, failure := n.sandboxes.State(pod.GetId())
 	named := claimsNamed(container)
 	switch {
 	case ready:
@@ -462,18 +465,18 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
 	if err != nil || netns == "" {
 		return false
 	}
-	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.admitsUnrecorded(uid, netns) })
+	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.AdmitsUnrecorded(uid, netns) })
 }
 
 // claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with
 // that of its extended resources last, without asking the API server. A pod of which that can't be said yet is an
 // error: the runtime tries again.
-func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
+func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
-	records := attachable(n.claims.ofPod(pod.GetUid()))
-	if !n.claims.shareable(pod.GetNamespace()) {
+	records := attachable(n.claims.OfPod(pod.GetUid()))
+	if !n.claims.HasShareable(pod.GetNamespace()) {
 		return records, nil
 	}
 	// Claims that a user made may have got this pod after they were prepared.
@@ -490,7 +493,7 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 		return nil, err
 	}
 	for _, record := range records { // the cache may be older than what kubelet has had prepared
-		isNamed := func(other ClaimRecord) bool { return other.Claim.UID == record.Claim.UID }
+		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)
 		}
@@ -499,15 +502,15 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]ClaimRecord, error) {
 }
 
 // attachable are the claims with something to attach: devices for administrative access are not given to pods.
-func attachable(records []ClaimRecord) []ClaimRecord {
-	return slices.DeleteFunc(records, func(record ClaimRecord) bool { return len(record.Plans) == 0 })
+func attachable(records []claims.Record) []claims.Record {
+	return slices.DeleteFunc(records, func(record claims.Record) bool { return len(record.Plans) == 0 })
 }
 
 // claimsByName returns the prepared claims that a pod names, or that the scheduler has made for its extended resources.
-func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]ClaimRecord, error) {
-	var records []ClaimRecord
+func (n *nriPlugin) claimsByName(pod *corev1.Pod) ([]claims.Record, error) {
+	var records []claims.Record
 	add := func(name string) {
-		if record, found := n.claims.named(pod.Namespace, name); found {
+		if record, found := n.claims.Named(pod.Namespace, name); found {
 			records = append(records, record)
 		}
 	}

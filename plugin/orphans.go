@@ -15,6 +15,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -30,8 +31,8 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.sandboxes.hasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
-			!d.sandboxes.isUnrecordedPin(entry.Name()) {
+		if host.IsPinName(entry.Name()) && !d.sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
+			!d.sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
 				nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
@@ -48,7 +49,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	found := []nodestate.Orphan{}
 	for _, entry := range entries {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.isUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
+		needed := d.isPrepared(uid) || d.sandboxes.IsUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
 			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()),
 				Claim: uid})
@@ -71,7 +72,7 @@ func missingIsEmpty(err error) error {
 }
 
 func (d *Driver) isPrepared(claimUID string) bool {
-	_, prepared := d.claims.get(claimUID)
+	_, prepared := d.claims.Get(claimUID)
 	return prepared
 }
 
@@ -111,11 +112,11 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // stays open if the claim is attached by now
-		return d.sandboxes.syncGate(file.Claim)
+		return d.sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
 	case nodestate.OrphanNamespace:
-		return d.sandboxes.unpinUnknown(file.Path)
+		return d.sandboxes.UnpinUnknown(file.Path)
 	case nodestate.OrphanLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}
@@ -125,7 +126,7 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 // removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and
 // the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
-	unlock, err := d.dra.locks.lock(ctx, file.Claim)
+	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)
 	if err != nil {
 		return err
 	}
@@ -172,28 +173,7 @@ const metadataDir = "dra-device-metadata"
 // hasMetadata says whether a file of metadata is that of a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
-	return slices.ContainsFunc(d.claims.all(), func(record ClaimRecord) bool {
+	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {
 		return folder == record.Claim.Namespace+"_"+record.Claim.Name
 	})
-}
-
-// hasPin says whether a pin is of a sandbox.
-func (s *sandboxes) hasPin(name string) bool {
-	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
-}
-
-// unpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
-// in between; that takes less than a millisecond.
-func (s *sandboxes) unpinUnknown(path string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, box := range s.byID {
-		if box.hasPin(filepath.Base(path)) {
-			return nil
-		}
-	}
-	if s.isUnrecordedPinLocked(filepath.Base(path)) {
-		return nil
-	}
-	return s.executor.Host.Unpin(path)
 }

@@ -22,7 +22,9 @@ import (
 // gone.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
-	f.boxes.pinDir = filepath.Join(f.dir, "netns")
+	f.crash()
+	f.pinDir = filepath.Join(f.dir, "netns")
+	f.start("boot-1")
 	d := f.driver()
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
 	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
@@ -106,12 +108,9 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f.must(err)
 	record := f.prepared("gone", "b", "up1")
 	f.must(f.attach("gone", record))
-	f.boxes.mu.Lock()
-	box := f.boxes.byID["gone"]
-	f.boxes.mu.Unlock()
-	box.mu.Lock()
-	box.pin = filepath.Join(f.dir, "netns/dra-gone.cre66i9s")
-	box.mu.Unlock()
+	if pin := pinOf(f, "gone"); pin != filepath.Join(f.dir, "netns/dra-gone.cre66i9s") {
+		t.Fatalf("the pin is %s", pin)
+	}
 	for i := range found {
 		f.must(d.removeOrphan(context.Background(), &found[i]))
 	}
@@ -129,7 +128,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 // A claim that is being prepared is waited for.
 func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f, d := littered(t)
-	unlock, err := f.dra.locks.lock(context.Background(), "gone")
+	unlock, err := f.dra.locks.Acquire(context.Background(), "gone")
 	f.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -200,4 +199,14 @@ func TestOrphansThatGoesByItself(t *testing.T) {
 	if diff := cmp.Diff(want, f.paths(slices.DeleteFunc(found, isGone))); diff != "" {
 		t.Errorf("orphans (-want +got):\n%s", diff)
 	}
+}
+
+// pinOf is where the network namespace of a sandbox is pinned.
+func pinOf(f *fixture, sandbox string) string {
+	for _, state := range f.boxes.States() {
+		if state.ID == sandbox {
+			return state.Pin
+		}
+	}
+	return ""
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -23,6 +24,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // kubelet gives up on either call after 45 s.
@@ -34,15 +41,15 @@ const (
 // draPlugin is what kubelet calls.
 type draPlugin struct {
 	cluster   *cluster
-	publisher *publisher
-	claims    *claims
-	sandboxes *sandboxes
+	publisher *publish.Publisher
+	claims    *claims.Store
+	sandboxes *attach.Sandboxes
 	executor  *executor.Executor
-	gate      gate
-	statuses  *statuses
-	health    *deviceHealth
+	gate      attach.Gate
+	statuses  *status.Writer
+	health    *status.Health
 	metrics   *metrics
-	locks     *keyedLocks
+	locks     *keylock.Locks
 	// connected says whether the container runtime would tell us about a new pod.
 	connected func() bool
 	// busy says what the node itself does with a link.
@@ -50,6 +57,9 @@ type draPlugin struct {
 	fatal func(error)
 	// evicting are the UIDs of claims that are being evicted.
 	evicting sync.Map
+	clock    clock.Clock
+	// work ends when the driver stops.
+	work context.Context
 }
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
@@ -65,27 +75,29 @@ func (d *draPlugin) PrepareResourceClaims(
 		logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(claim))
 		start := time.Now()
 		devices, err := d.prepare(klog.NewContext(ctx, logger), claim)
-		observe(d.metrics.prepared, time.Since(start), err, "prepare")
+		telemetry.Observe(d.metrics.prepared, time.Since(start), err, "prepare")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot prepare claim %s/%s: %w", d.cluster.nodeName, claim.Namespace,
 				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
-			d.statuses.failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
+			d.statuses.Failed(claimOf(claim), allocatedDevices(claim), "PrepareFailed", err)
 		}
-		logger.V(logCalls).Info("Answered NodePrepareResources", "duration", time.Since(start).Round(time.Microsecond),
+		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
+			time.Since(start).Round(time.Microsecond),
 			"err", err)
-		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: wireError(err)}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: telemetry.WireError(err)}
 	}
 	return results, nil
 }
 
 // allocatedDevices are our devices of a claim that could not be prepared.
-func allocatedDevices(claim *resourceapi.ResourceClaim) []HeldDevice {
-	var devices []HeldDevice
+func allocatedDevices(claim *resourceapi.ResourceClaim) []claims.HeldDevice {
+	var devices []claims.HeldDevice
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == v1alpha1.DriverName {
 			devices = append(devices,
-				HeldDevice{Pool: result.Pool, Name: result.Device, ShareID: string(ptr.Deref(result.ShareID, ""))})
+				claims.HeldDevice{Pool: result.Pool, Name: result.Device,
+					ShareID: string(ptr.Deref(result.ShareID, ""))})
 		}
 	}
 	return devices
@@ -97,17 +109,17 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 
 // prepare is idempotent: a claim that is prepared is answered from its record, and what a reboot lost is made again.
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	unlock, err := d.locks.lock(ctx, string(claim.UID))
+	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
-		return nil, fmt.Errorf("another call for the claim takes too long: %w; %s", err, whatIsSlow)
+		return nil, fmt.Errorf("another call for the claim takes too long: %w; %s", err, keylock.Remedy)
 	}
 	defer unlock()
 	if !d.connected() {
 		return nil, errors.New("the driver is not connected to the container runtime (NRI), so the pod would start " +
 			"without its interfaces; it is trying again")
 	}
-	record, known := d.claims.get(string(claim.UID))
-	if known && !isRecordOf(&record, claim) {
+	record, known := d.claims.Get(string(claim.UID))
+	if known && !claims.IsRecordOf(&record, claim) {
 		// The claim was deallocated and allocated again, and kubelet did not release it in between: its last pod was
 		// deleted by force, or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
@@ -118,7 +130,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		if err := d.sandboxes.syncGate(record.Claim.UID); err != nil {
+		if err := d.sandboxes.SyncGate(record.Claim.UID); err != nil {
 			return nil, err
 		}
 		return d.devices(&record), nil
@@ -127,12 +139,13 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	if err != nil {
 		return nil, err
 	}
-	complete := func(record *ClaimRecord) error { return d.takeBaselines(ctx, record) }
-	if err := d.claims.holdWhenFree(ctx, d.sandboxes.clock, record, holders{isLeaving: d.isLeaving, evict: d.evict},
+	complete := func(record *claims.Record) error { return d.takeBaselines(ctx, record) }
+	if err := d.claims.HoldWhenFree(ctx, d.clock, record,
+		claims.Rivals{IsLeaving: d.isLeaving, Evict: d.evict},
 		complete); err != nil {
 		return nil, err
 	}
-	d.publisher.trigger()
+	d.publisher.Trigger()
 	d.warnOfContainers(claim)
 	klog.FromContext(ctx).V(2).Info("Prepared the claim", "devices", len(record.Devices), "steps", steps(&record))
 	return d.devices(&record), nil
@@ -140,7 +153,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 
 // takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they
 // must come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
-func (d *draPlugin) takeBaselines(ctx context.Context, record *ClaimRecord) error {
+func (d *draPlugin) takeBaselines(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
 		plan.Steps = slices.Clone(plan.Steps)
@@ -173,7 +186,7 @@ func (d *draPlugin) takeBaseline(ctx context.Context, device cnichain.Device) (c
 			device.IfName)
 	}
 	if err != nil {
-		d.publisher.trigger() // it is not as discovery has seen it
+		d.publisher.Trigger() // it is not as discovery has seen it
 	}
 	return now, err
 }
@@ -196,7 +209,7 @@ func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error 
 		use.Reason, remedy)
 }
 
-func steps(record *ClaimRecord) int {
+func steps(record *claims.Record) int {
 	n := 0
 	for i := range record.Plans {
 		n += len(record.Plans[i].Steps)
@@ -205,14 +218,14 @@ func steps(record *ClaimRecord) int {
 }
 
 // devices is the answer to kubelet: every device with the claim's gate, and what its containers are told of it.
-func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
-	steps := d.sandboxes.attachedSteps(record.Claim.UID)
+func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
+	steps := d.sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
 	for i := range record.Devices {
 		held := &record.Devices[i]
 		device := kubeletplugin.Device{
 			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
-			CDIDeviceIDs: []string{d.gate.device(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
+			CDIDeviceIDs: []string{d.gate.DeviceID(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))
@@ -223,8 +236,8 @@ func (d *draPlugin) devices(record *ClaimRecord) []kubeletplugin.Device {
 }
 
 // compile makes the record of a claim.
-func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (ClaimRecord, error) {
-	record := ClaimRecord{Claim: claimOf(claim), PreparedAt: d.sandboxes.clock.Now(), Shareable: shareable(claim)}
+func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
+	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
 		return record, err
@@ -234,7 +247,7 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 	}
 	roots := map[string][]cnichain.RootDevice{}
 	for i := range devices {
-		held, device, err := d.publisher.resolve(&devices[i].DeviceRequestAllocationResult)
+		held, device, err := d.publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
 		if err != nil {
 			return record, err
 		}
@@ -288,7 +301,7 @@ func (d *draPlugin) plan(
 		return nil, err
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.pluginSchemas(), Plugins: plugins, Devices: roots,
+		Claim: claim, Node: d.cluster.nodeName, Schemas: d.cluster.PluginSchemas(), Plugins: plugins, Devices: roots,
 		Dirs: d.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})
 	if len(problems) > 0 {
@@ -314,7 +327,7 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 
 // addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
 func (d *draPlugin) addConsumers(
-	ctx context.Context, claim *resourceapi.ResourceClaim, record *ClaimRecord, attaches bool,
+	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) error {
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup != "" || reference.Resource != "pods" {
@@ -324,7 +337,7 @@ func (d *draPlugin) addConsumers(
 		if err != nil {
 			return err
 		}
-		consumer := Consumer{PodUID: string(reference.UID)}
+		consumer := claims.Consumer{PodUID: string(reference.UID)}
 		if pod != nil {
 			if attaches {
 				if err := claimspec.CheckPod(pod); err != nil {
@@ -347,12 +360,11 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 			continue
 		}
 		if names := without(pod, claim); len(names) > 0 {
-			d.statuses.events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace,
-				Name: pod.Name, UID: pod.UID},
-				corev1.EventTypeWarning, "ContainerWithoutClaim",
-				"containers %s don't name claim %s: while the network driver is being updated they could start "+
-					"without the pod's interfaces; name it in resources.claims of each",
-				strings.Join(names, ", "), claim.Name)
+			d.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+				"ContainerWithoutClaim", fmt.Sprintf(
+					"containers %s don't name claim %s: while the network driver is being updated they could start "+
+						"without the pod's interfaces; name it in resources.claims of each",
+					strings.Join(names, ", "), claim.Name))
 		}
 	}
 }
@@ -395,14 +407,14 @@ func (d *draPlugin) UnprepareResourceClaims(
 	for _, claim := range claims {
 		start := time.Now()
 		err := d.unprepareToTheEnd(ctx, string(claim.UID))
-		observe(d.metrics.prepared, time.Since(start), err, "release")
+		telemetry.Observe(d.metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.cluster.nodeName, claim, err)
 			klog.FromContext(ctx).Error(err, "Cannot release the claim", "claim", claim.String())
 		}
-		klog.FromContext(ctx).V(logCalls).Info("Answered NodeUnprepareResources", "claim", claim.String(),
+		klog.FromContext(ctx).V(telemetry.LevelCalls).Info("Answered NodeUnprepareResources", "claim", claim.String(),
 			"duration", time.Since(start).Round(time.Microsecond), "err", err)
-		results[claim.UID] = wireError(err)
+		results[claim.UID] = telemetry.WireError(err)
 	}
 	return results, nil
 }
@@ -411,16 +423,16 @@ func (d *draPlugin) UnprepareResourceClaims(
 // answers, and a plugin would be killed with the driver.
 func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
-	if !d.sandboxes.goTracked(func() { result <- d.unprepare(ctx, uid) }) {
+	if !d.sandboxes.GoTracked(func() { result <- d.unprepare(ctx, uid) }) {
 		return errors.New("the driver is stopping: the next one releases the claim")
 	}
 	return <-result
 }
 
 func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
-	unlock, err := d.locks.lock(ctx, uid)
+	unlock, err := d.locks.Acquire(ctx, uid)
 	if err != nil {
-		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, whatIsSlow)
+		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, keylock.Remedy)
 	}
 	defer unlock()
 	return d.release(ctx, uid)
@@ -428,11 +440,11 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 
 // isLeaving says whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim some
 // time after its pod was deleted by force.
-func (d *draPlugin) isLeaving(record *ClaimRecord) bool {
-	if d.sandboxes.isReleasing(record.Claim.UID) {
+func (d *draPlugin) isLeaving(record *claims.Record) bool {
+	if d.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
 	}
-	return !slices.ContainsFunc(record.Consumers, func(consumer Consumer) bool {
+	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
 		return !d.cluster.podIsLeaving(consumer.PodUID)
 	})
 }
@@ -440,20 +452,20 @@ func (d *draPlugin) isLeaving(record *ClaimRecord) bool {
 // evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
 // allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds
 // later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
-func (d *draPlugin) evict(record *ClaimRecord) {
+func (d *draPlugin) evict(record *claims.Record) {
 	uid := record.Claim.UID
-	if d.sandboxes.isReleasing(uid) || !d.isAbandoned(record) {
+	if d.sandboxes.IsReleasing(uid) || !d.isAbandoned(record) {
 		return
 	}
 	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
-	begun := d.sandboxes.goTracked(func() {
+	begun := d.sandboxes.GoTracked(func() {
 		defer d.evicting.Delete(uid)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.sandboxes.work), unprepareLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.work), unprepareLimit)
 		defer cancel()
-		logger := klog.FromContext(d.sandboxes.work).WithValues("claim", record.Claim.String())
-		unlock, err := d.locks.lock(ctx, uid)
+		logger := klog.FromContext(d.work).WithValues("claim", record.Claim.String())
+		unlock, err := d.locks.Acquire(ctx, uid)
 		if err != nil {
 			return // somebody prepares or releases it
 		}
@@ -475,47 +487,46 @@ func (d *draPlugin) evict(record *ClaimRecord) {
 }
 
 // isAbandoned says whether the API server has none of the pods that use a claim any more.
-func (d *draPlugin) isAbandoned(record *ClaimRecord) bool {
+func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(d.sandboxes.list(), func(box *sandbox) bool {
-		return box.uses(record.Claim.UID) && !d.cluster.podUIDIsGone(box.pod.UID)
-	})
+	return !slices.ContainsFunc(d.sandboxes.Users(record.Claim.UID),
+		func(pod executor.Pod) bool { return !d.cluster.podUIDIsGone(pod.UID) })
 }
 
 // release ends with every device back on the host. The caller has the claim's lock.
 func (d *draPlugin) release(ctx context.Context, uid string) error {
-	done, err := d.sandboxes.releaseClaim(ctx, uid)
+	done, err := d.sandboxes.ReleaseClaim(ctx, uid)
 	defer done()
 	if err != nil {
 		return err
 	}
-	record, held := d.claims.get(uid)
+	record, held := d.claims.Get(uid)
 	record.Claim.UID = uid
 	if held {
 		if err := d.executor.VerifyReturned(record.Plans); err != nil {
 			return err
 		}
 	}
-	if err := d.claims.release(uid); err != nil {
+	if err := d.claims.Release(uid); err != nil {
 		return err
 	}
 	// Before the record was gone the gate of a driver that is not connected was only suspended.
-	if err := d.sandboxes.syncGate(uid); err != nil {
+	if err := d.sandboxes.SyncGate(uid); err != nil {
 		return err
 	}
-	d.health.released(record.Devices)
-	d.statuses.clear(&record)
-	d.publisher.trigger()
+	d.health.Released(record.Devices)
+	d.statuses.Clear(&record)
+	d.publisher.Trigger()
 	return nil
 }
 
 // HandleError is told about slices that can't be written, and about the end of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
-	d.publisher.handleError(ctx, err, msg)
+	d.publisher.HandleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.fatal(err)
 	}
@@ -523,5 +534,5 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 
 // WatchHealthStatus tells kubelet how devices are, and by that wakes it for pods that need not wait any more.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	return d.health.watch(ctx, reports)
+	return d.health.Watch(ctx, reports)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -25,7 +26,7 @@ func TestPositionIsThatOfThePodSpec(t *testing.T) {
 func TestOneDeviceIsHeldOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-0", "a", "up0")
-	f.must(f.claims.release("claim-0"))
+	f.must(f.claims.Release("claim-0"))
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	won := 0
@@ -34,7 +35,7 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 			mine := record
 			mine.Claim.UID = "claim-" + string(rune('1'+i))
 			mine.Claim.Name = mine.Claim.UID
-			if err := f.claims.hold(mine, asItIs); err == nil {
+			if err := f.claims.Hold(mine, asItIs); err == nil {
 				mu.Lock()
 				won++
 				mu.Unlock()
@@ -97,9 +98,9 @@ func TestOnlyClaimsOfOnePodAreNotShareable(t *testing.T) {
 func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	record.Devices = append(record.Devices, record.Devices[0])
-	if err := f.claims.hold(record, asItIs); err == nil ||
+	if err := f.claims.Hold(record, asItIs); err == nil ||
 		!strings.Contains(err.Error(), "up0 takes the whole device") {
 		t.Errorf("error is %v", err)
 	}
@@ -108,10 +109,10 @@ func TestOneDeviceTwiceInOneClaimIsRefused(t *testing.T) {
 func TestClaimOfTheSameNameWaits(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("c", "a", "up0")
-	record := f.claims.all()[0]
+	record := f.claims.All()[0]
 	record.Claim.UID = "another"
 	record.Devices = nil
-	if err := f.claims.hold(record, asItIs); err == nil ||
+	if err := f.claims.Hold(record, asItIs); err == nil ||
 		!strings.Contains(err.Error(), "earlier claim of the same name") {
 		t.Errorf("error is %v", err)
 	}
@@ -172,8 +173,8 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
-	f.must(f.claims.bucket.Put("claim-a", record))
-	f.claims.byUID["claim-a"] = record
+	f.must(f.claims.Release("claim-a"))
+	f.must(f.claims.Hold(record, asItIs))
 	f.node.RemoveHostLink("up0") // attached, but the record of that is damaged
 	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
@@ -191,12 +192,12 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 	f := newFixture(t)
 	for _, link := range []string{"up0", "up1"} {
 		record := f.prepared("claim-"+link, "a", link)
-		f.must(f.claims.release("claim-" + link))
+		f.must(f.claims.Release("claim-" + link))
 		if link == "up1" {
 			f.node.RemoveHostLink("up1")
 		}
-		err := f.claims.hold(record, f.baselines)
-		held, isHeld := f.claims.get("claim-" + link)
+		err := f.claims.Hold(record, f.baselines)
+		held, isHeld := f.claims.Get("claim-" + link)
 		switch link {
 		case "up0":
 			f.must(err)
@@ -215,18 +216,18 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
-	f.must(f.claims.release("c"))
+	f.must(f.claims.Release("c"))
 	f.busyLinks = map[discovery.IfName]discovery.Use{"up0": {Reason: "it is a port of the bridge br0"}}
-	err := f.claims.hold(record, f.baselines)
+	err := f.claims.Hold(record, f.baselines)
 	if err == nil ||
 		!strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
 	}
-	if len(f.claims.all()) != 0 {
+	if len(f.claims.All()) != 0 {
 		t.Error("the claim is held")
 	}
 	f.busyLinks = nil
-	f.must(f.claims.hold(record, f.baselines))
+	f.must(f.claims.Hold(record, f.baselines))
 }
 
 // A link with addresses of the node is taken if the policy says so, and only if these can be given back.
@@ -256,7 +257,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	f.boxes.finishWork()
+	f.boxes.FinishWork()
 	results, err := f.dra.UnprepareResourceClaims(context.Background(),
 		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)
@@ -264,4 +265,43 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 		t.Errorf("the release ended with %v", err)
 	}
 	f.expect(attachedA, "claim-a")
+}
+
+// renamedHost is a node on which a card is called up1, and up0 is another one.
+type renamedHost struct{ host.Host }
+
+func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	if device.PCIAddress == "0000:01:00.0" {
+		device.IfName = "up1"
+	}
+	return device, nil
+}
+
+// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
+// card.
+func TestRecordedPlanOfARenamedCard(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
+	f.dra.executor.Host = renamedHost{f.dra.executor.Host}
+	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.dra.executor.Host = f.node
+	f.expect(clean)
+}
+
+// While the devices are not known, claims can't be prepared but released: kubelet must be able to end pods.
+func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.dra.publisher = f.newPublisher(nil) // has read nothing
+	results, err := f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
+	f.must(err)
+	if err := results["claim-b"].Err; err == nil || !strings.Contains(err.Error(), "are not known yet") {
+		t.Errorf("error is %v", err)
+	}
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }

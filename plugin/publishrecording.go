@@ -22,8 +22,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
 // ReplayConfig says which recorded machine to publish, and as which node.
@@ -55,27 +59,24 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		return err
 	}
 	c.informers = []cache.SharedIndexInformer{c.policies, c.node}
-	names, _, err := loadDeviceNames(nil, "", clock.RealClock{})
-	if err != nil {
-		return err
-	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	server := &apiServer{client: client, node: config.NodeName, clock: clock.RealClock{}, lists: config.ListAttributes,
-		groups: config.CompatibilityGroups}
-	p := &publisher{
-		cluster: c, claims: &claims{}, names: names, server: server, metrics: newMetrics(),
-		read: replayed(config.Recording), events: polled{config.Recording}, period: scanPeriod, cniDirs: config.CNIDirs,
-		quarantined: func(discovery.Device) bool { return false }, mayBeInPod: func(string,
-			*HeldDevice) bool {
-			return false
-		}, carriers: newCarrierTracker(clock.RealClock{}), healthChanged: func() {},
-		recorder: broadcaster.NewRecorder(scheme.Scheme,
+	p, _, err := publish.New(publish.Config{
+		NodeName: config.NodeName, Cluster: c, Claims: &claims.Store{}, Client: client,
+		ListAttributes: config.ListAttributes, CompatibilityGroups: config.CompatibilityGroups,
+		Read: replayed(config.Recording), Events: polled{config.Recording}, CNIDirs: config.CNIDirs,
+		Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod:  func(string, *claims.HeldDevice) bool { return false }, HealthChanged: func() {},
+		Recorder: broadcaster.NewRecorder(scheme.Scheme,
 			corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
-		freeMemory: debug.FreeOSMemory, triggers: make(chan struct{}, 1), clock: clock.RealClock{},
+		Metrics:    publish.NewMetrics(prometheus.NewRegistry()),
+		FreeMemory: debug.FreeOSMemory, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return err
 	}
-	if err := c.onChange(p.trigger); err != nil {
+	if err := c.onChange(p.Trigger); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -88,22 +89,22 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		// published.
 		var controller *resourceslice.Controller
 		defer func() { controller.Stop() }()
-		p.startPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {
+		p.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {
 			if controller != nil {
 				controller.Update(&resources)
 				return nil
 			}
 			controller, err = resourceslice.StartController(ctx, resourceslice.Options{
-				DriverName: v1alpha1.DriverName, KubeClient: client, Resources: &resources, ErrorHandler: p.handleError,
+				DriverName: v1alpha1.DriverName, KubeClient: client, Resources: &resources, ErrorHandler: p.HandleError,
 				Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: config.NodeName},
 			})
 			return err
 		})
-		changes, err := p.watch(ctx)
+		changes, err := p.Watch(ctx)
 		if err != nil {
 			return err
 		}
-		p.run(ctx, changes)
+		p.Run(ctx, changes)
 		return nil
 	})
 	return group.Wait()

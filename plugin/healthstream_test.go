@@ -1,0 +1,93 @@
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+)
+
+// watchHealth is kubelet's side of the health stream.
+func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
+	ctx, cancel := context.WithCancel(context.Background())
+	reports := make(chan kubeletplugin.DeviceHealthReport)
+	ended := make(chan error, 1)
+	go func() { ended <- f.dra.WatchHealthStatus(ctx, reports) }()
+	f.Cleanup(func() {
+		cancel()
+		f.must(<-ended)
+	})
+	return reports
+}
+
+// report is what kubelet is told when it begins to listen.
+func (f *fixture) report() kubeletplugin.DeviceHealthReport {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	reports := make(chan kubeletplugin.DeviceHealthReport)
+	go func() { _ = f.dra.WatchHealthStatus(ctx, reports) }()
+	return <-reports
+}
+
+// A pod whose chain was late makes a report that differs from the one before, by which kubelet looks at it. One that
+// was in time makes none.
+func TestLateAttachWakesKubelet(t *testing.T) {
+	f := newFixture(t)
+	release := f.slow(f.prepared("claim-a", "a", "up0"))
+	reports := f.watchHealth()
+	first := <-reports
+	if len(first.Devices) != 1 || first.Devices[0].PoolName != "n/up0" || first.Devices[0].DeviceName != "up0" ||
+		first.Devices[0].Health != kubeletplugin.HealthStatusHealthy || first.Devices[0].Message != "" {
+		t.Errorf("the first report is %+v", first)
+	}
+	release()
+	second := <-reports // without any time passing
+	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached at 00:16:40.300") {
+		t.Errorf("the second report is %+v", second)
+	}
+	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
+	f.step(status.HealthPeriod)
+	third := <-reports
+	if len(third.Devices) != 2 || third.Devices[0].Message != second.Devices[0].Message ||
+		third.Devices[1].Message != "" {
+		t.Errorf("the third report is %+v", third)
+	}
+}
+
+// What was said about a device is not said of its next owner.
+func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.dra.health.Attached([]claims.Record{record})
+	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
+		t.Errorf("report is %+v", report)
+	}
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	if report := f.report(); len(report.Devices) != 0 {
+		t.Errorf("report is %+v", report)
+	}
+	f.prepared("claim-b", "b", "up0")
+	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message != "" {
+		t.Errorf("report is %+v", report)
+	}
+}
+
+// What is wrong with a device is told at once, and outweighs news.
+func TestUnhealthyDevices(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.dra.health.Attached([]claims.Record{record})
+	reports := f.watchHealth()
+	<-reports
+	f.unhealthy["up0"] = "the link has lost its carrier"
+	f.dra.health.Changed()
+	report := <-reports
+	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy ||
+		device.Message != "the link has lost its carrier" {
+		t.Errorf("report is %+v", report)
+	}
+}

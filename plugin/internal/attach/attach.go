@@ -1,0 +1,238 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+const (
+	// Budget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
+	// and gives up on the plugin after 2 s by default; what takes longer goes on in the background behind the gate.
+	Budget = 300 * time.Millisecond
+	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
+	maxSlow = 2
+	// maxChains is how many chains run at once, of those that have just begun.
+	maxChains = 8
+	// maxTopology is how many chains of one topology run at once: a plugin that hangs must not take the places of
+	// others.
+	maxTopology = 4
+	// chainTurn is how long a chain counts as one that has just begun.
+	chainTurn = 5 * time.Second
+	// limit bounds one attempt to attach, from when its chain may run.
+	limit = 90 * time.Second
+	// Retry is after what time a chain that fails in the background is tried again, doubled up to retryMax.
+	Retry    = 10 * time.Second
+	retryMax = 5 * time.Minute
+)
+
+// Attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
+// too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
+// the first.
+func (s *Sandboxes) Attach(
+	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
+) error {
+	budget := s.Budget(ctx)
+	box, isNew, err := s.begin(id, pod, netns, records)
+	if err != nil {
+		return err
+	}
+	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
+		if isNew {
+			s.forget(box) // nothing of it was begun
+		}
+		return err
+	}
+	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
+		s.forget(box)
+		return errStopped
+	}
+	timer := s.clock.NewTimer(budget)
+	defer timer.Stop()
+	select {
+	case <-box.answer:
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+	return box.stopWaiting()
+}
+
+// Budget is how long the runtime may be kept waiting.
+func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
+	slow := 0
+	for _, box := range s.list() {
+		if box.slow() {
+			slow++
+		}
+	}
+	if slow >= maxSlow {
+		return 0
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(Budget, time.Until(deadline)*6/10)
+	}
+	return Budget
+}
+
+// AttachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
+// start.
+func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
+	box, err := s.beginMissed(id, pod, netns, records)
+	if err != nil {
+		return err
+	}
+	_ = box.stopWaiting() // nobody waits
+	if !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
+		s.forget(box)
+	}
+	return nil
+}
+
+// attachLoop attaches, and tries again while RunPodSandbox can't be told and the sandbox is there.
+func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
+	defer cancel()
+	box.setStop(cancel)
+	logger := s.logger(box)
+	for delay := Retry; ; delay = min(2*delay, retryMax) {
+		start := s.clock.Now()
+		err := s.attachOnce(ctx, box, netns, records)
+		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
+		if err == nil {
+			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+			if box.isLate() {
+				s.observer.AttachedLate(box.pod, records)
+			}
+			return
+		}
+		if ctx.Err() != nil || errors.Is(err, errStopped) {
+			return // whoever stops it undoes it
+		}
+		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+		if box.conclude(err) {
+			s.observer.AttachFailed(box.pod, records, err, 0)
+			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
+			return
+		}
+		s.observer.AttachFailed(box.pod, records, err, delay)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.work.Done():
+			return
+		case <-s.clock.After(delay):
+		}
+	}
+}
+
+func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
+	if err := s.detachOlder(ctx, box); err != nil {
+		return err
+	}
+	leave, err := s.enter(ctx, box, records)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := box.acquire(ctx); err != nil {
+		return err
+	}
+	defer box.release()
+	if box.isEnding() {
+		return errStopped
+	}
+	if box.attachment.Phase == executor.PhaseDetaching {
+		// What an earlier attempt could not undo must not be forgotten.
+		if err := s.executor.Del(ctx, box.attachment); err != nil {
+			return err
+		}
+	}
+	box.begin(s.newAttachment(box.id, box.pod, records))
+	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
+		return err
+	}
+	return s.becomeReady(box, records)
+}
+
+// enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
+// as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains
+// of its own topology waiting, and no others.
+func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
+	var places []func()                       // each gives one back
+	leave = func() {
+		for _, giveBack := range places {
+			giveBack()
+		}
+	}
+	for _, topology := range topologies(records) { // sorted, so that two never wait for each other
+		done, err := s.byTopology.Acquire(ctx, topology)
+		if err != nil {
+			leave()
+			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology,
+				maxTopology, err, keylock.Remedy)
+		}
+		places = append(places, done)
+	}
+	select {
+	case s.chains <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("cannot run the chain: %d others have just begun: %w", maxChains, ctx.Err())
+	}
+	box.setRunning(true)
+	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
+	timer := s.clock.AfterFunc(chainTurn, release)
+	places = append(places, func() { timer.Stop(); release() })
+	return leave, nil
+}
+
+// topologies are those of claims, sorted.
+func topologies(records []claims.Record) []string {
+	names := sets.New[string]()
+	for i := range records {
+		for j := range records[i].Plans {
+			names.Insert(records[i].Plans[j].Topology)
+		}
+	}
+	return sets.List(names)
+}
+
+func claimUIDs(records []claims.Record) []string {
+	uids := make([]string, len(records))
+	for i := range records {
+		uids[i] = records[i].Claim.UID
+	}
+	return uids
+}
+
+// becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
+func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
+	uids := claimUIDs(records)
+	if !box.open(box.attachment) {
+		return errStopped
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
+	defer cancel()
+	s.observer.DescribeClaims(ctx, records)
+	if err := s.syncGates(uids); err != nil {
+		box.reclose()
+		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
+	}
+	box.finish()
+	s.observer.Attached(records)
+	return nil
+}

@@ -1,0 +1,269 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
+// against runtime and kernel before any container may start for it.
+
+// Confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
+// the path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A
+// sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
+// means.
+func (s *Sandboxes) Confirm(listed map[string]string) error {
+	for _, box := range s.list() {
+		netns := listed[box.id]
+		pin, ready := box.pinned()
+		if ready && netns != "" {
+			s.repin(box, pin)
+		}
+		same, known := s.compareNamespaces(netns, pin)
+		box.confirm(netns != "" && (!ready || same))
+		if ready && known && !same {
+			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
+				"netns", netns, "pin", pin)
+			box.leave(nil)
+			s.StopSandbox(box.id)
+		}
+	}
+	s.mu.Lock()
+	s.connected = true
+	s.mu.Unlock()
+	return s.syncAllGates()
+}
+
+// Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
+// pod has not been attached, and kubelet does not ask for that.
+func (s *Sandboxes) Disconnect() error {
+	s.mu.Lock()
+	s.connected = false
+	s.mu.Unlock()
+	for _, box := range s.list() {
+		box.confirm(false)
+	}
+	return s.syncAllGates()
+}
+
+func (s *Sandboxes) isConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected
+}
+
+// compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could
+// not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
+func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
+	host := s.executor.Host
+	if netns == "" || !host.Exists(netns) {
+		return false, false
+	}
+	if !host.Exists(pin) {
+		return false, true
+	}
+	atPath, err := host.NamespaceID(netns)
+	if err != nil {
+		return false, false
+	}
+	atPin, err := host.NamespaceID(pin)
+	return err == nil && atPath == atPin, err == nil
+}
+
+// repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
+// namespace at the runtime's path is provably the same: it has every interface that was attached.
+func (s *Sandboxes) repin(box *sandbox, pin string) bool {
+	if s.executor.Host.Exists(pin) {
+		return true
+	}
+	netns := box.namespace()
+	if netns == "" || !s.executor.Host.Exists(netns) {
+		return false
+	}
+	links, err := s.executor.Host.Links(netns)
+	if err != nil || len(missingLinks(box.attachedNow(), links)) > 0 {
+		return false
+	}
+	if err := s.executor.Host.Pin(netns, pin); err != nil {
+		s.logger(box).Error(err, "Cannot pin the network namespace again")
+		return false
+	}
+	s.logger(box).Info("Pinned the network namespace again after somebody removed the pin", "pin", pin)
+	return true
+}
+
+// missingLinks are the interfaces of steps, by their index, that are not among the links of the pod. An interface is
+// known by its index in the namespace, which the kernel does not use again soon, and by what kind it is: an application
+// may rename it.
+func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
+	missing := map[int]string{}
+	for i := range steps {
+		seen := steps[i].Link
+		if seen == nil || steps[i].Phase != executor.StepAdded {
+			continue
+		}
+		if !slices.ContainsFunc(links, func(link cnichain.Link) bool {
+			return link.Index == seen.Index && (seen.Kind == "" || link.Kind == seen.Kind)
+		}) {
+			missing[i] = steps[i].IfName
+		}
+	}
+	return missing
+}
+
+// inspect looks into the namespace of every ready sandbox and notes which interfaces are not there any more. It returns
+// the sandboxes of which that is news.
+func (s *Sandboxes) inspect() (changed []*sandbox) {
+	for _, box := range s.list() {
+		pin, ready := box.pinned()
+		if !ready {
+			continue
+		}
+		if !s.repin(box, pin) {
+			continue // the sandbox has ended, or is about to be found so
+		}
+		steps := box.attachedNow()
+		links, err := s.executor.Host.Links(pin)
+		if err != nil {
+			s.logger(box).Error(err, "Cannot list the interfaces of the pod")
+			continue
+		}
+		if box.setMissing(missingLinks(steps, links)) {
+			changed = append(changed, box)
+		}
+	}
+	return changed
+}
+
+// reportMissing tells claims and pods of interfaces that have vanished or come back.
+func (s *Sandboxes) reportMissing(changed []*sandbox) {
+	for _, box := range changed {
+		uids := box.attachedClaims()
+		var err error
+		if missing := box.missingNames(); len(missing) > 0 {
+			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was "+
+				"removed, or an application has moved it; delete the pod to have it attached anew", missing)
+			s.logger(box).Error(err, "Interfaces of the pod are missing")
+		}
+		s.observer.InterfacesChanged(box.pod, uids, err)
+	}
+}
+
+// MissingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
+func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
+	for _, box := range s.list() {
+		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// MayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
+// its way. Otherwise it does not exist any more.
+func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
+	for _, box := range s.list() {
+		if !box.uses(claimUID) {
+			continue
+		}
+		steps := box.steps(claimUID)
+		root := stepsOf(steps, claimUID, held)
+		if len(root) == 0 || box.missingOf(claimUID)[root[0]] == "" {
+			return true
+		}
+	}
+	return s.IsUnrecorded(claimUID)
+}
+
+// IsUnrecorded says whether a claim has attachments of which the journal has lost the record.
+func (s *Sandboxes) IsUnrecorded(claimUID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unrecorded[claimUID] != nil
+}
+
+// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
+// have been prepared again for one of them.
+func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
+	s.mu.Lock()
+	pins := slices.Clone(s.unrecorded[claimUID])
+	s.mu.Unlock()
+	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
+}
+
+// IsUnrecordedPin says whether a file is the pin of an orphan.
+func (s *Sandboxes) IsUnrecordedPin(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isUnrecordedPinLocked(name)
+}
+
+func (s *Sandboxes) isUnrecordedPinLocked(name string) bool {
+	for _, pins := range s.unrecorded {
+		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// AdmitsUnrecorded says whether a namespace is one of those that a claim was attached to according to its gate.
+func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
+	s.mu.Lock()
+	pins := s.unrecorded[claimUID]
+	s.mu.Unlock()
+	return slices.ContainsFunc(pins, func(pin string) bool {
+		same, _ := s.compareNamespaces(netns, pin)
+		return same
+	})
+}
+
+// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
+// namespace ends.
+func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
+	s.mu.Lock()
+	pins := s.unrecorded[claimUID]
+	delete(s.unrecorded, claimUID)
+	shared := func(pin string) bool { return s.isUnrecordedPinLocked(filepath.Base(pin)) }
+	pins = slices.DeleteFunc(slices.Clone(pins), shared)
+	s.mu.Unlock()
+	var problems []error
+	for _, pin := range pins {
+		problems = append(problems, s.executor.Host.Unpin(pin))
+	}
+	return errors.Join(problems...)
+}
+
+// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says
+// whether the runtime has a path for the namespace at a pin.
+func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
+	s.mu.Lock()
+	uids := slices.Sorted(maps.Keys(s.unrecorded))
+	s.mu.Unlock()
+	ended := map[string]bool{}
+	for _, uid := range uids {
+		s.mu.Lock()
+		pins := slices.Clone(s.unrecorded[uid])
+		s.mu.Unlock()
+		switch {
+		case slices.ContainsFunc(pins, isNamed):
+		case suspects[uid]:
+			err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid))
+			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended",
+				"claimUID", uid, "err", err)
+		default:
+			ended[uid] = true
+		}
+	}
+	return ended
+}

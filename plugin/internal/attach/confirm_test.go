@@ -1,0 +1,145 @@
+package attach
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+func TestGateNamesTheNamespace(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	if got := f.admits("claim-a"); got != "dra-a-0" {
+		t.Errorf("the gate admits %q", got)
+	}
+}
+
+// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to
+// wait.
+func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	for range maxChains {
+		f.boxes.chains <- struct{}{}
+	}
+	release := f.node.Hold("host-device DEL")
+	defer release()
+	answer := make(chan error, 1)
+	go func() { answer <- f.attach("a-1", record) }()
+	f.eventually("the new sandbox is known", func() bool { known, _, _ := f.boxes.State("a-1"); return known })
+	f.eventually("the gate is closed", func() bool { return f.admits("claim-a") == "" })
+	f.step(Budget)
+	f.must(<-answer)
+	if _, ready, _ := f.boxes.State("a-0"); ready {
+		t.Error("containers may start in the older sandbox")
+	}
+	release()
+	for range maxChains {
+		<-f.boxes.chains
+	}
+	f.eventually("the new sandbox is attached", func() bool { return f.admits("claim-a") == "dra-a-1" })
+}
+
+// Chains of a topology whose plugin hangs don't keep those of others waiting.
+func TestHangingChainsOfOneTopology(t *testing.T) {
+	f := newFixture(t)
+	release := f.node.Hold("tuning ADD")
+	defer release()
+	answers := make(chan error, 2*maxChains)
+	for i := range 2 * maxChains {
+		pod := string(rune('A' + i))
+		record := f.prepared("claim-"+pod, pod, "up0")
+		record.Plans[0].Topology = "hangs"
+		record.Plans[0].Steps = record.Plans[0].Steps[1:] // no device
+		record.Plans[0].Steps[0].DependsOn, record.Devices = nil, nil
+		f.must(f.claims.Release(record.Claim.UID))
+		f.must(f.claims.Hold(record, asItIs))
+		go func() { answers <- f.attach(pod+"-0", record) }()
+		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.State(pod + "-0"); return known })
+	}
+	record := f.prepared("claim-a", "a", "up1")
+	record.Plans[0].Steps = record.Plans[0].Steps[:1]
+	f.must(f.claims.Release(record.Claim.UID))
+	f.must(f.claims.Hold(record, asItIs))
+	ended := make(chan error, 1)
+	go func() { ended <- f.attach("a-0", record) }()
+	f.eventually("the healthy pod is attached", func() bool { return f.admits("claim-a") == "dra-a-0" })
+	f.clock.Step(Budget)
+	f.must(<-ended)
+}
+
+func TestLostJournalAndPodsThatEnd(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.start("boot-1")
+	sweeper := f.sweeper()
+	sweeper.IsNamed = func(string) bool { return false }
+	sweeper.Sweep(context.Background())
+	f.expect(attachedA, "claim-a") // once proves nothing
+	sweeper.Sweep(context.Background())
+	f.expect("host [up1] pods [] leases [a-0/net1]")
+}
+
+// Whoever removes files of the driver, they are there again soon.
+func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.gate.close("claim-a"))
+	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.sweeper().Sweep(context.Background())
+	f.expect(attachedA, "claim-a")
+}
+
+// The pin is the driver's only hold on the namespace; it is made again if the namespace is provably the same.
+func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
+	f := newFixture(t)
+	f.node.KeepPods()
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	pin, _ := f.boxes.find("a-0").pinned()
+	f.node.RemovePin(pin)
+	if f.node.Exists(pin) {
+		t.Fatal("the pin is there")
+	}
+	f.sweeper().Sweep(context.Background())
+	if !f.node.Exists(pin) {
+		t.Error("the pin is not there")
+	}
+	f.expect(attachedA, "claim-a")
+}
+
+func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	if gone := f.claims.All().GoneDevices(map[string]bool{"up0": true}, f.boxes.MayBeInPod); gone["up0"] {
+		t.Error("a device on the host is gone")
+	}
+	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); !gone["up0"] {
+		t.Error("a device that is nowhere is there")
+	}
+	f.must(f.attach("a-0", record))
+	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); gone["up0"] {
+		t.Error("a device in a pod is gone")
+	}
+}
+
+// A stopping driver does not wait for chains that have not begun.
+func TestStopEndsChainsThatWait(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for range maxChains {
+		f.boxes.chains <- struct{}{}
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- f.attach("a-0", record) }()
+	f.step(Budget)
+	f.must(<-answer)
+	f.stopWork()
+	f.boxes.FinishWork() // hangs otherwise
+	f.expect("host [up0 up1] pods [] leases []")
+}

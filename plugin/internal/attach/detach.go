@@ -1,0 +1,156 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+const (
+	// DetachLimit bounds one attempt to detach.
+	DetachLimit = 60 * time.Second
+	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
+	detachRetry    = time.Second
+	detachRetryMax = time.Minute
+)
+
+// detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has
+// failed.
+func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
+	box := s.find(id)
+	if box == nil {
+		return nil
+	}
+	leaving := box.leave(claimUIDs)
+	if err := s.syncGates(leaving); err != nil {
+		return err
+	}
+	if err := box.acquire(ctx); err != nil {
+		return err
+	}
+	defer box.release()
+	if s.find(id) != box {
+		return nil // undone while we waited; its devices may be another's by now
+	}
+	wanted := leaving
+	if box.isEnding() {
+		wanted = nil // all of it
+	}
+	if err := s.executor.Del(ctx, box.attachment, wanted...); err != nil {
+		return err
+	}
+	if wanted == nil {
+		leaving = box.leave(nil)
+	}
+	if box.left(leaving) {
+		s.forget(box)
+	}
+	return nil
+}
+
+// detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
+func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, other := range s.list() {
+		if other.seq < box.seq && other.pod.UID == box.pod.UID {
+			if err := s.detach(ctx, other.id); err != nil {
+				return fmt.Errorf("cannot undo the older sandbox %s of the pod: %w", other.id, err)
+			}
+		}
+	}
+	return nil
+}
+
+// detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
+func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
+	box.mu.Lock()
+	if box.undone != nil {
+		defer box.mu.Unlock()
+		return box.undone
+	}
+	done := make(chan struct{})
+	box.undone = done
+	box.mu.Unlock()
+	begun := s.GoTracked(func() {
+		defer close(done)
+		for delay := detachRetry; !s.detachOnce(box, delay); delay = min(2*delay, detachRetryMax) {
+			select {
+			case <-s.work.Done():
+				return
+			case <-s.clock.After(delay):
+			}
+		}
+	})
+	if !begun {
+		close(done) // the driver stops; the record stays for the next one
+	}
+	return done
+}
+
+func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
+	if s.find(box.id) != box {
+		return true // undone by another, and the name may be another sandbox's by now
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
+	defer cancel()
+	start := s.clock.Now()
+	err := s.detach(ctx, box.id)
+	telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "detach")
+	if err != nil {
+		s.logger(box).Error(err, "Cannot detach the pod; trying again", "again", delay)
+		return false
+	}
+	s.logger(box).V(2).Info("Detached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+	return true
+}
+
+// StopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
+// would help nobody: Unprepare waits for the end.
+func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
+	s.mu.Lock()
+	delete(s.unsynced, id)
+	box := s.byID[id]
+	s.mu.Unlock()
+	if box == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return s.detachUntilDone(box)
+}
+
+// ReleaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
+// claim is forgotten, or when this has failed.
+func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
+	s.mu.Lock()
+	s.releasing[uid]++
+	s.mu.Unlock()
+	done = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.releasing[uid]--; s.releasing[uid] == 0 {
+			delete(s.releasing, uid)
+		}
+	}
+	problems := []error{s.releaseUnrecorded(uid)}
+	for _, box := range s.list() {
+		if box.uses(uid) {
+			if err := s.detach(ctx, box.id, uid); err != nil {
+				problems = append(problems, fmt.Errorf("pod %s: %w", box.pod, err))
+			}
+		}
+	}
+	problems = append(problems, s.SyncGate(uid))
+	return done, errors.Join(problems...)
+}
+
+// IsReleasing says whether a claim is being released.
+func (s *Sandboxes) IsReleasing(uid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.releasing[uid] > 0
+}

@@ -1,0 +1,175 @@
+package attach
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// Gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
+// CDI device of the claim, of which kubelet tells the runtime:
+//
+//   - The spec file exists only while the claim is attached. Without the file the runtime refuses to create a container
+//     that names the claim, and kubelet tries again.
+//   - The spec has an OCI hook, by which the runtime compares the network namespace of each such container with those
+//     that the claim is attached to, and refuses to start it in any other.
+type Gate struct {
+	dir string
+	// helper is the path of the helper binary, whose hook it is.
+	helper string
+}
+
+// NewGate makes gates of files in a directory, with the hook of the helper binary at a path.
+func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
+
+// gateKind is vendor and class of the CDI devices.
+const gateKind = v1alpha1.DriverName + "/interfaces"
+
+// gateTemp is what the names of files begin with that are not complete yet. CDI reads .json and .yaml only.
+const gateTemp = "." + v1alpha1.DriverName + "-"
+
+// DeviceID is the CDI device ID of a claim. Its name is all that the runtime's error message can say.
+func (Gate) DeviceID(claimUID string) string { return gateKind + "=" + deviceName(claimUID) }
+
+// ClaimOfDevice returns the UID of the claim whose CDI device an ID is.
+func ClaimOfDevice(id string) (claimUID string, ours bool) {
+	return strings.CutPrefix(id, gateKind+"="+deviceName(""))
+}
+
+func deviceName(claimUID string) string { return "not-attached-yet." + claimUID }
+
+func (g Gate) path(claimUID string) string {
+	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
+}
+
+// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening
+// again is no error, and writes only what has changed: the runtime reads all specs again after each write.
+func (g Gate) open(claim cnichain.Claim, nodes, pins []string) error {
+	content := nodeapi.Gate{
+		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) +
+			"=attached"},
+		DeviceNodes: nodes, Namespaces: pins, Hook: g.helper,
+	}
+	path := g.path(claim.UID)
+	data, err := content.Encode(path)
+	if err != nil {
+		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
+	}
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+		err = writeFile(path, data)
+		if err != nil {
+			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
+		}
+	}
+	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
+}
+
+// suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
+func (g Gate) suspend(claimUID string) error {
+	path := g.path(claimUID)
+	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
+		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// resume opens a gate as it was when it was suspended.
+func (g Gate) resume(claimUID string) error {
+	path := g.path(claimUID)
+	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
+}
+
+// writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
+// with the boot, as is what the file says.
+func writeFile(path string, data []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), gateTemp+"*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func envName(claimUID string) string {
+	return "DRA_NETWORK_CLAIM_" + strings.ToUpper(strings.ReplaceAll(claimUID, "-", "_"))
+}
+
+// close keeps further containers of the claim from being created. Closing again is no error.
+func (g Gate) close(claimUID string) error {
+	path := g.path(claimUID)
+	if err := errors.Join(ignoreMissing(os.Remove(path)),
+		ignoreMissing(os.Remove(path+nodeapi.Suspended))); err != nil {
+		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// Namespaces returns the pins of a gate that is open or suspended.
+func (g Gate) Namespaces(claimUID string) ([]string, error) {
+	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
+	if errors.Is(err, os.ErrNotExist) {
+		_, pins, err = nodeapi.ReadNamespaces(g.path(claimUID) + nodeapi.Suspended)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return pins, err
+}
+
+// claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted, each once.
+func (g Gate) claims() ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
+	if err != nil {
+		return nil, err
+	}
+	uids := make([]string, len(paths))
+	for i, path := range paths {
+		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), nodeapi.Suspended), ".json")
+		uids[i] = strings.TrimPrefix(name, v1alpha1.DriverName+"-")
+	}
+	return slices.Compact(uids), nil
+}
+
+// sweep removes files that a killed driver has not completed, also those of the CDI library, which earlier versions of
+// the driver used. Of the library's the driver's cannot be told from another's that is being written at this moment, so
+// only old ones go.
+func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
+	var problems []error
+	for _, pattern := range []string{gateTemp + "*.tmp", "spec.*.tmp"} {
+		paths, err := filepath.Glob(filepath.Join(g.dir, pattern))
+		problems = append(problems, err)
+		for _, path := range paths {
+			info, err := os.Lstat(path)
+			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), gateTemp) &&
+				!isOld(info) {
+				continue
+			}
+			problems = append(problems, ignoreMissing(os.Remove(path)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package attach
+
+import (
+	"slices"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// maxAddresses is the API's limit of networkData.ips.
+const maxAddresses = 16
+
+// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
+// depend on that.
+func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
+	var found []int
+	for i := range steps {
+		device := steps[i].Step.Device
+		mine := device != nil && steps[i].Claim.UID == claimUID && device.Pool == held.Pool &&
+			device.Name == held.Name && device.ShareID == held.ShareID
+		for _, parent := range steps[i].Step.DependsOn {
+			mine = mine || slices.Contains(found, parent)
+		}
+		if mine {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// MissingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
+// index of their step.
+func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
+	if len(missing) == 0 {
+		return ""
+	}
+	for _, i := range stepsOf(steps, claimUID, held) {
+		if name := missing[i]; name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// NetworkData describes the device's final interface: that of the last step that depends on the device.
+func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
+	final := -1
+	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
+		final = mine[len(mine)-1]
+	}
+	if final < 0 || steps[final].Merged == nil {
+		return nil
+	}
+	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
+	if len(steps[final].DeviceNodes) > 0 {
+		data.InterfaceName = "" // it has device nodes and no interface
+	}
+	index := interfaceIndex(steps[final].Merged, steps[final].IfName)
+	if index >= 0 {
+		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac
+	}
+	for _, ip := range steps[final].Merged.IPs {
+		address := ip.Address.String()
+		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
+			!slices.Contains(data.IPs, address) {
+			data.IPs = append(data.IPs, address) // the API wants them unique
+		}
+	}
+	return data
+}
+
+func interfaceIndex(result *types100.Result, name string) int {
+	for i, link := range result.Interfaces {
+		if link.Name == name && link.Sandbox != "" {
+			return i
+		}
+	}
+	return -1
+}

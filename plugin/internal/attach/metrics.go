@@ -1,0 +1,20 @@
+package attach
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+// Metrics measure attempts to attach and detach.
+type Metrics struct {
+	attempts *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{attempts: telemetry.NewHistogram("attach_seconds",
+		"How long it took to attach or detach all claims of a pod sandbox, one attempt.", "operation", "result")}
+	registry.MustRegister(m.attempts)
+	return m
+}

@@ -1,0 +1,119 @@
+package attach
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// boxIn is a sandbox with two claims, a and b, in a phase.
+func boxIn(p phase) *sandbox {
+	box := newSandbox("id", executor.Pod{UID: "pod"}, twoClaims())
+	if box.phase = p; p.isAttached() {
+		box.attached = twoClaims().Steps
+	}
+	return box
+}
+
+func twoClaims() *executor.Attachment {
+	return &executor.Attachment{NetNS: "/netns", Steps: []executor.StepRecord{
+		{Claim: cnichain.Claim{UID: "a"}, Phase: executor.StepAdded},
+		{Claim: cnichain.Claim{UID: "b"}, Phase: executor.StepAdded},
+	}}
+}
+
+// Every transition has the phase from which it may be made, and changes nothing in the others. The phases are in the
+// order of their declaration: attaching, opening, ready, detaching, gone.
+func TestTransitions(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(*sandbox)
+		want string
+	}{
+		"open":    {func(b *sandbox) { b.open(twoClaims()) }, "opening opening ready detaching gone"},
+		"reclose": {func(b *sandbox) { b.reclose() }, "attaching attaching ready detaching gone"},
+		"finish":  {func(b *sandbox) { b.finish() }, "attaching ready ready detaching gone"},
+		"fail while RunPodSandbox waits": {func(b *sandbox) { b.conclude(errors.New("no")) },
+			"detaching detaching detaching detaching gone"},
+		"fail in the background": {func(b *sandbox) { _ = b.stopWaiting(); b.conclude(errors.New("no")) },
+			"attaching opening ready detaching gone"},
+		"stop":              {func(b *sandbox) { b.leave(nil) }, "detaching detaching detaching detaching gone"},
+		"release one claim": {func(b *sandbox) { b.leave([]string{"a"}) }, "detaching opening ready detaching gone"},
+		"release both": {func(b *sandbox) { b.leave([]string{"a", "b"}) },
+			"detaching detaching detaching detaching gone"},
+		"release one after the other": {func(b *sandbox) { b.leave([]string{"a"}); b.leave([]string{"b"}) },
+			"detaching detaching detaching detaching gone"},
+		"undone": {func(b *sandbox) { b.left(b.leave(nil)) }, "gone gone gone gone gone"},
+	} {
+		var got []string
+		for p := phaseAttaching; p <= phaseGone; p++ {
+			box := boxIn(p)
+			test.do(box)
+			got = append(got, box.phase.String())
+			if box.phase.isAttached() != (box.attached != nil) {
+				t.Errorf("%s in %s: %d steps are attached in %s", name, p, len(box.attached), box.phase)
+			}
+		}
+		if got := strings.Join(got, " "); got != test.want {
+			t.Errorf("%s leads to %s\nwant %s", name, got, test.want)
+		}
+	}
+}
+
+// Who opens gates for a sandbox that is being undone, or says that a failure was told, would have nobody who undoes it.
+func TestAnswersOfTransitions(t *testing.T) {
+	for p := phaseAttaching; p <= phaseGone; p++ {
+		if opened := boxIn(p).open(twoClaims()); opened != (p == phaseAttaching) {
+			t.Errorf("%s opens: %t", p, opened)
+		}
+		box := boxIn(p)
+		if told := box.conclude(errors.New("no")); !told || box.stopWaiting() == nil {
+			t.Errorf("RunPodSandbox is not told the failure of one that is %s", p)
+		}
+		box = boxIn(p)
+		if err := box.stopWaiting(); err != nil || box.conclude(errors.New("no")) || !box.isLate() {
+			t.Errorf("RunPodSandbox has returned %v, and is told the failure of one that is %s", err, p)
+		}
+		stopped := false
+		box = boxIn(p)
+		box.setStop(func() { stopped = true })
+		if stopped != p.isEnding() {
+			t.Errorf("a chain that begins in %s is stopped: %t", p, stopped)
+		}
+		if box.leave(nil); !stopped {
+			t.Errorf("a chain that runs in %s is not stopped", p)
+		}
+	}
+}
+
+// RunPodSandbox waits for finish, and for the end of a sandbox that is undone.
+func TestRunPodSandboxIsAnswered(t *testing.T) {
+	answered := func(b *sandbox) bool {
+		select {
+		case <-b.answer:
+			return true
+		default:
+			return false
+		}
+	}
+	box := boxIn(phaseAttaching)
+	if box.open(twoClaims()); answered(box) {
+		t.Error("answered before the gates are open")
+	}
+	if box.finish(); !answered(box) {
+		t.Error("not answered when the sandbox is ready")
+	}
+	box = boxIn(phaseAttaching)
+	leaving := box.leave(nil)
+	if answered(box) {
+		t.Error("answered while something may be attached")
+	}
+	if box.left(leaving[:1]) || answered(box) {
+		t.Error("answered while one claim is left")
+	}
+	if !box.left(leaving) || !answered(box) {
+		t.Error("not answered when nothing is left")
+	}
+}

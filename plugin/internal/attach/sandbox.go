@@ -1,0 +1,372 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// sandbox is one pod sandbox with claims of ours.
+type sandbox struct {
+	id    string
+	pod   executor.Pod
+	since time.Time // of the first attempt to attach
+	seq   uint64    // orders sandboxes; those of an earlier driver are the oldest
+
+	// slot is taken by whoever runs the executor, and with it the attachment, which the executor changes.
+	slot       chan struct{}
+	attachment *executor.Attachment
+
+	mu  sync.Mutex // guards the rest; never held over I/O
+	pin string     // of the network namespace: that of the attachment
+	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
+	claims   map[string]bool
+	phase    phase
+	attached []executor.StepRecord // a copy of the steps, while they are attached
+	netns    string                // the runtime's path
+	stop     context.CancelFunc    // ends the attaching
+	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
+	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
+	confirmed bool
+	// superseded says that the pod has a newer sandbox.
+	superseded bool
+	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
+	// the pod any more.
+	missing map[int]string
+	running bool          // a chain runs, and counts as one that has just begun
+	late    bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
+	failure error         // of the last attempt
+	answer  chan struct{} // closed when RunPodSandbox has its answer
+	undone  chan struct{} // not nil while it is being undone in the background; closed at the end
+}
+
+var errStopped = errors.New("the sandbox is being stopped")
+
+func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
+	box := &sandbox{
+		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS,
+		attachment: attachment, slot: make(chan struct{}, 1),
+		claims: map[string]bool{}, answer: make(chan struct{}), stop: func() {},
+	}
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		switch record.Phase {
+		case executor.StepDeleted:
+		case executor.StepDeleting:
+			box.claims[record.Claim.UID] = false
+		case executor.StepPlanned, executor.StepAdding, executor.StepAdded:
+			if _, leaving := box.claims[record.Claim.UID]; !leaving {
+				box.claims[record.Claim.UID] = true
+			}
+		}
+	}
+	return box
+}
+
+// recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready; no
+// container starts for that before the runtime confirms the sandbox.
+func recovered(attachment *executor.Attachment, bootID string) *sandbox {
+	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
+	box.late, box.phase = true, phaseDetaching
+	close(box.answer)
+	if attachment.Phase == executor.PhaseReady && attachment.BootID == bootID {
+		box.phase, box.attached = phaseReady, slices.Clone(attachment.Steps)
+	}
+	return box
+}
+
+// acquire waits for the turn; the caller gives it back with give.
+func (b *sandbox) acquire(ctx context.Context) error {
+	select {
+	case b.slot <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("pod %s is still being attached or detached: %w", b.pod, ctx.Err())
+	}
+}
+
+func (b *sandbox) release() { <-b.slot }
+
+// begin takes the record of a new attempt. The caller has the turn.
+func (b *sandbox) begin(attachment *executor.Attachment) {
+	b.attachment = attachment
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pin = attachment.Pin
+}
+
+// hasPin says whether a file is the pin of the attempt that is the last.
+func (b *sandbox) hasPin(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return host.IsPinOf(name, b.pin)
+}
+
+// uses says whether something of a claim may be attached.
+func (b *sandbox) uses(claimUID string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, uses := b.claims[claimUID]
+	return uses
+}
+
+// steps are those of an attached sandbox that has a claim, else nil.
+func (b *sandbox) steps(claimUID string) []executor.StepRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.phase.isAttached() && b.claims[claimUID] {
+		return b.attached
+	}
+	return nil
+}
+
+// stopWaiting returns what RunPodSandbox does. From now on failures are retried in the background.
+func (b *sandbox) stopWaiting() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.answer:
+		return b.failure
+	default:
+		b.late = true
+		return nil
+	}
+}
+
+// slow says whether a chain of the sandbox runs in the background at this moment.
+func (b *sandbox) slow() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.late && b.running
+}
+
+// isLate says whether RunPodSandbox has returned before the sandbox was ready.
+func (b *sandbox) isLate() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.late
+}
+
+// namespace is the runtime's path of the network namespace; empty in records of drivers that did not note it.
+func (b *sandbox) namespace() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.netns
+}
+
+// pinned is the path at which the driver keeps the network namespace, and whether everything is attached.
+func (b *sandbox) pinned() (pin string, ready bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pin, b.phase.isAttached()
+}
+
+// confirm sets whether the runtime has the sandbox.
+func (b *sandbox) confirm(confirmed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.confirmed = confirmed
+}
+
+// isConfirmed says whether the runtime of this connection has the sandbox.
+func (b *sandbox) isConfirmed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.confirmed
+}
+
+// supersede notes that the pod has a newer sandbox, so that no container may start in this one.
+func (b *sandbox) supersede() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.superseded = true
+}
+
+// attachedNow is a copy of the steps, while they are attached.
+func (b *sandbox) attachedNow() []executor.StepRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.attached
+}
+
+// attachedClaims are the claims that are attached, sorted.
+func (b *sandbox) attachedClaims() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var uids []string
+	for _, uid := range slices.Sorted(maps.Keys(b.claims)) {
+		if b.claims[uid] {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// missingNames are the interfaces of attached claims that have vanished, sorted.
+func (b *sandbox) missingNames() []string {
+	var names []string
+	for _, uid := range b.attachedClaims() {
+		for _, name := range b.missingOf(uid) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (b *sandbox) isSuperseded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.superseded
+}
+
+// admits returns the steps, and the pin of the namespace in which containers of a claim may start; nil if none may.
+func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.phase.isAttached() && b.confirmed && !b.superseded && b.claims[claimUID] {
+		return b.attached, b.pin
+	}
+	return nil, ""
+}
+
+// setMissing notes which interfaces are not in the pod, and says whether that is news.
+func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.phase.isAttached() || maps.Equal(b.missing, missing) {
+		return false
+	}
+	b.missing = missing
+	return true
+}
+
+// missingOf returns what of a claim's steps is missing in the pod: interfaces by the index of their step.
+func (b *sandbox) missingOf(claimUID string) map[int]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := map[int]string{}
+	for index, name := range b.missing {
+		if b.phase.isAttached() && b.claims[claimUID] && b.attached[index].Claim.UID == claimUID {
+			missing[index] = name
+		}
+	}
+	return missing
+}
+
+func (b *sandbox) setRunning(running bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running = running
+}
+
+// isEnding says whether the sandbox is being undone, or was.
+func (b *sandbox) isEnding() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.phase.isEnding()
+}
+
+// setStop sets what ends the attaching; it is called at once if the sandbox is being undone already.
+func (b *sandbox) setStop(stop context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stop = stop
+	if b.phase.isEnding() {
+		stop()
+	}
+}
+
+// open notes that the steps of an attachment are done, so that gates may open. It is false when the sandbox is being
+// undone meanwhile.
+func (b *sandbox) open(attachment *executor.Attachment) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.become(phaseOpening) {
+		return false
+	}
+	b.failure, b.attached, b.netns = nil, slices.Clone(attachment.Steps), attachment.NetNS
+	return true
+}
+
+// reclose takes open back, for another attempt.
+func (b *sandbox) reclose() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.become(phaseAttaching)
+}
+
+// finish notes that the gates are open, and lets RunPodSandbox return. One that is being undone meanwhile stays so.
+func (b *sandbox) finish() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.become(phaseReady)
+	b.answerLocked()
+}
+
+func (b *sandbox) answerLocked() {
+	select {
+	case <-b.answer:
+	default:
+		close(b.answer)
+	}
+}
+
+// conclude hands a failure to RunPodSandbox, if it still waits.
+func (b *sandbox) conclude(err error) (told bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failure = err
+	if b.late {
+		return false
+	}
+	b.become(phaseDetaching)
+	b.answerLocked()
+	return true
+}
+
+// leave keeps claims from being attached and says which an undoing concerns. A chain that is being attached is stopped
+// and undone whole, as is a sandbox of which no other claim is left.
+func (b *sandbox) leave(claimUIDs []string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	users := 0
+	for uid, wanted := range b.claims {
+		if wanted && !slices.Contains(claimUIDs, uid) {
+			users++
+		}
+	}
+	if !b.phase.isAttached() || len(claimUIDs) == 0 || users == 0 {
+		claimUIDs = slices.Sorted(maps.Keys(b.claims))
+		b.become(phaseDetaching)
+		b.stop()
+	}
+	for _, uid := range claimUIDs {
+		if b.claims[uid] {
+			b.claims[uid] = false
+		}
+	}
+	return claimUIDs
+}
+
+// left records that claims are undone, and says whether nothing is left.
+func (b *sandbox) left(claimUIDs []string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, uid := range claimUIDs {
+		delete(b.claims, uid)
+	}
+	if len(b.claims) > 0 {
+		return false
+	}
+	b.become(phaseGone)
+	b.answerLocked()
+	return true
+}

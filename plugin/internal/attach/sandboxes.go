@@ -1,0 +1,499 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+)
+
+// Config says what sandboxes work with.
+type Config struct {
+	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
+	Work     context.Context
+	Executor *executor.Executor
+	Claims   *claims.Store
+	Gate     Gate
+	Clock    clock.WithTickerAndDelayedExecution
+	Observer Observer
+	Metrics  *Metrics
+	// Node is the name of the node, BootID that of its boot.
+	Node, BootID string
+	// PinDir is where network namespaces are pinned.
+	PinDir string
+}
+
+// Observer is told what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for them.
+type Observer interface {
+	// DescribeClaims writes down for the containers of claims what is attached, before their gates open.
+	DescribeClaims(ctx context.Context, records []claims.Record)
+	// Attached is called when the gates of claims are open.
+	Attached(records []claims.Record)
+	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: kubelet has to be woken.
+	AttachedLate(pod executor.Pod, records []claims.Record)
+	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
+	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
+	// InterfacesChanged is called when interfaces of a pod have vanished, and without an error when all are back.
+	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
+}
+
+// Sandboxes keeps what is attached. It is safe for concurrent use.
+type Sandboxes struct {
+	executor *executor.Executor
+	claims   *claims.Store
+	gate     Gate
+	// gates are taken, by claim, by whoever opens or closes one.
+	gates    *keylock.Locks
+	observer Observer
+	metrics  *Metrics
+	node     string
+	bootID   string
+	pinDir   string
+	clock    clock.WithTickerAndDelayedExecution
+	// chains bounds how many chains begin at once, byTopology how many of one topology run.
+	chains     chan struct{}
+	byTopology *keylock.Locks
+	// work ends when the driver stops: then nothing is tried again. What runs is finished.
+	work context.Context
+
+	mu        sync.Mutex
+	connected bool // to the runtime, which tells of every new sandbox
+	byID      map[string]*sandbox
+	releasing map[string]int  // claims that are being unprepared
+	unsynced  map[string]bool // sandboxes that started while we were away, and are still there
+	closing   bool
+	seq       uint64 // of the last sandbox
+	wait      sync.WaitGroup
+	// unrecorded are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal
+	// has no record: it was lost. Containers that end are started again by what the file says; nothing else is done for
+	// them.
+	unrecorded map[string][]string
+}
+
+// New makes the component. Nothing runs, and the observer is not called, before recover.
+func New(config Config) *Sandboxes {
+	return &Sandboxes{
+		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
+		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
+		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
+		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
+		releasing: map[string]int{}, unsynced: map[string]bool{}, unrecorded: map[string][]string{},
+	}
+}
+
+// Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
+// everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
+// sandboxes it has: see [Sandboxes.Confirm].
+func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
+	pins := map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(attachments)) {
+		box := recovered(attachments[id], s.bootID)
+		pins[filepath.Base(attachments[id].Pin)] = true
+		s.mu.Lock()
+		s.byID[id] = box
+		s.mu.Unlock()
+	}
+	problems := []error{s.adoptGates(pins)}
+	if err := s.unpinOthers(pins); err != nil { // a leak, and no reason not to serve
+		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
+	}
+	for _, box := range s.list() {
+		if pin, ready := box.pinned(); ready && !s.repin(box, pin) {
+			box.leave(nil)
+		}
+		if box.isEnding() {
+			s.detachUntilDone(box)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
+// namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
+// container ends. known are the names of pins that are in use; those of such gates are added.
+func (s *Sandboxes) adoptGates(known map[string]bool) error {
+	uids, err := s.gate.claims()
+	problems := []error{err,
+		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
+	for _, uid := range uids {
+		if pins := s.orphanPins(uid, known); len(pins) > 0 {
+			s.unrecorded[uid] = pins
+			problems = append(problems, s.gate.resume(uid))
+			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their "+
+				"containers may start again",
+				"claimUID", uid, "pins", pins)
+			continue
+		}
+		if _, held := s.claims.Get(uid); held {
+			problems = append(problems, s.gate.suspend(uid))
+			continue
+		}
+		problems = append(problems, s.gate.close(uid))
+	}
+	for _, pins := range s.unrecorded {
+		for _, pin := range pins {
+			known[filepath.Base(pin)] = true
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// orphanPins are the pins of an open gate, of which nobody knows anything else.
+func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
+	if _, held := s.claims.Get(uid); held {
+		return nil
+	}
+	pins, err := s.gate.Namespaces(uid)
+	if err != nil {
+		return nil // the gate is closed: what it says can't be read
+	}
+	return slices.DeleteFunc(pins, func(pin string) bool {
+		name := filepath.Base(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] ||
+			!s.executor.Host.Exists(pin)
+	})
+}
+
+// unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
+// keeps; but once a pod has gone, its devices come home only if nothing else keeps its namespace.
+func (s *Sandboxes) unpinOthers(known map[string]bool) error {
+	entries, err := os.ReadDir(s.pinDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	problems := []error{err}
+	for _, entry := range entries {
+		if host.IsPinName(entry.Name()) && !known[entry.Name()] {
+			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// SyncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
+// nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever
+// call is the last is right.
+func (s *Sandboxes) SyncGate(claimUID string) error {
+	unlock, err := s.gates.Acquire(context.Background(), claimUID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	record, held := s.claims.Get(claimUID)
+	if !held && s.IsUnrecorded(claimUID) {
+		return nil
+	}
+	nodes, pins := s.admitted(claimUID)
+	switch {
+	case held && !s.isConnected():
+		return s.gate.suspend(claimUID)
+	case !held || len(pins) == 0:
+		return s.gate.close(claimUID)
+	}
+	return s.gate.open(record.Claim, nodes, pins)
+}
+
+// admitted returns in which namespaces containers of a claim may start, by their pins, and which device nodes they get.
+func (s *Sandboxes) admitted(claimUID string) (nodes, pins []string) {
+	if !s.isConnected() {
+		return nil, nil
+	}
+	for _, box := range s.list() {
+		if steps, pin := box.admits(claimUID); pin != "" {
+			pins = append(pins, pin)
+			nodes = append(nodes, deviceNodes(steps, claimUID)...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes), append(pins, s.unrecordedPinsOf(claimUID)...)
+}
+
+func (s *Sandboxes) syncGates(claimUIDs []string) error {
+	var problems []error
+	for _, uid := range claimUIDs {
+		problems = append(problems, s.SyncGate(uid))
+	}
+	return errors.Join(problems...)
+}
+
+// syncAllGates also closes what nobody has opened.
+func (s *Sandboxes) syncAllGates() error {
+	uids, err := s.gate.claims()
+	for _, record := range s.claims.All() {
+		if !slices.Contains(uids, record.Claim.UID) {
+			uids = append(uids, record.Claim.UID)
+		}
+	}
+	return errors.Join(err, s.syncGates(uids))
+}
+
+// GoTracked runs work in the background, unless the driver stops.
+func (s *Sandboxes) GoTracked(do func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.wait.Go(do)
+	return true
+}
+
+// FinishWork waits until what runs has ended; nothing begins any more.
+func (s *Sandboxes) FinishWork() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.wait.Wait()
+}
+
+// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
+// another pod's sandbox holds.
+func (s *Sandboxes) begin(
+	id string, pod executor.Pod, netns string, records []claims.Record,
+) (box *sandbox, isNew bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if box, known := s.byID[id]; known {
+		return box, false, nil
+	}
+	if err := s.mayBegin(pod, records); err != nil {
+		return nil, false, err
+	}
+	return s.register(id, pod, netns, records), true, nil
+}
+
+// beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
+// has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
+// does not list beside this one, is not.
+func (s *Sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.unsynced[id]:
+		return nil, errStopped
+	case !s.connected: // nothing is confirmed, which says nothing, and the list is that of an earlier connection
+		return nil, errors.New("not connected to the container runtime (NRI)")
+	}
+	for _, other := range s.byID {
+		if other.pod.UID == pod.UID && other.id != id &&
+			(!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
+			other.supersede()
+		}
+	}
+	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
+		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
+			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
+		}
+	}
+	if err := s.mayBegin(pod, records); err != nil {
+		return nil, err
+	}
+	delete(s.unsynced, id)
+	return s.register(id, pod, netns, records), nil
+}
+
+// ExpectUnsynced says which sandboxes are there, as the runtime lists them.
+func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsynced = maps.Clone(ids)
+}
+
+// ExpectAlso adds a sandbox that is there.
+func (s *Sandboxes) ExpectAlso(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsynced[id] = true
+}
+
+// IsUnsynced says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+func (s *Sandboxes) IsUnsynced(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsynced[id]
+}
+
+// mayBegin is called with the lock held.
+func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
+	if s.closing {
+		return errors.New("the driver is stopping: the next one attaches the pod")
+	}
+	for i := range records {
+		uid := records[i].Claim.UID
+		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
+			return fmt.Errorf("claim %s is being released", records[i].Claim)
+		}
+		if !exclusive(&records[i]) {
+			continue
+		}
+		for _, other := range s.byID {
+			if other.pod.UID != pod.UID && other.uses(uid) {
+				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use "+
+					"a claim of its own", records[i].Claim, other.pod)
+			}
+		}
+	}
+	return nil
+}
+
+// register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
+// old one first), so no container may start in an older one any more.
+func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
+	for _, other := range s.byID {
+		if other.pod.UID == pod.UID {
+			other.supersede()
+		}
+	}
+	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
+	s.seq++
+	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
+	s.byID[id] = box
+	return box
+}
+
+func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
+	plans := make([]cnichain.Plan, 0, len(records))
+	for _, record := range records {
+		plans = append(plans, record.Plans...)
+	}
+	attachment := executor.NewAttachment(id, pod, plans)
+	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
+	attachment.Pin = filepath.Join(s.pinDir, host.PinName(id, attachment.CreatedAt))
+	return attachment
+}
+
+func exclusive(record *claims.Record) bool {
+	for _, device := range record.Devices {
+		if device.Exclusive {
+			return true
+		}
+	}
+	return false
+}
+
+// Knows says whether there is such a sandbox.
+func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
+
+// State says whether a sandbox is known, whether it is attached, and why not.
+func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
+	box := s.find(id)
+	if box == nil {
+		return false, false, nil
+	}
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	return true, box.phase.isAttached() && !box.superseded, box.failure
+}
+
+// deviceNodes are those that the containers of a claim get, each once.
+func deviceNodes(steps []executor.StepRecord, claimUID string) []string {
+	var nodes []string
+	for i := range steps {
+		if steps[i].Claim.UID == claimUID {
+			nodes = append(nodes, steps[i].DeviceNodes...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// AttachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
+func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
+	steps, _ := s.AttachedTo(claimUID)
+	return steps
+}
+
+// AttachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
+func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
+	for _, box := range s.list() {
+		if steps := box.steps(claimUID); steps != nil {
+			return steps, box.missingOf(claimUID)
+		}
+	}
+	return nil, nil
+}
+
+// Users are the pods that have a claim, or something of it.
+func (s *Sandboxes) Users(claimUID string) []executor.Pod {
+	var pods []executor.Pod
+	for _, box := range s.list() {
+		if box.uses(claimUID) {
+			pods = append(pods, box.pod)
+		}
+	}
+	return pods
+}
+
+// Count is how many sandboxes there are.
+func (s *Sandboxes) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+// NamespaceExists says whether there is a network namespace at a path.
+func (s *Sandboxes) NamespaceExists(path string) bool { return s.executor.Host.Exists(path) }
+
+func (s *Sandboxes) find(id string) *sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
+}
+
+func (s *Sandboxes) forget(box *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[box.id] == box {
+		delete(s.byID, box.id)
+	}
+}
+
+func (s *Sandboxes) list() []*sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	boxes := make([]*sandbox, 0, len(s.byID))
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		boxes = append(boxes, s.byID[id])
+	}
+	return boxes
+}
+
+func (s *Sandboxes) logger(box *sandbox) klog.Logger {
+	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
+}
+
+// HasPin says whether a pin is of a sandbox.
+func (s *Sandboxes) HasPin(name string) bool {
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
+}
+
+// UnpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
+// in between; that takes less than a millisecond.
+func (s *Sandboxes) UnpinUnknown(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, box := range s.byID {
+		if box.hasPin(filepath.Base(path)) {
+			return nil
+		}
+	}
+	if s.isUnrecordedPinLocked(filepath.Base(path)) {
+		return nil
+	}
+	return s.executor.Host.Unpin(path)
+}

@@ -1,0 +1,208 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+const attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
+
+func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	err := f.attach("a-0", record)
+	if err == nil || !strings.Contains(err.Error(), `step "tune" (tuning) of topology t`) {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.expect(clean)
+	f.node.Fail("tuning ADD", nil)
+	f.must(f.attach("a-1", record)) // kubelet's next sandbox
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	release := f.slow(f.prepared("claim-a", "a", "up0"))
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	release()
+	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
+	if !strings.HasPrefix(f.failed[0], "a 10s ") || !strings.Contains(f.failed[0], "no such knob") {
+		t.Errorf("told is %q", f.failed[0])
+	}
+	f.expect("host [up0 up1] pods [] leases []")
+	f.node.Fail("tuning ADD", nil)
+	f.step(Retry)
+	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
+	f.expect(attachedA, "claim-a")
+}
+
+// A plugin that notes which namespace has a device, and is not told to let go of it, does not refuse the next attempt:
+// nothing has the path of an attempt that was undone.
+func TestEveryAttemptHasItsOwnPath(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	release := f.slow(record)
+	paths := []string{f.boxes.find("a-0").state().Pin}
+	f.node.Fail("tuning ADD", errors.New("no such knob"))
+	release()
+	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
+	f.node.Fail("tuning ADD", nil)
+	f.step(Retry)
+	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
+	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	f.crash()
+	f.clock.Step(time.Second)
+	f.start("boot-2") // undoes what it finds
+	f.eventually("nothing is left", func() bool { return f.boxes.find("a-0") == nil })
+	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
+	f.must(f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}))
+	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
+	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	for i, path := range paths {
+		if !strings.HasPrefix(path, "/run/netns/dra-a-0.") || slices.Contains(paths[:i], path) {
+			t.Errorf("the paths of the attempts are %q", paths)
+		}
+		if used := f.node.Exists(path); used != (i == 2) {
+			t.Errorf("there is a pin at %s: %v", path, used)
+		}
+	}
+}
+
+// An older sandbox of which the stop event was lost, and whose chain waits for its turn, does not undo the newer one of
+// its pod.
+func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for range maxChains {
+		f.boxes.chains <- struct{}{} // other chains, which are slow
+	}
+	for _, id := range []string{"a-0", "a-1"} {
+		answer := make(chan error, 1)
+		go func() { answer <- f.attach(id, record) }()
+		f.step(Budget)
+		f.must(<-answer)
+	}
+	for range maxChains {
+		<-f.boxes.chains
+	}
+	f.eventually("the newer sandbox is ready, and the older one undone", func() bool {
+		return f.ready("a-1") &&
+			f.boxes.find("a-0") == nil
+	})
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+// While chains are late the runtime is not kept waiting for more, but chains that wait for their next try don't count.
+func TestNoWaitWhileChainsAreLate(t *testing.T) {
+	f := newFixture(t)
+	for i, running := range []bool{true, false, true} {
+		box := newSandbox(strings.Repeat("x", i+1), podNamed("x"), f.boxes.newAttachment("x", podNamed("x"), nil))
+		box.late, box.running = true, running
+		f.boxes.byID[box.id] = box
+		want := Budget
+		if i == 2 {
+			want = 0
+		}
+		if got := f.boxes.Budget(context.Background()); got != want {
+			t.Errorf("budget with %d sandboxes is %s, want %s", i+1, got, want)
+		}
+	}
+	clear(f.boxes.byID)
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if got := f.boxes.Budget(soon); got > 600*time.Millisecond {
+		t.Errorf("budget of a runtime that waits a second is %s", got)
+	}
+}
+
+func TestStopDuringAttach(t *testing.T) {
+	f := newFixture(t)
+	f.slow(f.prepared("claim-a", "a", "up0"))
+	<-f.boxes.StopSandbox("a-0")
+	f.eventually("everything is undone", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.expect(clean)
+}
+
+func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	if err := f.attach("b-0", record); err == nil || !strings.Contains(err.Error(), "pod ns/a holds") {
+		t.Errorf("error is %v", err)
+	}
+	f.expect(attachedA, "claim-a")
+}
+
+// The runtime lost the old sandbox's stop event; the new one of the same pod must still work.
+func TestNewSandboxOfThePodReplacesTheOld(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.must(f.attach("a-1", record))
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+	<-f.boxes.StopSandbox("a-0") // late
+	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+func TestRebootUndoesEverything(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.node.Reboot()
+	f.start("boot-2")
+	f.eventually("leases are released", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.expect("host [up1] pods [] leases []")
+}
+
+// A driver that dies in the middle of a chain leaves a record by which the next one undoes it; the sandbox, still
+// there, is then attached anew.
+func TestCrashDuringAttach(t *testing.T) {
+	f := newFixture(t)
+	f.slow(f.prepared("claim-a", "a", "up0"))
+	// The chain never ends: what is on disk now is what a killed process leaves.
+	runner := executor.New(f.boxes.executor.Options)
+	left, _, err := f.chains.Load(runner)
+	f.must(err)
+	if len(left) != 1 || left["a-0"].Phase != executor.PhaseAttaching {
+		t.Fatalf("records %v", left)
+	}
+	next := New(f.config(f.boxes.work, runner))
+	f.must(next.Recover(left))
+	f.eventually("what was begun is undone", func() bool { known, _, _ := next.State("a-0"); return !known })
+	f.expect(clean)
+}
+
+// The driver died after it wrote Ready and before it opened the gate; kubelet will not ask again.
+func TestGateIsSetRightAtStart(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.gate.close("claim-a"))
+	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.crash()
+	f.start("boot-1")
+	f.expect(attachedA, "claim-a")
+}
+
+// However an attach and a stop meet, no gate is open when nothing is attached.
+func TestAttachAndStopRace(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for i := range 30 {
+		id := "a-" + strings.Repeat("x", i)
+		go func() { _ = f.attach(id, record) }()
+		f.eventually("the sandbox is known", func() bool { known, _, _ := f.boxes.State(id); return known })
+		<-f.boxes.StopSandbox(id)
+		f.eventually("the sandbox is gone", func() bool { known, _, _ := f.boxes.State(id); return !known })
+		f.expect(clean)
+	}
+}

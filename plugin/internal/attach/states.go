@@ -1,0 +1,72 @@
+package attach
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// States are those of all sandboxes, sorted by ID.
+func (s *Sandboxes) States() []nodestate.Sandbox {
+	boxes := s.list()
+	states := make([]nodestate.Sandbox, 0, len(boxes))
+	for _, box := range boxes {
+		state := box.state()
+		for _, uid := range state.Claims {
+			if record, prepared := s.claims.Get(uid); prepared {
+				state.Interfaces = append(state.Interfaces,
+					interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
+			}
+		}
+		states = append(states, state)
+	}
+	return states
+}
+
+// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none
+// while it is not ready.
+func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
+	if steps == nil {
+		return nil
+	}
+	var interfaces []nodestate.Interface
+	for i := range record.Devices {
+		held := &record.Devices[i]
+		state := nodestate.Interface{
+			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: MissingOf(steps, missing,
+				record.Claim.UID, held),
+		}
+		if data := NetworkData(steps, record.Claim.UID, held); data != nil {
+			state.Interface, state.MAC, state.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
+		}
+		for j := range steps {
+			if device := steps[j].Step.Device; device != nil && device.Pool == held.Pool && device.Name == held.Name &&
+				steps[j].Claim.UID == record.Claim.UID {
+				state.DeviceNodes = append(state.DeviceNodes, steps[j].DeviceNodes...)
+			}
+		}
+		interfaces = append(interfaces, state)
+	}
+	return interfaces
+}
+
+func (b *sandbox) state() nodestate.Sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(b.claims)),
+		State: nodestate.SandboxAttaching, Since: b.since, Pin: b.pin}
+	slices.Sort(state.Claims)
+	switch {
+	case b.phase.isAttached():
+		state.State = nodestate.SandboxReady
+	case b.phase.isEnding():
+		state.State = nodestate.SandboxDetaching
+	}
+	if b.failure != nil {
+		state.Failure = b.failure.Error()
+	}
+	return state
+}

@@ -1,0 +1,90 @@
+package attach
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+// gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
+const gcPeriod = 30 * time.Second
+
+// sweepLimit is how long it may take until the next sweep before the driver counts as hanging.
+const sweepLimit = 5 * time.Minute
+
+// Sweeper checks periodically what nobody tells the driver of.
+type Sweeper struct {
+	Sandboxes *Sandboxes
+	// PodIsGone says whether the API server has no such pod any more.
+	PodIsGone func(executor.Pod) bool
+	// IsNamed says whether the runtime has a path for the network namespace at a pin.
+	IsNamed func(pin string) bool
+	// Swept is called after each sweep; may be nil.
+	Swept func(context.Context)
+	// Heartbeats may be nil.
+	Heartbeats *telemetry.Heartbeats
+
+	boxes, unrecorded map[string]bool // suspects
+}
+
+// Run sweeps until ctx ends.
+func (w *Sweeper) Run(ctx context.Context) error {
+	const loop = "sweeps"
+	if w.Heartbeats != nil {
+		defer w.Heartbeats.End(loop)
+	}
+	ticker := w.Sandboxes.clock.NewTicker(gcPeriod)
+	defer ticker.Stop()
+	for {
+		if w.Heartbeats != nil {
+			w.Heartbeats.Beat(loop, sweepLimit)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			w.Sweep(ctx)
+		}
+	}
+}
+
+// Sweep detaches sandboxes that have ended, notes which interfaces have vanished from the others, and sets every gate
+// right, whoever has removed or written its file.
+func (w *Sweeper) Sweep(ctx context.Context) {
+	s := w.Sandboxes
+	w.boxes = s.collect(w.boxes, w.PodIsGone)
+	if w.IsNamed != nil {
+		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
+	}
+	s.reportMissing(s.inspect())
+	if err := s.syncAllGates(); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
+	}
+	if w.Swept != nil {
+		w.Swept(ctx)
+	}
+}
+
+// collect detaches the sandboxes that have ended and are suspects already, and returns the others that have: containerd
+// sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
+// counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
+// server or has a newer sandbox, twice in a row.
+func (s *Sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
+	ended := map[string]bool{}
+	for _, box := range s.list() {
+		netns := box.namespace()
+		switch {
+		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod) && !box.isSuperseded():
+		case suspects[box.id]:
+			s.logger(box).Info("The sandbox ended without a report of the runtime; detaching it", "netns", netns)
+			s.StopSandbox(box.id)
+		default:
+			ended[box.id] = true
+		}
+	}
+	return ended
+}

@@ -1,0 +1,72 @@
+package attach
+
+import (
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// A sandbox is given up only when its namespace and its pod are both gone, and twice in a row.
+func TestEndedSandboxesAreCollected(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.attach("b-0", f.prepared("claim-b", "b", "up1")))
+	gone := map[string]bool{}
+	isGone := func(pod executor.Pod) bool { return gone[pod.Name] }
+	suspects := map[string]bool{}
+	scan := func(want ...string) {
+		t.Helper()
+		suspects = f.boxes.collect(suspects, isGone)
+		if len(suspects) != len(want) || len(want) > 0 && !suspects[want[0]] {
+			t.Errorf("suspects are %v, want %v", suspects, want)
+		}
+	}
+	gone["a"] = true
+	scan() // the runtime has it
+	f.ends("a-0")
+	gone["a"] = false
+	scan() // the API server has it
+	gone["a"] = true
+	scan("a-0")
+	gone["a"] = false
+	scan() // after all
+	gone["a"] = true
+	scan("a-0")
+	scan()
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	if !f.ready("b-0") {
+		t.Error("the other pod was detached, too")
+	}
+	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
+}
+
+// What an earlier driver has attached is collected, too: restarts are when events are lost.
+func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.crash()
+	f.ends("a-0")
+	f.start("boot-1")
+	suspects := map[string]bool{}
+	for range 2 {
+		suspects = f.boxes.collect(suspects, func(executor.Pod) bool { return true })
+	}
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+	f.expect(clean)
+}
+
+func TestCollectingEndsWithTheDriver(t *testing.T) {
+	f := newFixture(t)
+	ended := make(chan error, 1)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.ends("a-0")
+	f.podsGone["a"] = true
+	go func() { ended <- f.sweeper().Run(f.boxes.work) }()
+	for range 2 {
+		f.step(gcPeriod)
+	}
+	f.eventually("the sandbox is forgotten",
+		func() bool { known, _, _ := f.boxes.State("a-0"); f.clock.Step(gcPeriod); return !known })
+	f.stopWork()
+	f.must(<-ended)
+}

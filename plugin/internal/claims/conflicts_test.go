@@ -1,0 +1,205 @@
+package claims
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// storeFixture is an empty store, with a journal of its own.
+type storeFixture struct {
+	*testing.T
+	claims *Store
+}
+
+func newStoreFixture(t *testing.T) *storeFixture {
+	t.Helper()
+	f := &storeFixture{T: t}
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), time.Unix(1000, 0))
+	f.must(err)
+	t.Cleanup(func() { f.must(opened.Close()) })
+	f.claims, _, err = Load(opened.DB)
+	f.must(err)
+	return f
+}
+
+func (f *storeFixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// unchanged completes nothing.
+func unchanged(*Record) error { return nil }
+
+// ways are the ways to hold a physical function with two virtual ones, and a card beside it.
+func ways() map[string]HeldDevice {
+	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
+	vf := func(index int) discovery.Device {
+		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("pf0v%d", index)), Type: discovery.TypeVF,
+			VFIndex:    index,
+			PCIAddress: discovery.PCIAddress(fmt.Sprintf("0000:01:00.%d", index+1)), PFAddress: pf.PCIAddress,
+			PFName: pf.Name}
+	}
+	held := func(facts discovery.Device, suffix, group string, exclusive bool) HeldDevice {
+		return HeldDevice{Request: "r", Pool: "n/pf0", Name: string(facts.Name) + suffix, Exclusive: exclusive,
+			Facts:   facts,
+			Persona: &policy.Persona{Suffix: suffix, Exclusive: exclusive, ExclusionGroup: group}}
+	}
+	return map[string]HeldDevice{
+		"macvlan":     held(pf, "-macvlan", "rx-handler", false),
+		"ipvlan":      held(pf, "-ipvlan", "rx-handler", false),
+		"tap":         held(pf, "-tap", "", false),
+		"passthrough": held(pf, "", "", true),
+		"vf0":         held(vf(0), "", "", true),
+		"vf0-dpdk":    held(vf(0), "-dpdk", "", true),
+		"vf1":         held(vf(1), "", "", true),
+		"other":       held(discovery.Device{Name: "eth7", PCIAddress: "0000:09:00.0"}, "", "", true),
+	}
+}
+
+// Whatever the scheduler says, what excludes each other is not held at once: not by two claims, in either order, and
+// not by one.
+func TestConflictingDevicesAreRefused(t *testing.T) {
+	together := map[string]bool{ // every pair that may be, in alphabetical order
+		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
+		"ipvlan tap": true, "macvlan tap": true,
+		"ipvlan vf0": true, "ipvlan vf0-dpdk": true, "ipvlan vf1": true,
+		"macvlan vf0": true, "macvlan vf0-dpdk": true, "macvlan vf1": true,
+		"tap vf0": true, "tap vf0-dpdk": true, "tap vf1": true,
+		"vf0 vf1": true, "vf0-dpdk vf1": true,
+	}
+	all := ways()
+	for first, held := range all {
+		for second, wanted := range all {
+			pair := min(first, second) + " " + max(first, second)
+			allowed := together[pair] || first != second && (first == "other" || second == "other")
+			t.Run(first+" then "+second, func(t *testing.T) {
+				f := newStoreFixture(t)
+				left := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+					Devices: []HeldDevice{held}}
+				two := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+					Devices: []HeldDevice{wanted}}
+				f.must(f.claims.Hold(left, unchanged))
+				err := f.claims.Hold(two, unchanged)
+				if allowed != (err == nil) {
+					t.Errorf("error is %v", err)
+				}
+				if !allowed && !strings.Contains(err.Error(), "while claim ns/one") {
+					t.Errorf("the error does not name the holder: %v", err)
+				}
+				f.must(f.claims.Release("one"))
+				f.must(f.claims.Hold(two, unchanged))
+				f.must(f.claims.Release("two"))
+				both := Record{Claim: left.Claim, Devices: []HeldDevice{held, wanted}}
+				if err := f.claims.Hold(both, unchanged); allowed != (err == nil) {
+					t.Errorf("in one claim the error is %v", err)
+				}
+			})
+		}
+	}
+}
+
+// Plugins that can't work on one device are not run there at once, though one policy allows both: the schema of either
+// says so.
+func TestPluginsThatCannotShareADevice(t *testing.T) {
+	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
+		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType,
+			ConflictsWith: conflicts,
+			Device:        &cnichain.Device{Name: "pf0", PCIAddress: address}}, {Name: "knob", Type: "tuning"}}}
+	}
+	const here, elsewhere = "0000:01:00.0", "0000:01:00.1"
+	for _, test := range []struct {
+		name        string
+		held, asked cnichain.Plan
+		refused     bool
+	}{
+		{"the holder says so", step("macvlan", here, "ipvlan"), step("ipvlan", here), true},
+		{"the newcomer says so", step("ipvlan", here), step("macvlan", here, "ipvlan"), true},
+		{"another device", step("macvlan", here, "ipvlan"), step("ipvlan", elsewhere), false},
+		{"the same plugin", step("macvlan", here, "ipvlan"), step("macvlan", here, "ipvlan"), false},
+		{"neither says so", step("macvlan", here), step("ipvlan", here), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newStoreFixture(t)
+			left := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "one", UID: "one"},
+				Plans: []cnichain.Plan{test.held}}
+			two := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "two", UID: "two"},
+				Plans: []cnichain.Plan{test.asked}}
+			f.must(f.claims.Hold(left, unchanged))
+			err := f.claims.Hold(two, unchanged)
+			if test.refused != (err != nil) || err != nil &&
+				!strings.Contains(err.Error(), "claim ns/one runs "+test.held.Steps[0].Type) {
+				t.Errorf("error is %v", err)
+			}
+			f.must(f.claims.Release("one"))
+			f.must(f.claims.Hold(two, unchanged))
+			f.must(f.claims.Release("two"))
+			// a step does not clash with itself
+			alone := Record{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}}
+			f.must(f.claims.Hold(alone, unchanged))
+			f.must(f.claims.Release("one"))
+			both := Record{Claim: left.Claim, Plans: []cnichain.Plan{test.held, test.asked}}
+			if err := f.claims.Hold(both, unchanged); test.refused != (err != nil) {
+				t.Errorf("in one claim the error is %v", err)
+			}
+		})
+	}
+}
+
+// A shared device is not given away beyond its capacity, nor for less than its policy says that a claim takes.
+func TestCapacityIsCheckedAgain(t *testing.T) {
+	f := newStoreFixture(t)
+	share := func(name string, amounts ...string) Record {
+		held := ways()["macvlan"]
+		held.Persona.Capacity = []policy.Capacity{{Name: "macvlans", Value: resource.MustParse("4")}}
+		held.Persona.ConsumePerAllocation = map[string]resource.Quantity{"macvlans": resource.MustParse("1")}
+		record := Record{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}}
+		for _, amount := range amounts {
+			left := held
+			left.Consumed = map[resourceapi.QualifiedName]resource.Quantity{
+				"dra.networking/macvlans": resource.MustParse(amount),
+			}
+			record.Devices = append(record.Devices, left)
+		}
+		return record
+	}
+	for _, test := range []struct {
+		name    string
+		amounts []string
+		want    string
+	}{
+		{"a", []string{"2"}, ""},
+		{"b", []string{"3"}, "would be taken"},
+		{"c", []string{"0"}, "policy"},
+		{"d", []string{"1", "2"}, "would be taken"},
+		{"e", []string{"1", "1"}, ""},
+		{"f", []string{"1"}, "would be taken"},
+		{"a", []string{"2"}, ""}, // again
+	} {
+		err := f.claims.Hold(share(test.name, test.amounts...), unchanged)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s takes %v: %v, want %q", test.name, test.amounts, err, test.want)
+		}
+	}
+	var second error
+	f.must(f.claims.Release("a"))
+	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // two at once
+		second = f.claims.Hold(share("g", "1"), unchanged)
+		return nil
+	}))
+	if second == nil || !strings.Contains(second.Error(), "would be taken") {
+		t.Errorf("a claim beside one that is being prepared: %v", second)
+	}
+}

@@ -1,0 +1,173 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+)
+
+const (
+	// ReleaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
+	// only after six seconds when it is refused, and gives up on the call after 45 s.
+	ReleaseWait = 12 * time.Second
+	// NoticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
+	// before the driver's cache does.
+	NoticeWait = time.Second
+)
+
+// conflictError says that a claim can't have its devices beside other claims.
+type conflictError struct {
+	holders []Record
+	reason  error
+}
+
+func (e *conflictError) Error() string { return e.reason.Error() }
+
+func (e *conflictError) Unwrap() error { return e.reason }
+
+// Rivals are the claims that have the devices that another one wants.
+type Rivals struct {
+	// IsLeaving says whether a claim is being released or is about to be; others are not waited for.
+	IsLeaving func(*Record) bool
+	// Evict begins to release a claim if nobody can have a right to it any more.
+	Evict func(*Record)
+}
+
+// HoldWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
+// Claims that want the same devices get them in the order in which they came.
+func (c *Store) HoldWhenFree(
+	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
+) error {
+	err := c.Hold(record, complete)
+	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
+		return err
+	}
+	leave := c.enqueue(record)
+	defer leave()
+	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
+	defer notice.Stop()
+	defer limit.Stop()
+	for {
+		freed := c.nextRelease()
+		err := c.Hold(record, complete)
+		conflict := (*conflictError)(nil)
+		if !errors.As(err, &conflict) {
+			return err
+		}
+		for i := range conflict.holders {
+			rivals.Evict(&conflict.holders[i])
+		}
+		leaving := func(holder Record) bool { return rivals.IsLeaving(&holder) }
+		select {
+		case <-freed:
+		case <-notice.C():
+			if !slices.ContainsFunc(conflict.holders, leaving) {
+				return err
+			}
+		case <-limit.C():
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// sharing are the claims that have a device of one.
+func sharing(record *Record, records ...map[string]Record) []Record {
+	var found []Record
+	for _, byUID := range records {
+		for uid, other := range byUID {
+			shares := slices.ContainsFunc(other.Devices, func(held HeldDevice) bool {
+				return slices.ContainsFunc(record.Devices, func(wanted HeldDevice) bool {
+					return wanted.Pool == held.Pool && wanted.Name == held.Name
+				})
+			})
+			if shares && uid != record.Claim.UID {
+				found = append(found, other)
+			}
+		}
+	}
+	return found
+}
+
+// CountWaiting is how many claims wait for devices that others have.
+func (c *Store) CountWaiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
+}
+
+// enqueue makes a claim wait before all that come later.
+func (c *Store) enqueue(record Record) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, record)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waiting = slices.DeleteFunc(c.waiting,
+			func(other Record) bool { return other.Claim.UID == record.Claim.UID })
+		c.releasedLocked()
+	}
+}
+
+// aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
+func (c *Store) aheadLocked(uid string) map[string]Record {
+	ahead := map[string]Record{}
+	for _, other := range c.waiting {
+		if other.Claim.UID == uid {
+			break
+		}
+		ahead[other.Claim.UID] = other
+	}
+	return ahead
+}
+
+// Wake has those that wait look again: a pod may be gone whose claim they wait for.
+func (c *Store) Wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releasedLocked()
+}
+
+// nextRelease is closed when a claim may have become free to be held.
+func (c *Store) nextRelease() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.freed
+}
+
+func (c *Store) releasedLocked() {
+	close(c.freed)
+	c.freed = make(chan struct{})
+}
+
+// IsRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
+// deallocated and allocated again.
+func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
+	type device struct{ request, pool, name, shareID string }
+	count := map[device]int{}
+	for _, held := range r.Devices {
+		count[device{held.Request, held.Pool, held.Name, held.ShareID}]++
+	}
+	devices, err := claimspec.Devices(claim)
+	if err != nil {
+		return true // refused as ever, but what is attached stays
+	}
+	for _, result := range devices {
+		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,59 @@
+package claims
+
+import (
+	"github.com/dra-networking/dra-network-driver/discovery"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// Snapshot is every record of one moment, sorted by UID. It is a value, which nobody changes.
+type Snapshot []Record
+
+// InUse returns the facts of held devices as they were when they were prepared, each device once, sorted by claim; of
+// those that which is true for.
+func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
+	var devices []discovery.Device
+	seen := map[string]bool{}
+	for i := range s {
+		for _, held := range s[i].Devices {
+			if which(held) && !seen[Identity(held.Facts)] {
+				seen[Identity(held.Facts)] = true
+				devices = append(devices, held.Facts)
+			}
+		}
+	}
+	return devices
+}
+
+// AddHoldings adds what claims hold, as it was published when they were prepared.
+func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
+	for i := range s {
+		for _, device := range s[i].Devices {
+			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
+			if device.Persona == nil && held[id].Persona != nil {
+				continue // an earlier driver's record says less
+			}
+			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
+				Persona: device.Persona}
+		}
+	}
+}
+
+// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows
+// them, and no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the
+// host; any other device may be in the pod that mayBeInPod says, or on its way.
+func (s Snapshot) GoneDevices(
+	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
+) map[string]bool {
+	gone := map[string]bool{}
+	for i := range s {
+		for j := range s[i].Devices {
+			held := &s[i].Devices[j]
+			id := Identity(held.Facts)
+			moves := held.Exclusive && held.Facts.Type != discovery.TypeVF
+			if !present[id] && (!moves || !mayBeInPod(s[i].Claim.UID, held)) {
+				gone[id] = true
+			}
+		}
+	}
+	return gone
+}

@@ -1,0 +1,195 @@
+package claims
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// The records of the journal are also served on the node socket.
+type (
+	// Record is the durable record of a prepared claim.
+	Record = nodestate.ClaimRecord
+	// Consumer is a pod that uses a claim.
+	Consumer = nodestate.Consumer
+	// HeldDevice is a device of a prepared claim.
+	HeldDevice = nodestate.HeldDevice
+)
+
+// Store keeps the records in memory and in the journal. It is safe for concurrent use.
+type Store struct {
+	bucket *journal.Bucket[Record]
+
+	mu    sync.Mutex
+	byUID map[string]Record
+	// reserved are records that are not complete and on disk yet; only reserve looks at them.
+	reserved map[string]Record
+	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced,
+	// when one of them may go on.
+	waiting []Record
+	freed   chan struct{}
+}
+
+// Load reads the journal. Records that can't be read are returned.
+func Load(db *journal.DB) (*Store, []journal.Damaged, error) {
+	bucket, err := journal.NewBucket[Record](db, "claims")
+	if err != nil {
+		return nil, nil, err
+	}
+	records, damaged, err := bucket.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Store{bucket: bucket, byUID: records, reserved: map[string]Record{}, freed: make(chan struct{})},
+		damaged, nil
+}
+
+// Get returns a record by claim UID.
+func (c *Store) Get(uid string) (Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	record, found := c.byUID[uid]
+	return record, found
+}
+
+// Hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
+// reservation are one step, so that of two claims at once only one gets the device; the record is completed while
+// nobody else can have the devices, and then the disk is written.
+func (c *Store) Hold(record Record, complete func(*Record) error) error {
+	if err := c.reserve(record); err != nil {
+		return err
+	}
+	err := complete(&record)
+	if err == nil {
+		err = c.bucket.Put(record.Claim.UID, record)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.reserved, record.Claim.UID)
+	if err == nil {
+		c.byUID[record.Claim.UID] = record
+	} else {
+		c.releasedLocked()
+	}
+	return err
+}
+
+func (c *Store) reserve(record Record) error {
+	if err := selfConflict(&record); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ahead := c.aheadLocked(record.Claim.UID)
+	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
+		if holder, err := findConflict(&record, records); err != nil {
+			return &conflictError{holders: []Record{holder}, reason: err}
+		}
+	}
+	if err := capacityExceeded(&record, c.byUID, c.reserved, ahead); err != nil {
+		return &conflictError{holders: sharing(&record, c.byUID, ahead), reason: err}
+	}
+	c.reserved[record.Claim.UID] = record
+	return nil
+}
+
+// Identity tells physical devices apart.
+func Identity(device discovery.Device) string {
+	return cmp.Or(string(device.PCIAddress), string(device.Name))
+}
+
+// Release removes a record, durably first.
+func (c *Store) Release(uid string) error {
+	if err := c.bucket.Delete(uid); err != nil {
+		return err
+	}
+	c.forget(uid)
+	return nil
+}
+
+func (c *Store) forget(uid string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byUID, uid)
+	c.releasedLocked()
+}
+
+// OfPod returns the records that name a pod as consumer, in the order of its resourceClaims.
+func (c *Store) OfPod(podUID string) []Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []Record
+	for _, record := range c.byUID {
+		if _, uses := record.Position(podUID); uses {
+			found = append(found, record)
+		}
+	}
+	slices.SortFunc(found, func(a, b Record) int {
+		left, _ := a.Position(podUID)
+		right, _ := b.Position(podUID)
+		return cmp.Or(cmp.Compare(left, right), cmp.Compare(a.Claim.UID, b.Claim.UID))
+	})
+	return found
+}
+
+// HasShareable says whether a namespace has prepared claims that pods may use which are not in any record.
+func (c *Store) HasShareable(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, record := range c.byUID {
+		if record.Shareable && record.Claim.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// Named returns the record of a claim by name.
+func (c *Store) Named(namespace, name string) (Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, record := range c.byUID {
+		if record.Claim.Namespace == namespace && record.Claim.Name == name {
+			return record, true
+		}
+	}
+	return Record{}, false
+}
+
+// ClaimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
+type ClaimedDevice struct {
+	HeldDevice
+	ClaimUID string
+}
+
+// Devices returns every published device that claims hold, each once, sorted.
+func (c *Store) Devices() []ClaimedDevice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	byName := map[draslices.EntryID]ClaimedDevice{}
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
+		for _, device := range c.byUID[uid].Devices {
+			byName[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = ClaimedDevice{device, uid}
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b ClaimedDevice) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// All returns every record, sorted by UID, as they are at this moment.
+func (c *Store) All() Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records := make(Snapshot, 0, len(c.byUID))
+	for _, uid := range slices.Sorted(maps.Keys(c.byUID)) {
+		records = append(records, c.byUID[uid])
+	}
+	return records
+}

@@ -1,0 +1,231 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// askAgain is how long an answer counts that something is missing: an administrator may have switched it on.
+const askAgain = 10 * time.Minute
+
+// firstCharging is the first release whose scheduler remembers from pod to pod what shared devices consume of counters
+// (kubernetes/kubernetes#139034).
+const firstCharging = "1.36.2"
+
+// apiServer asks the API server what it keeps of ResourceSlices, since it drops the fields of features that are off. It
+// asks by dry runs: nothing else shows which features are on.
+type apiServer struct {
+	client kubernetes.Interface
+	node   string
+	clock  clock.PassiveClock
+	// lists and groups are the optional features that the driver was told to use.
+	lists, groups bool
+
+	mu    sync.Mutex
+	known *capabilities
+	asked time.Time
+}
+
+// capabilities is what a cluster can do.
+type capabilities struct {
+	missing draslices.MissingFeatures
+	// groups says that compatibility groups are kept.
+	groups bool
+	// problems say what is missing and how to mend it.
+	problems []string
+	// refusal is why nothing can be published at all.
+	refusal error
+}
+
+// feature is one of the API server's, with a slice that has nothing but it.
+type feature struct {
+	name  string
+	probe resourceapi.ResourceSliceSpec
+	// kept says whether what was stored still has it.
+	kept func(resourceapi.ResourceSliceSpec) bool
+	// effect says what becomes of the devices without it.
+	effect string
+}
+
+// detect returns what the API server said last, or asks it. While something is missing it is asked again from time to
+// time; if it doesn't answer, what it said last counts.
+func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known.problems) > 0 && s.clock.Since(s.asked) >= askAgain {
+		found, err := s.evaluate(ctx)
+		if err == nil {
+			s.known, s.asked = &found, s.clock.Now()
+		} else if s.known == nil {
+			return capabilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
+		}
+	}
+	return *s.known, s.known.refusal
+}
+
+// dropped notes that the API server has dropped the fields of features, whatever it has answered: behind one name there
+// may be several, of which some have a feature that others have not.
+func (s *apiServer) dropped(features []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := capabilities{problems: []string{}}
+	if s.known != nil {
+		found = *s.known
+		found.problems = slices.Clone(found.problems)
+	}
+	missing := sets.New(features...)
+	found.without(missing)
+	for _, candidate := range s.features() {
+		if missing.Has(candidate.name) {
+			found.problems = append(found.problems, candidate.problem())
+		}
+	}
+	s.known, s.asked = &found, s.clock.Now()
+}
+
+// without notes which features are missing.
+func (a *capabilities) without(missing sets.Set[string]) {
+	a.missing.Counters = a.missing.Counters || missing.Has(partitionableDevices)
+	a.missing.Sharing = a.missing.Sharing || missing.Has(consumableCapacity)
+	a.missing.Taints = a.missing.Taints || missing.Has(deviceTaints)
+	a.groups = a.groups && !missing.Has(compatibilityGroups)
+	if missing.Has(listAttributes) {
+		a.refusal = errNoLists // classes are made for lists: without them no device would match
+	}
+}
+
+func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
+	var found capabilities
+	info, err := s.client.Discovery().ServerVersion()
+	if err != nil {
+		return found, err
+	}
+	// What vendors append to a version is none of a pre-release.
+	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
+		release.LessThan(version.MustParseGeneric(firstCharging)) {
+		found.missing.Charging = true
+		found.problems = append(found.problems, fmt.Sprintf(
+			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade "+
+				"to 1.36.2 or newer", info.GitVersion))
+	}
+	found.groups = s.groups
+	missing := sets.New[string]()
+	for _, candidate := range s.features() {
+		kept, err := s.keeps(ctx, candidate)
+		if err != nil {
+			return found, err
+		}
+		if !kept {
+			missing.Insert(candidate.name)
+			found.problems = append(found.problems, candidate.problem())
+		}
+	}
+	found.without(missing)
+	return found, nil
+}
+
+// problem says that the feature is missing.
+func (f feature) problem() string {
+	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components",
+		f.name, f.effect)
+}
+
+var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the " +
+	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
+
+// keeps says whether the API server would store a slice with everything in it.
+func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
+		Spec: *candidate.probe.DeepCopy()}
+	slice.Spec.Driver, slice.Spec.NodeName = v1alpha1.DriverName, &s.node
+	slice.Spec.Pool = resourceapi.ResourcePool{Name: s.node + "/probe", Generation: 1, ResourceSliceCount: 1}
+	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsInvalid(err) { // what is left without the field makes no sense
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return candidate.kept(stored.Spec), nil
+}
+
+// Feature gates of the API server.
+const (
+	partitionableDevices = "DRAPartitionableDevices"
+	consumableCapacity   = "DRAConsumableCapacity"
+	deviceTaints         = "DRADeviceTaints"
+	compatibilityGroups  = "DRADeviceCompatibilityGroups"
+	listAttributes       = "DRAListTypeAttributes"
+)
+
+// features are those that the driver uses, here.
+func (s *apiServer) features() []feature {
+	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
+	features := []feature{{
+		name: partitionableDevices, effect: "devices that exclude each other are not published",
+		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set",
+			Counters: counters}}},
+		kept: func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.SharedCounters) > 0 },
+	}, {
+		name: consumableCapacity, effect: "devices that pods share are not published",
+		probe: withDevice(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)}),
+		kept:  keepsDevice(func(d resourceapi.Device) bool { return d.AllowMultipleAllocations != nil }),
+	}, {
+		name: deviceTaints, effect: "devices that should not be used now are published without a taint",
+		probe: withDevice(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: taintKey,
+			Effect: resourceapi.DeviceTaintEffectNoSchedule}}}),
+		kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Taints) > 0 }),
+	}}
+	if s.groups {
+		features = append(features, feature{
+			name: compatibilityGroups, effect: "--compatibility-groups does nothing",
+			probe: withDevice(resourceapi.Device{ConsumesCounters: []resourceapi.DeviceCounterConsumption{
+				{CounterSet: "set", Counters: counters, CompatibilityGroups: []string{"group"}},
+			}}),
+			kept: keepsDevice(func(d resourceapi.Device) bool {
+				return len(d.ConsumesCounters) > 0 && len(d.ConsumesCounters[0].CompatibilityGroups) > 0
+			}),
+		})
+	}
+	if s.lists {
+		features = append(features, feature{
+			name: listAttributes, effect: "nothing is published",
+			probe: withDevice(
+				resourceapi.Device{
+					Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+						"list": {StringValues: []string{"one"}},
+					},
+				},
+			),
+			kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
+		})
+	}
+	return features
+}
+
+func withDevice(device resourceapi.Device) resourceapi.ResourceSliceSpec {
+	device.Name = "probe"
+	return resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{device}}
+}
+
+func keepsDevice(kept func(resourceapi.Device) bool) func(resourceapi.ResourceSliceSpec) bool {
+	return func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.Devices) > 0 && kept(spec.Devices[0]) }
+}

@@ -1,0 +1,131 @@
+package publish
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// carrierHoldOff is how long a link must have its carrier again before it counts as good: one that flaps does not, and
+// slices are not written with every flap.
+const carrierHoldOff = 30 * time.Second
+
+// carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up
+// still. A link that never had one may be meant to be like that, and one that is taken up needs a moment; neither has
+// lost anything. It is safe for concurrent use.
+type carrierTracker struct {
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	states map[string]carrierState // by identity
+	lost   map[string]bool         // by identity; virtual functions with their physical function
+}
+
+type carrierState struct {
+	// good says that there was a carrier at the last reading.
+	good bool
+	lost bool
+	// back is when a link that has lost its carrier had it again.
+	back time.Time
+}
+
+// newCarrierTracker begins with links that had lost their carrier when an earlier driver looked.
+func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
+	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
+	for _, id := range lost {
+		c.states[id] = carrierState{lost: true}
+	}
+	return c
+}
+
+// links are the identities of the links that have lost their carrier, sorted.
+func (c *carrierTracker) links() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lost []string
+	for _, id := range slices.Sorted(maps.Keys(c.states)) {
+		if c.states[id].lost {
+			lost = append(lost, id)
+		}
+	}
+	return lost
+}
+
+// observe takes note of a reading. It says whether the answer of isLost has changed for any device.
+func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.Now()
+	states, lost := make(map[string]carrierState, len(c.states)), map[string]bool{}
+	physical := map[discovery.PCIAddress]bool{}
+	for i := range facts.Devices {
+		device := &facts.Devices[i]
+		if !carriesCable(device.Type) {
+			continue
+		}
+		id := claims.Identity(*device)
+		states[id] = c.states[id].next(device, now)
+		if states[id].lost {
+			lost[id] = true
+			physical[device.PCIAddress] = device.PCIAddress != ""
+		}
+	}
+	for i := range facts.Devices {
+		if device := &facts.Devices[i]; device.PFAddress != "" && physical[device.PFAddress] {
+			lost[claims.Identity(*device)] = true
+		}
+	}
+	changed = !maps.Equal(lost, c.lost)
+	c.states, c.lost = states, lost
+	return changed
+}
+
+// next is the state after a reading.
+func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
+	switch {
+	case !device.Carrier:
+		return carrierState{lost: s.lost || s.good && device.AdminUp}
+	case !s.lost || s.good && now.Sub(s.back) >= carrierHoldOff:
+		return carrierState{good: true}
+	case s.good:
+		return s
+	}
+	return carrierState{good: true, lost: true, back: now}
+}
+
+// again is how soon a link may count as good that has its carrier again; 0 if there is none.
+func (c *carrierTracker) again() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var soonest time.Duration
+	for _, state := range c.states {
+		if left := carrierHoldOff - c.clock.Since(state.back); state.lost && state.good &&
+			(soonest == 0 || left < soonest) {
+			soonest = max(left, time.Millisecond)
+		}
+	}
+	return soonest
+}
+
+// carriesCable says of which types of devices the carrier is that of a cable. That of a bridge is that of its ports,
+// which come and go with pods.
+func carriesCable(kind string) bool {
+	switch kind {
+	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:
+		return true
+	}
+	return false
+}
+
+// isLost says whether a device, or the physical function of a virtual one, has lost its carrier.
+func (c *carrierTracker) isLost(device discovery.Device) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost[claims.Identity(device)]
+}

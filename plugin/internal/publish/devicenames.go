@@ -1,0 +1,159 @@
+package publish
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
+const settleTime = 10 * time.Second
+
+// deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims
+// hold them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one
+// goroutine may use it.
+type deviceNames struct {
+	bucket *journal.Bucket[remembered]
+	clock  clock.PassiveClock
+	kept   remembered
+	// fresh has when an interface was first seen under its present name.
+	fresh map[discovery.PCIAddress]sighting
+}
+
+// remembered is the durable part.
+type remembered struct {
+	// BootID is the boot in which it was written. Names last for one boot, so that a renamed interface is known by its
+	// new name after the next; nothing but claims holds on to a name for longer.
+	BootID string `json:"bootID"`
+	// Names are those of physical functions and NICs.
+	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
+	// Speeds are in Mbit/s, by identity, of links that are hardware or made of it: those of pods' links would be
+	// written with every pod.
+	Speeds map[string]int `json:"speeds"`
+	// Lost are the links that have lost their carrier, by identity, sorted.
+	Lost []string `json:"lost,omitempty"`
+}
+
+type sighting struct {
+	name  discovery.IfName
+	since time.Time
+}
+
+const memoryKey = "devices"
+
+// loadDeviceNames reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a
+// journal nothing outlives the process.
+func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*deviceNames, []journal.Damaged, error) {
+	m := &deviceNames{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
+	var damaged []journal.Damaged
+	if db != nil {
+		bucket, err := journal.NewBucket[remembered](db, "node")
+		if err != nil {
+			return nil, nil, err
+		}
+		records, unreadable, err := bucket.All()
+		if err != nil {
+			return nil, nil, err
+		}
+		m.bucket, m.kept, damaged = bucket, records[memoryKey], unreadable
+	}
+	if m.kept.BootID != bootID {
+		m.kept.BootID, m.kept.Names, m.kept.Lost = bootID, nil, nil
+	}
+	return m, damaged, nil
+}
+
+// restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the
+// last speeds of links that have none.
+func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
+	names := map[discovery.PCIAddress]discovery.IfName{}
+	maps.Copy(names, m.kept.Names)
+	for _, device := range inUse {
+		if device.PFAddress != "" {
+			names[device.PFAddress] = device.PFName
+		} else if device.PCIAddress != "" {
+			names[device.PCIAddress] = device.Name
+		}
+	}
+	facts = facts.Named(names)
+	devices := make([]discovery.Device, len(facts.Devices))
+	for i, device := range facts.Devices {
+		if device.LinkSpeed == 0 {
+			device.LinkSpeed = m.kept.Speeds[claims.Identity(device)]
+		}
+		devices[i] = device
+	}
+	facts.Devices = devices
+	return facts
+}
+
+// keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of
+// devices that are gone are forgotten.
+func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
+	held := map[discovery.PCIAddress]bool{}
+	for _, device := range inUse {
+		held[device.PCIAddress], held[device.PFAddress] = true, true
+	}
+	m.forgetFresh(facts)
+	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{},
+		Speeds: map[string]int{}}
+	maps.Copy(now.Names, m.kept.Names) // also of functions that are away: they may come back
+	for i := range facts.Devices {
+		device := &facts.Devices[i]
+		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
+			now.Speeds[claims.Identity(*device)] = device.LinkSpeed
+		}
+		if device.PCIAddress != "" && device.PFAddress == "" && (held[device.PCIAddress] || m.settled(device)) {
+			now.Names[device.PCIAddress] = device.Name
+		}
+	}
+	if reflect.DeepEqual(now, m.kept) {
+		return nil
+	}
+	if m.bucket != nil {
+		if err := m.bucket.Put(memoryKey, now); err != nil {
+			return err
+		}
+	}
+	m.kept = now
+	return nil
+}
+
+// forgetFresh forgets when interfaces were seen first that are gone.
+func (m *deviceNames) forgetFresh(facts discovery.Facts) {
+	present := map[discovery.PCIAddress]bool{}
+	for i := range facts.Devices {
+		present[facts.Devices[i].PCIAddress] = true
+	}
+	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
+}
+
+// again is how soon a name may count as settled; 0 if there is none to wait for.
+func (m *deviceNames) again() time.Duration {
+	var soonest time.Duration
+	for address, seen := range m.fresh {
+		if _, kept := m.kept.Names[address]; kept {
+			continue
+		}
+		if left := max(settleTime-m.clock.Since(seen.since), time.Millisecond); soonest == 0 || left < soonest {
+			soonest = left
+		}
+	}
+	return soonest
+}
+
+// settled says whether a function has had its name for long enough.
+func (m *deviceNames) settled(device *discovery.Device) bool {
+	seen, ok := m.fresh[device.PCIAddress]
+	if !ok || seen.name != device.Name {
+		seen = sighting{name: device.Name, since: m.clock.Now()}
+		m.fresh[device.PCIAddress] = seen
+	}
+	return m.clock.Since(seen.since) >= settleTime
+}

@@ -1,0 +1,116 @@
+package publish
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// A name is kept once an interface has had it for a while, or a claim holds the device, until the next boot. Virtual
+// functions follow their physical function.
+func TestNamesAreKeptForOneBoot(t *testing.T) {
+	f := newFixture(t)
+	var m *deviceNames
+	start := func(boot string) {
+		var err error
+		m, _, err = loadDeviceNames(f.db, boot, f.clock)
+		f.must(err)
+	}
+	read := func(pf string, inUse ...discovery.Device) string {
+		facts := discovery.Facts{Devices: []discovery.Device{
+			{Name: discovery.IfName(pf), Interface: discovery.IfName(pf), Type: discovery.TypePF,
+				PCIAddress: "0000:01:00.0"},
+			{Name: discovery.IfName(pf + "v0"), Type: discovery.TypeVF, PCIAddress: "0000:01:00.1",
+				PFAddress: "0000:01:00.0", PFName: discovery.IfName(pf)},
+		}}
+		facts = m.restore(facts).With(inUse...)
+		f.must(m.keep(facts, inUse, nil))
+		var names []string
+		for _, device := range facts.Devices {
+			names = append(names, string(device.Name))
+		}
+		return strings.Join(names, " ")
+	}
+	start("boot-1")
+	check := func(pf, want string, inUse ...discovery.Device) {
+		t.Helper()
+		if got := read(pf, inUse...); got != want {
+			t.Errorf("interface %s: devices %s, want %s", pf, got, want)
+		}
+	}
+	check("eth0", "eth0 eth0v0") // until udev renames it
+	check("ens1", "ens1 ens1v0")
+	f.clock.Step(settleTime)
+	check("ens1", "ens1 ens1v0")
+	check("lan", "ens1 ens1v0") // settled
+	start("boot-1")             // another driver
+	check("lan", "ens1 ens1v0")
+	start("boot-2")
+	check("lan", "lan lanv0")
+	held := discovery.Device{Name: "old0v0", Type: discovery.TypeVF, PCIAddress: "0000:01:00.1",
+		PFAddress: "0000:01:00.0", PFName: "old0"}
+	check("lan", "old0 old0v0", held)
+	check("lan", "old0 old0v0") // also after the release
+}
+
+// A link has no speed while it is down or on its way home; what is published must not change with that, nor with a new
+// driver or a boot.
+func TestSpeedsAreRemembered(t *testing.T) {
+	f := newFixture(t)
+	boots := 0
+	read := func(speed int) int {
+		boots++
+		m, _, err := loadDeviceNames(f.db, string(rune('a'+boots/2)), f.clock)
+		f.must(err)
+		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC,
+			LinkSpeed: speed}}})
+		f.must(m.keep(facts, nil, nil))
+		return facts.Devices[0].LinkSpeed
+	}
+	for _, step := range []struct{ read, want int }{{0, 0}, {25000, 25000}, {0, 25000}, {10000, 10000}, {0, 10000}} {
+		if got := read(step.read); got != step.want {
+			t.Errorf("read %d: speed is %d, want %d", step.read, got, step.want)
+		}
+	}
+}
+
+// Nothing is written to the journal when nothing changes.
+func TestMemoryWritesChangesOnly(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := loadDeviceNames(opened.DB, "boot", clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := discovery.Read(context.Background(), discoverytest.ReferenceNode().Sources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := m.keep(facts, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		clock.Step(settleTime)
+	}
+	if err := opened.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.keep(facts, nil, nil); err != nil {
+		t.Errorf("the same facts are written again: %v", err)
+	}
+	facts.Devices[0].LinkSpeed, facts.Devices[0].Type = 1, discovery.TypeNIC
+	if err := m.keep(facts, nil, nil); err == nil {
+		t.Error("other facts are not written")
+	}
+}

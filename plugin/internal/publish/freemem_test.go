@@ -1,0 +1,44 @@
+package publish
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// Memory is freed once when nothing changes any more, not while pods come and go.
+func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	var rests atomic.Int32
+	m.freeMemory = func() { rests.Add(1) }
+	f.must(m.Refresh(t.Context()))
+	f.clock.Step(settleTime)
+	f.must(m.Refresh(t.Context())) // the names have settled: there is nothing to wait for
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		m.triggers = make(chan struct{}, 1) // of this bubble
+		done := make(chan struct{})
+		go func() { defer close(done); m.Run(ctx, nil) }()
+		for range 20 {
+			m.Trigger()
+			time.Sleep(freeMemoryAfter / 2) // of the bubble
+		}
+		synctest.Wait()
+		if n := rests.Load(); n != 0 {
+			t.Errorf("%d times while devices changed", n)
+		}
+		time.Sleep(10 * freeMemoryAfter)
+		synctest.Wait()
+		if n := rests.Load(); n != 1 {
+			t.Errorf("%d times afterwards", n)
+		}
+		cancel()
+		<-done
+	})
+}

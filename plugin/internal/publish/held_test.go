@@ -1,0 +1,228 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// expose is a policy for what an expression selects.
+func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
+	return policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyapi.DeviceExposurePolicySpec{
+			Action: policyapi.ActionExpose, Selector: policyapi.DeviceSelector{CEL: cel},
+			Exposure: &policyapi.Exposure{AllowMultipleAllocations: shared,
+				SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "macvlan", Exclusive: !shared}}},
+		}}
+}
+
+// sharedMachine has policies in place of the one that offers everything exclusively.
+func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
+	m := newTestMachine(f, host)
+	f.cluster.policies = policies
+	return m
+}
+
+// A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
+func TestSharedDevicesFollowTheFacts(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0),
+		expose("all", `!device.attributes["dra.networking"].defaultRoute`, true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host.DefaultRoute("ens0")
+	m.expect(t, "ens0:withdrawn")
+	f.must(f.claims.Release("c"))
+	m.expect(t, "")
+}
+
+func TestSharedDeviceThatIsGone(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host = discoverytest.NewHost()
+	m.expect(t, "ens0:gone")
+}
+
+// A device keeps its name, and plugins are told that of its interface.
+func TestSharedDeviceThatIsRenamed(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
+	m.expect(t, "ens0")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		facts, err := discovery.Read(ctx, m.host.Sources())
+		facts.Devices[0].Name, facts.Devices[0].Interface = "lan0", "lan0"
+		return facts, err
+	}
+	m.expect(t, "ens0")
+	_, device, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
+	if err != nil || device.IfName != "lan0" {
+		t.Errorf("plugins are told %s, %v", device.IfName, err)
+	}
+}
+
+// A physical function that is shared gets virtual ones while it is in use: they divide its link.
+func TestSharesUnderASharedFunction(t *testing.T) {
+	f := newFixture(t)
+	m := sharedMachine(f, discoverytest.Machine(1, 2),
+		expose("pf", `device.attributes["dra.networking"].type == "pf"`, true),
+		expose("vf", `device.attributes["dra.networking"].type == "vf"`, false))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0")
+	m.host = discoverytest.Machine(1, 8)
+	f.must(m.Refresh(context.Background()))
+	var sum, link int64
+	for _, entry := range m.Offered() {
+		sum += entry.Bandwidth
+		link = max(link, int64(entry.Device.LinkSpeed))
+	}
+	if sum == 0 || sum > link {
+		t.Errorf("the functions have %d Mbit/s together, the link has %d", sum, link)
+	}
+}
+
+// A slice came back without counters: none is published any more, whatever another API server says, and that is
+// written.
+func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	desired := &resourceapi.ResourceSlice{Spec: counterSlice()}
+	m.HandleError(context.Background(), &resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: desired,
+		ActualSlice: &resourceapi.ResourceSlice{}}, "dropped")
+	m.expect(t, "")
+	m.server.known = &capabilities{}
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.HandleError(context.Background(),
+		&resourceslice.DroppedFieldsError{PoolName: "n/ens0", DesiredSlice: &resourceapi.ResourceSlice{},
+			ActualSlice: &resourceapi.ResourceSlice{}}, "something else")
+	before := len(m.published)
+	f.must(m.Refresh(context.Background()))
+	if len(m.published) == before {
+		t.Error("what came back otherwise is not written again")
+	}
+}
+
+func counterSlice() resourceapi.ResourceSliceSpec {
+	for _, known := range (&apiServer{}).features() {
+		if known.name == partitionableDevices {
+			return known.probe
+		}
+	}
+	return resourceapi.ResourceSliceSpec{}
+}
+
+// A link that has lost its carrier has none after the driver was restarted.
+func TestLostCarriersAreRemembered(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 0))
+	m.expect(t, "ens0")
+	m.host.Link("ens0").Carrier = false
+	m.expect(t, "ens0:no-carrier")
+	newTestMachine(f, m.host).expect(t, "ens0:no-carrier")
+}
+
+// A virtual function whose physical function is in a pod is not gone.
+func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v1")
+	m.host.Remove("ens0")
+	m.expect(t, "ens0v1")
+}
+
+// Names of devices that claims hold are kept without a wait.
+func TestNamesOfHeldDevicesAreKept(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 1))
+	m.expect(t, "ens0 ens0v0")
+	m.hold(f, "c", "n/ens0", "ens0v0")
+	f.must(m.Refresh(context.Background()))
+	f.must(f.claims.Release("c"))
+	if name := m.names.kept.Names["0000:03:00.0"]; name != "ens0" {
+		t.Errorf("kept are %v", m.names.kept.Names)
+	}
+}
+
+// A new card doesn't become the device whose name it takes.
+func TestKeptNamesAreNotTaken(t *testing.T) {
+	f := newFixture(t)
+	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
+	f.must(err)
+	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
+		var facts discovery.Facts
+		for address, name := range names {
+			facts.Devices = append(facts.Devices, discovery.Device{Name: name, Interface: name, Type: discovery.TypeNIC,
+				PCIAddress: address})
+		}
+		facts = m.restore(facts).With()
+		f.must(m.keep(facts, nil, nil))
+		got := map[discovery.PCIAddress]discovery.IfName{}
+		for _, device := range facts.Devices {
+			got[device.PCIAddress] = device.Name
+		}
+		return got
+	}
+	for range 2 {
+		read(map[discovery.PCIAddress]discovery.IfName{"0000:05:00.0": "eth1"})
+		f.clock.Step(settleTime)
+	}
+	got := read(map[discovery.PCIAddress]discovery.IfName{"0000:05:00.0": "old1", "0000:03:00.0": "eth1"})
+	if got["0000:05:00.0"] != "eth1" {
+		t.Errorf("devices are %v", got)
+	}
+}
+
+// Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
+func TestMemoryOfPodsLinks(t *testing.T) {
+	f := newFixture(t)
+	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
+	f.must(err)
+	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0",
+		LinkSpeed: 1000}
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
+	if wait := m.again(); wait != settleTime {
+		t.Errorf("looked at again in %s", wait)
+	}
+	f.clock.Step(settleTime)
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
+	if wait := m.again(); wait != 0 {
+		t.Errorf("looked at again in %s", wait)
+	}
+	m.bucket = nil
+	before := m.kept
+	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic,
+		{Name: "veth1", Type: "veth", Kind: "veth", LinkSpeed: 10000}}}, nil, nil))
+	if len(m.kept.Speeds) != len(before.Speeds) {
+		t.Errorf("kept are %v", m.kept.Speeds)
+	}
+}
+
+// While the devices are not known it is said why.
+func TestDevicesThatAreNotKnown(t *testing.T) {
+	m := newTestMachine(newFixture(t), discoverytest.Machine(1, 0))
+	for failure, want := range map[string]string{"": "not known yet: the driver has just started",
+		"the API server refuses list attributes": "not known yet: the API server refuses list attributes"} {
+		if failure != "" {
+			m.failure = errors.New(failure)
+		}
+		_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v", err)
+		}
+		m.failure = nil
+	}
+}

@@ -1,0 +1,133 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// finding is a problem, and what it is about.
+type finding struct {
+	source string
+	// policy is empty if it is about the node.
+	policy string
+	text   string
+	// general says that it is the policy's fault on every node: then the controller says so, and not every node.
+	general bool
+}
+
+// findings are the problems of a computation, each once.
+func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
+	var found []finding
+	for _, text := range server {
+		found = append(found, finding{source: fromServer, text: text})
+	}
+	for _, problem := range facts.Problems {
+		found = append(found, finding{source: fromDiscovery, text: problem.String()})
+	}
+	for _, problem := range decision.Problems {
+		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String(),
+			general: problem.Device == ""})
+	}
+	for _, problem := range result.Problems {
+		found = append(found, finding{source: fromSlices, policy: problem.Policy, text: problem.String()})
+	}
+	return found
+}
+
+// maxEvents is how many problems of one computation become events: a policy may be wrong for a thousand devices. The
+// log has them all.
+const maxEvents = 10
+
+// reportProblems tells about problems that are new, in the log and as events of the policy or the node, and counts all.
+func (p *Publisher) reportProblems(
+	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
+) {
+	known := make(map[finding]bool, len(p.problems))
+	for _, problem := range p.problems {
+		known[problem] = true
+	}
+	bySource := map[string]int{}
+	events := 0
+	for _, problem := range found {
+		bySource[problem.source]++
+		if known[problem] {
+			continue
+		}
+		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
+			problem.text)
+		if problem.general {
+			continue
+		}
+		if events++; events > maxEvents {
+			continue
+		}
+		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
+			telemetry.Shorten("node "+p.nodeName+": "+problem.text))
+	}
+	if len(found) == 0 && len(p.problems) > 0 {
+		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
+	}
+	p.mu.Lock()
+	p.problems = found
+	p.mu.Unlock()
+	p.metrics.computed(decision, result, bySource)
+}
+
+// subject is what an event is about.
+func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
+	for _, policy := range p.cluster.ExposurePolicies() {
+		if policy.Name == problem.policy {
+			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
+				Name: policy.Name, UID: policy.UID}
+		}
+	}
+	name := p.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+}
+
+// logDecision logs, for each device, why it is offered or hidden, if that has changed.
+func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) {
+	logger := klog.FromContext(ctx).V(telemetry.LevelDecisions)
+	if !logger.Enabled() {
+		return
+	}
+	logged := make(map[string]string, len(decision.Devices))
+	for i := range decision.Devices {
+		device := &decision.Devices[i]
+		reasons := make([]string, len(device.Reasons))
+		for j, reason := range device.Reasons {
+			reasons[j] = reason.String()
+		}
+		name := claims.Identity(device.Device)
+		logged[name] = fmt.Sprintf("%d %s", len(device.Personas), strings.Join(reasons, "; "))
+		if p.logged[name] != logged[name] {
+			logger.Info("Decided on a device", "device", name, "entries", len(device.Personas), "reasons", reasons)
+		}
+	}
+	p.logged = logged
+}
+
+// Problems are the problems of the last computation.
+func (p *Publisher) Problems() []nodestate.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	problems := make([]nodestate.Problem, 0, len(p.problems))
+	for _, problem := range p.problems {
+		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
+			Text: problem.text})
+	}
+	return problems
+}

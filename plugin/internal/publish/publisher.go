@@ -1,0 +1,549 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+const (
+	// scanPeriod is how often the host is read when nothing seems to change.
+	scanPeriod = time.Minute
+	// refreshRetry is how soon a computation that failed is tried again.
+	refreshRetry = 5 * time.Second
+	// freeMemoryAfter is how long nothing must have changed until memory is returned to the kernel: while pods come one
+	// after the other it would be needed again at once. Go's runtime by itself keeps most of it for minutes.
+	freeMemoryAfter = 2 * time.Second
+	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
+	refreshLimit = 5 * time.Minute
+	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
+	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
+	pauseFactor = 10
+	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
+	longestPause = time.Minute
+)
+
+// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
+const (
+	settleQuiet = 2 * time.Second
+	settleLimit = 20 * time.Second
+)
+
+// Cluster is what the API server says, from caches.
+type Cluster interface {
+	// ThisNode returns the Node object.
+	ThisNode() (*corev1.Node, error)
+	// ExposurePolicies returns the policies, sorted by name.
+	ExposurePolicies() []policyapi.DeviceExposurePolicy
+	// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+	PluginSchemas() cnichain.Schemas
+}
+
+// Config says what a publisher works with.
+type Config struct {
+	// NodeName is the name of the node, BootID that of its boot: names of devices last for one.
+	NodeName, BootID string
+	Cluster          Cluster
+	Claims           *claims.Store
+	// Client asks the API server which features it has.
+	Client kubernetes.Interface
+	// ListAttributes and CompatibilityGroups are the optional features that the driver was told to use.
+	ListAttributes, CompatibilityGroups bool
+	// DB remembers names, speeds and lost carriers; without it nothing outlives the process.
+	DB *journal.DB
+	// Read reads the devices of the node, which the cluster knows by the addresses; Events say when to read again.
+	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
+	Events discovery.Events
+	// CNIDirs are where CNI plugins are looked up.
+	CNIDirs []string
+	// Quarantined says whether a device is held back.
+	Quarantined func(discovery.Device) bool
+	// MayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
+	// HealthChanged is called when the health of devices is another one.
+	HealthChanged func()
+	Recorder      record.EventRecorder
+	Metrics       *Metrics
+	Heartbeats    *telemetry.Heartbeats // may be nil
+	// FreeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// [freeMemoryAfter].
+	FreeMemory func()
+	Clock      clock.Clock
+}
+
+// Publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
+type Publisher struct {
+	nodeName string
+	cluster  Cluster
+	claims   *claims.Store
+	names    *deviceNames
+	server   *apiServer
+	// read reads the devices of the node, which the cluster knows by the addresses.
+	read func(context.Context, []netip.Addr) (discovery.Facts, error)
+	// quarantined says whether a device is held back.
+	quarantined func(discovery.Device) bool
+	carriers    *carrierTracker
+	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
+	// healthChanged is called when the health of devices is another one.
+	healthChanged func()
+	events        discovery.Events
+	period        time.Duration // of scans
+	cniDirs       []string
+	recorder      record.EventRecorder
+	metrics       *Metrics
+	heartbeats    *telemetry.Heartbeats // may be nil
+	// logged is what was logged of each device at the level of decisions.
+	logged map[string]string
+	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// [freeMemoryAfter].
+	freeMemory func()
+	// publish hands the complete resources to the controller that writes slices.
+	publish func(context.Context, resourceslice.DriverResources) error
+
+	triggers chan struct{}
+	clock    clock.Clock // of the pause between readings
+
+	mu       sync.Mutex
+	problems []finding // of the last computation; only refresh sets them
+	// of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
+	entries   map[draslices.EntryID]draslices.Entry
+	failure   error             // why they are not
+	published [sha256.Size]byte // of the resources that were published last
+	gone      map[string]bool   // identities of held devices that do not exist any more
+}
+
+// New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
+func New(config Config) (*Publisher, []journal.Damaged, error) {
+	names, damaged, err := loadDeviceNames(config.DB, config.BootID, config.Clock)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Publisher{
+		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, names: names,
+		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
+			lists: config.ListAttributes, groups: config.CompatibilityGroups},
+		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
+		quarantined: config.Quarantined, mayBeInPod: config.MayBeInPod,
+		carriers:      newCarrierTracker(config.Clock, names.kept.Lost...),
+		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
+		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
+		clock: config.Clock,
+	}, damaged, nil
+}
+
+// ReadHost reads the devices of this machine.
+func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
+	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+		withNode := sources
+		withNode.NodeAddresses = addresses
+		return discovery.Read(ctx, withNode)
+	}
+}
+
+// Trigger asks for a fresh computation.
+func (p *Publisher) Trigger() {
+	select {
+	case p.triggers <- struct{}{}:
+	default:
+	}
+}
+
+// Watch returns a channel that says when to read the devices again.
+func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
+	return discovery.Watch(ctx, p.events, p.period)
+}
+
+// Settle begins to publish when no device has appeared for a while.
+func (p *Publisher) Settle(
+	ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error,
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of the notifications
+	changes, err := p.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
+		return nil //nolint:nilerr // ctx has ended
+	}
+	p.StartPublishing(publish)
+	p.Trigger()
+	return nil
+}
+
+// Run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
+func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
+	const loop = "discovery"
+	if p.heartbeats != nil {
+		defer p.heartbeats.End(loop)
+	}
+	for {
+		if p.heartbeats != nil {
+			p.heartbeats.Beat(loop, refreshLimit)
+		}
+		start := p.clock.Now()
+		var again <-chan time.Time
+		if err := p.Refresh(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err,
+				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
+			p.mu.Lock()
+			p.failure = err
+			p.mu.Unlock()
+			again = time.After(refreshRetry)
+		} else if wait := soonest(p.carriers.again(), p.names.again()); wait > 0 {
+			again = time.After(wait)
+		}
+		if !p.pause(ctx, p.clock.Since(start)) || !p.wait(ctx, changes, again) {
+			return
+		}
+	}
+}
+
+// pause keeps readings apart after one that has taken some time, and is false when ctx has ended. Triggers and changes
+// meanwhile stay in their channels.
+func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
+	pause := min(pauseFactor*taken, longestPause)
+	if pause <= 0 {
+		return true
+	}
+	timer := p.clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// wait waits for a reason to compute the devices again, and is false when ctx has ended.
+func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
+	quiet := time.After(freeMemoryAfter)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-quiet:
+			p.freeMemory()
+			continue
+		case <-p.triggers:
+		case <-changes:
+		case <-again:
+		}
+		return true
+	}
+}
+
+// soonest is the shorter of two waits, of which 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
+}
+
+// Refresh reads the host, computes the slices and hands them on if they changed.
+func (p *Publisher) Refresh(ctx context.Context) (err error) {
+	start := time.Now()
+	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
+	node, err := p.cluster.ThisNode()
+	if err != nil {
+		return err
+	}
+	server, err := p.server.detect(ctx)
+	if err != nil {
+		return err
+	}
+	plugins, err := Binaries(p.cniDirs)
+	if err != nil {
+		return err
+	}
+	facts, held, err := p.facts(ctx, node)
+	if err != nil {
+		return err
+	}
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.ExposurePolicies(),
+		policy.Node{Name: node.Name, Labels: node.Labels})
+	if err != nil {
+		return err
+	}
+	result, err := draslices.Build(p.nodeName, decision, draslices.Features{
+		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.PluginSchemas().Moving()...), Held: held,
+		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
+	})
+	if err != nil {
+		return err
+	}
+	result = result.Tainted(taintSource{gone: p.IsGone, quarantined: p.quarantined,
+		lost: p.carriers.isLost}.taintsOf).Without(server.missing)
+	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
+	p.logDecision(ctx, &decision)
+	return p.handOn(ctx, &result)
+}
+
+// facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where
+// they are now, discovery can't see them.
+func (p *Publisher) facts(
+	ctx context.Context, node *corev1.Node,
+) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
+	before := p.claims.All()
+	suspects := before.GoneDevices(nil, p.mayBeInPod)
+	seen, err := p.read(ctx, NodeAddresses(node))
+	if err != nil {
+		return facts, nil, err
+	}
+	r := reading{before: before, seen: seen, after: p.claims.All()}
+	changed := p.setGone(r.goneDevices(suspects, p.mayBeInPod))
+	if p.carriers.observe(seen) || changed {
+		p.healthChanged()
+	}
+	inUse := r.inUse()
+	facts = r.merge(p.names.restore(seen, inUse...))
+	if err := p.names.keep(facts, inUse, p.carriers.links()); err != nil {
+		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
+	}
+	return facts, r.holdings(), nil
+}
+
+// setGone notes which held devices are gone, and says whether that is news.
+func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed = !maps.Equal(p.gone, gone)
+	p.gone = gone
+	return changed
+}
+
+// LostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
+func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
+
+// IsGone says whether a claim holds a device that does not exist any more.
+func (p *Publisher) IsGone(device discovery.Device) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[claims.Identity(device)]
+}
+
+// handOn makes the entries known to Prepare and publishes what has changed.
+func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
+	entries := make(map[draslices.EntryID]draslices.Entry, len(result.Entries))
+	for _, entry := range result.Entries {
+		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
+		entries[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}] = entry
+	}
+	digest, err := digestOf(result.Resources)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.entries = entries
+	same := p.published == digest
+	publish := p.publish
+	p.mu.Unlock()
+	if same || publish == nil {
+		return nil
+	}
+	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices",
+		len(result.Entries))
+	if err := publish(ctx, result.Resources); err != nil {
+		return err
+	}
+	p.metrics.changes.Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.published = digest
+	return nil
+}
+
+// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest
+// value.
+func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
+	hash := sha256.New()
+	encoder := json.NewEncoder(hash)
+	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
+		pool := resources.Pools[name]
+		parts := pool.Slices
+		pool.Slices = nil
+		if err := errors.Join(encoder.Encode(name), encoder.Encode(pool)); err != nil {
+			return digest, err
+		}
+		for i := range parts {
+			if err := encoder.Encode(parts[i]); err != nil {
+				return digest, err
+			}
+		}
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}
+
+// HandleError is told about slices that can't be written as they should be.
+func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
+	klog.FromContext(ctx).Error(err, msg)
+	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
+		// Devices are published without what keeps them apart.
+		p.server.dropped(dropped.DisabledFeatures())
+		p.mu.Lock()
+		p.published = [sha256.Size]byte{}
+		p.mu.Unlock()
+		p.Trigger()
+	}
+}
+
+// StartPublishing sets where resources go.
+func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.publish = publish
+}
+
+// Offered returns what is published, sorted by pool and name.
+func (p *Publisher) Offered() []draslices.Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedFunc(maps.Values(p.entries), func(a, b draslices.Entry) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Resolve finds what an allocated device is.
+func (p *Publisher) Resolve(
+	result *resourceapi.DeviceRequestAllocationResult,
+) (claims.HeldDevice, cnichain.Device, error) {
+	p.mu.Lock()
+	entry, known := p.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
+	p.mu.Unlock()
+	if err := p.Readiness(); err != nil {
+		return claims.HeldDevice{}, cnichain.Device{}, err
+	}
+	if !known {
+		return claims.HeldDevice{}, cnichain.Device{}, fmt.Errorf(
+			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim "+
+				"to have another one allocated", result.Device, result.Pool)
+	}
+	shareID := ""
+	if result.ShareID != nil {
+		shareID = string(*result.ShareID)
+	}
+	held := claims.HeldDevice{
+		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
+		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device, Persona: &entry.Persona,
+		Consumed: result.ConsumedCapacity,
+	}
+	facts := &entry.Device
+	attributes := plainAttributes(Attributes(&entry.Device, &entry.Persona))
+	if entry.Bandwidth > 0 {
+		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
+	}
+	return held, cnichain.Device{
+		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive,
+		CNIs:   entry.Persona.Plugins,
+		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
+		Attributes: attributes, AllowInUse: entry.Persona.AllowInUse,
+	}, nil
+}
+
+// Readiness says why the devices are not known yet; nil if they are.
+func (p *Publisher) Readiness() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.entries != nil:
+		return nil
+	case p.failure == nil:
+		return errors.New("the node's devices are not known yet: the driver has just started")
+	}
+	return fmt.Errorf("the node's devices are not known yet: %w", p.failure)
+}
+
+// Attributes are the attributes of a published device, without those by which classes know its CNI plugins.
+func Attributes(
+	device *discovery.Device, persona *policy.Persona,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := policy.Published(*device)
+	maps.Copy(attributes, persona.AdditionalAttributes)
+	return attributes
+}
+
+// plainAttributes are the published attributes for templates: those of our domain by their bare names.
+func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
+	plain := make(map[string]any, len(attributes))
+	for name, attribute := range attributes {
+		key := bareName(string(name))
+		switch {
+		case attribute.StringValue != nil:
+			plain[key] = *attribute.StringValue
+		case attribute.IntValue != nil:
+			plain[key] = *attribute.IntValue
+		case attribute.BoolValue != nil:
+			plain[key] = *attribute.BoolValue
+		}
+	}
+	return plain
+}
+
+func bareName(name string) string {
+	const domain = v1alpha1.DriverName + "/"
+	if len(name) > len(domain) && name[:len(domain)] == domain {
+		return name[len(domain):]
+	}
+	return name
+}
+
+// Binaries are the executable files in the CNI directories. A directory that is not there has none.
+func Binaries(dirs []string) (sets.Set[string], error) {
+	found := sets.New[string]()
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
+		}
+		for _, entry := range entries {
+			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() &&
+				info.Mode().Perm()&0o111 != 0 {
+				found.Insert(entry.Name())
+			}
+		}
+	}
+	return found, nil
+}
+
+// NodeAddresses are those by which the cluster knows the node.
+func NodeAddresses(node *corev1.Node) []netip.Addr {
+	var found []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
+			found = append(found, parsed.Unmap())
+		}
+	}
+	return found
+}

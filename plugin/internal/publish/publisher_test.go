@@ -1,0 +1,394 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// noLinks is a host without links.
+type noLinks struct{ err error }
+
+func (n *noLinks) LinkList() ([]netlink.Link, error)                    { return nil, n.err }
+func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return nil, n.err }
+func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
+
+// newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
+func newTestPublisher(
+	f *fixture, links *noLinks, publishErr *error,
+) (p *Publisher, published *[]resourceslice.DriverResources) {
+	published = &[]resourceslice.DriverResources{}
+	p, _, err := New(Config{
+		NodeName: "n", BootID: "boot", Cluster: f.cluster, Claims: f.claims, DB: f.db,
+		Read:        ReadHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
+		Quarantined: func(discovery.Device) bool { return false },
+		MayBeInPod:  func(string, *claims.HeldDevice) bool { return true }, HealthChanged: func() {},
+		Recorder: record.NewFakeRecorder(100), Metrics: NewMetrics(prometheus.NewRegistry()), Clock: f.clock,
+		FreeMemory: func() {},
+	})
+	f.must(err)
+	p.server.known = &capabilities{}
+	p.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+		*published = append(*published, resources)
+		return *publishErr
+	})
+	return p, published
+}
+
+// A device in use inside a pod is not on the host, and stays published.
+func TestDevicesInUseStayPublished(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "up0")
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.must(p.Refresh(context.Background()))
+	if len(*published) != 1 || len((*published)[0].Pools["n/up0"].Slices) != 1 {
+		t.Fatalf("published %+v", *published)
+	}
+	if _, _, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}); err != nil {
+		t.Error(err)
+	}
+	f.must(f.claims.Release("claim-a"))
+	f.must(p.Refresh(context.Background()))
+	if len(*published) != 2 || len((*published)[1].Pools) != 0 {
+		t.Errorf("published after the release %+v", *published)
+	}
+}
+
+// What a claim was given of a link's bandwidth does not change while it has it.
+func TestBandwidthInUseStaysAsItWas(t *testing.T) {
+	f := newFixture(t)
+	function := discovery.Device{
+		Name: "pf0v0", Interface: "pf0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:01:00.1",
+		PFName: "pf0", PFAddress: "0000:01:00.0",
+	}
+	f.must(f.claims.Hold(claims.Record{
+		Claim:   cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
+		Devices: []claims.HeldDevice{{Pool: "n/pf0", Name: "pf0v0", Exclusive: true, Bandwidth: 1234, Facts: function}},
+	}, unchanged))
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.must(p.Refresh(context.Background()))
+	for _, pool := range (*published)[0].Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				if amount := device.Capacity["dra.networking/bandwidth"].Value; amount.Value() != 1234 {
+					t.Errorf("device %s has a bandwidth of %s", device.Name, amount.String())
+				}
+			}
+		}
+	}
+	held, device, err := p.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/pf0", Device: "pf0v0"})
+	if err != nil || held.Bandwidth != 1234 || device.Attributes["bandwidth"] != int64(1234) {
+		t.Errorf("held %+v, attributes %v, %v", held, device.Attributes, err)
+	}
+}
+
+func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
+	f := newFixture(t)
+	failure := errors.New("no")
+	p, published := newTestPublisher(f, &noLinks{}, &failure)
+	if err := p.Refresh(context.Background()); err == nil {
+		t.Error("the failure is lost")
+	}
+	failure = nil
+	for range 3 {
+		f.must(p.Refresh(context.Background()))
+	}
+	if len(*published) != 2 {
+		t.Errorf("published %d times, want once again after the failure and then not", len(*published))
+	}
+}
+
+// What can't be read is not gone.
+func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "up0")
+	links := &noLinks{}
+	p, published := newTestPublisher(f, links, new(error))
+	f.must(p.Refresh(context.Background()))
+	links.err = errors.New("interrupted")
+	if err := p.Refresh(context.Background()); err == nil {
+		t.Error("the failure is lost")
+	}
+	if len(*published) != 1 {
+		t.Errorf("published %d times", len(*published))
+	}
+}
+
+// Policies for some nodes can't be resolved without the node's labels: an exclude policy would not exclude.
+func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
+	f := newFixture(t)
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	f.cluster.node = nil
+	if err := p.Refresh(context.Background()); err == nil || len(*published) != 0 {
+		t.Errorf("error %v, published %d times", err, len(*published))
+	}
+}
+
+// testMachine publishes a machine, whose recording can be changed, with policies that offer everything.
+type testMachine struct {
+	*Publisher
+	host      *discoverytest.Host
+	published []resourceslice.DriverResources
+}
+
+func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
+	m := &testMachine{host: host}
+	m.Publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
+	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		return discovery.Read(ctx, m.host.Sources())
+	}
+	m.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
+		m.published = append(m.published, *resources.DeepCopy())
+		return nil
+	})
+	return m
+}
+
+// devices are the names of what was published last, with the values of their taints.
+func (m *testMachine) devices() string {
+	var names []string
+	last := m.published[len(m.published)-1]
+	for _, pool := range slices.Sorted(maps.Keys(last.Pools)) {
+		for _, slice := range last.Pools[pool].Slices {
+			for _, device := range slice.Devices {
+				name := device.Name
+				for _, taint := range device.Taints {
+					name += ":" + taint.Value
+				}
+				names = append(names, name)
+			}
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func (m *testMachine) expect(t *testing.T, want string) {
+	t.Helper()
+	if err := m.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.devices(); got != want {
+		t.Errorf("published %s\nwant      %s", got, want)
+	}
+}
+
+// hold prepares a claim for a published device.
+func (m *testMachine) hold(f *fixture, claim, pool, device string) {
+	f.Helper()
+	held, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: pool, Device: device})
+	f.must(err)
+	f.must(f.claims.Hold(claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim},
+		Devices: []claims.HeldDevice{held}}, unchanged))
+}
+
+// The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
+// does the budget that it takes from.
+func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v1")
+	m.host = discoverytest.Machine(1, 0)
+	m.expect(t, "ens0 ens0v1:gone")
+	m.host = discoverytest.Machine(1, 4)
+	m.expect(t, "ens0 ens0v0 ens0v1 ens0v2 ens0v3")
+	m.host = discoverytest.NewHost()
+	m.expect(t, "ens0v1:gone")
+	f.must(f.claims.Release("c"))
+	m.expect(t, "")
+	if len(m.published) != 5 {
+		t.Errorf("published %d times", len(m.published))
+	}
+}
+
+// What a claim holds stays when its policy goes, so that nobody else gets it, and goes with the claim.
+func TestWithdrawnPolicies(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.expect(t, "ens0 ens0v0 ens0v1")
+	m.hold(f, "c", "n/ens0", "ens0v0")
+	f.cluster.policies = nil
+	m.expect(t, "ens0v0:withdrawn")
+	// That is as it should be: the taint says it, and nobody has to put anything right.
+	for _, problem := range m.problems {
+		if strings.Contains(problem.text, "ens0v0") {
+			t.Errorf("problem %q", problem.text)
+		}
+	}
+	f.must(f.claims.Release("c"))
+	m.expect(t, "")
+}
+
+func TestQuarantinedDevicesAreTainted(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
+	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
+	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's
+	// memory.
+	for _, entry := range m.Offered() {
+		want := resourceapi.Device{}
+		if entry.Name == "ens0v1" {
+			want.Taints = []resourceapi.DeviceTaint{{Key: taintKey, Value: taintQuarantined,
+				Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
+		if diff := cmp.Diff(want, entry.Spec); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", entry.Name, diff)
+		}
+	}
+}
+
+// Without the features that keep devices apart none is published, and that is said once, as an event of the node.
+func TestMissingFeatures(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.server.known = &capabilities{missing: draslices.MissingFeatures{Counters: true},
+		problems: []string{"DRAPartitionableDevices is off"}}
+	m.server.asked = f.clock.Now()
+	m.expect(t, "")
+	m.expect(t, "")
+	recorder, ok := m.recorder.(*record.FakeRecorder)
+	if !ok {
+		t.Fatal("no recorder")
+	}
+	close(recorder.Events)
+	told := 0
+	for event := range recorder.Events {
+		if strings.Contains(event, "DRAPartitionableDevices is off") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// storm is a source of notifications that a test sends.
+type storm struct{ changed func() }
+
+// Subscribe implements discovery.Events.
+func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
+	s.changed = changed
+	broken := make(chan error, 1)
+	context.AfterFunc(ctx, func() { broken <- context.Cause(ctx) })
+	return broken, nil
+}
+
+// A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are
+// none, and neither are scans.
+func TestStormsOfChanges(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(2, 8))
+	events := &storm{}
+	m.events, m.period = events, time.Minute
+	for _, test := range []struct {
+		name        string
+		change      func(i int, link *discovery.RecordedLink)
+		least, most int // writes
+	}{
+		{"flaps", func(i int, link *discovery.RecordedLink) {
+			link.OperState, link.Carrier = []string{"up", "down"}[i%2], i%2 == 0
+		}, 1, 1}, // the taint of a lost carrier, which stays while it flaps
+		{"MTU", func(i int, link *discovery.RecordedLink) { link.MTU = 1501 + i }, 1, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				m.triggers = make(chan struct{}, 1) // of this bubble
+				changes, err := m.Watch(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); m.Run(ctx, changes) }()
+				synctest.Wait()
+				before := len(m.published)
+				for i := range 100 {
+					test.change(i, m.host.Link("ens0"))
+					if i%2 == 1 {
+						m.host.Speed("ens0", -1)
+					} else {
+						m.host.Speed("ens0", 100000)
+					}
+					events.changed()
+					time.Sleep(10 * time.Millisecond) // of the bubble
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if writes := len(m.published) - before; writes < test.least || writes > test.most {
+					t.Errorf("%d writes", writes)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// Readings take a tenth of a processor at most, whatever asks for them, and what was asked for meanwhile is done.
+func TestReadingsKeepADistance(t *testing.T) {
+	for name, test := range map[string]struct{ reading, pause time.Duration }{
+		"expensive": {reading: time.Second, pause: 10 * time.Second},
+		"stalled":   {reading: time.Hour, pause: longestPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			m := newTestMachine(f, discoverytest.Machine(1, 2))
+			read, readings := m.read, 0
+			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+				readings++
+				f.clock.Step(test.reading)
+				return read(ctx, addresses)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				m.triggers = make(chan struct{}, 1) // of this bubble
+				done := make(chan struct{})
+				go func() { defer close(done); m.Run(ctx, nil) }()
+				expect := func(want int, when string) {
+					t.Helper()
+					synctest.Wait()
+					if readings != want {
+						t.Errorf("%d readings %s, want %d", readings, when, want)
+					}
+				}
+				expect(1, "at the start")
+				m.Trigger()
+				m.Trigger()
+				expect(1, "after a trigger")
+				f.clock.Step(test.pause - time.Millisecond)
+				expect(1, "before the end of the pause")
+				f.clock.Step(time.Millisecond)
+				expect(2, "after the pause")
+				f.clock.Step(test.pause)
+				expect(2, "without a trigger")
+				m.Trigger()
+				expect(3, "when a trigger comes after the pause")
+				m.Trigger()
+				cancel() // also ends a pause
+				<-done
+			})
+		})
+	}
+}

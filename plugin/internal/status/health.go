@@ -1,0 +1,115 @@
+package status
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// HealthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
+const HealthPeriod = 10 * time.Second
+
+// Health tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of
+// a device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain
+// are created only at kubelet's next try, 10 to 15 s later.
+type Health struct {
+	claims *claims.Store
+	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
+	unhealthy func(claimUID string, held *claims.HeldDevice) string
+	clock     clock.WithTicker
+
+	mu sync.Mutex
+	// news is what was last said about devices.
+	news map[draslices.EntryID]string
+	// told is closed, and replaced, when there is something to report.
+	told chan struct{}
+}
+
+// NewHealth makes health of the devices of claims. unhealthy says what is wrong with one; empty if nothing.
+func NewHealth(
+	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
+) *Health {
+	return &Health{claims: claims, unhealthy: unhealthy, clock: clock, news: map[draslices.EntryID]string{},
+		told: make(chan struct{})}
+}
+
+// Attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
+// device see the message, too, so it names nobody.
+func (h *Health) Attached(records []claims.Record) {
+	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, record := range records {
+		for _, device := range record.Devices {
+			h.news[draslices.EntryID{Pool: device.Pool, Name: device.Name}] = message
+		}
+	}
+	h.tellLocked()
+}
+
+// Changed has kubelet told how devices are now.
+func (h *Health) Changed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tellLocked()
+}
+
+func (h *Health) tellLocked() {
+	close(h.told)
+	h.told = make(chan struct{})
+}
+
+// Released forgets what was said about devices: it is not said of their next owner.
+func (h *Health) Released(devices []claims.HeldDevice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, device := range devices {
+		delete(h.news, draslices.EntryID{Pool: device.Pool, Name: device.Name})
+	}
+}
+
+// Watch sends reports until ctx ends: now, when there is something to report, and from time to time.
+func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	ticker := h.clock.NewTicker(HealthPeriod)
+	defer ticker.Stop()
+	for {
+		report, told := h.report()
+		select {
+		case <-ctx.Done():
+			return nil
+		case reports <- report:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-told:
+		case <-ticker.C():
+		}
+	}
+}
+
+// report is how every device of every claim is, and a channel that is closed when that may have changed.
+func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
+	devices := h.claims.Devices()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var report kubeletplugin.DeviceHealthReport
+	now := h.clock.Now()
+	for _, held := range devices {
+		health := kubeletplugin.DeviceHealth{
+			PoolName: held.Pool, DeviceName: held.Name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: now,
+			Message: h.news[draslices.EntryID{Pool: held.Pool, Name: held.Name}],
+		}
+		if reason := h.unhealthy(held.ClaimUID, &held.HeldDevice); reason != "" {
+			health.Health, health.Message = kubeletplugin.HealthStatusUnhealthy, reason
+		}
+		report.Devices = append(report.Devices, health)
+	}
+	return report, h.told
+}

@@ -1,0 +1,372 @@
+package status
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+const (
+	conditionReady = "Ready"
+	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod
+	// that waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
+	failureAge = time.Hour
+	// maxFailures bounds how many failures are remembered: users make claims that fail as fast as they like.
+	maxFailures = 1000
+	// maxInterfaceName and maxHardwareAddress are the API's limits in networkData, in bytes.
+	maxInterfaceName   = 256
+	maxHardwareAddress = 128
+)
+
+// Writer writes what became of claims to the API server, in the background and as often as it takes. What is written
+// is always computed from the records, so nothing is lost with a crash: everything is written again after a start.
+type Writer struct {
+	client kubernetes.Interface
+	events record.EventRecorder
+	claims *claims.Store
+	// attachments has what is attached.
+	attachments Attachments
+	clock       clock.Clock
+	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
+	// writes must not remove ours.
+	manager string
+	queue   workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex
+	failures map[string]failure
+	written  map[string][]deviceStatus
+	// released are claims that outlive their release, by UID: what they had must not stay in their status.
+	released map[string]cnichain.Claim
+}
+
+// failure is the last attempt that failed.
+type failure struct {
+	claim    cnichain.Claim
+	devices  []claims.HeldDevice
+	reason   string
+	message  string
+	failedAt time.Time
+}
+
+// deviceStatus is one entry of status.devices.
+type deviceStatus struct {
+	pool, device, shareID string
+	ready                 bool
+	reason, message       string
+	network               *resourceapi.NetworkDeviceData
+}
+
+// Attachments are where claims are attached.
+type Attachments interface {
+	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and which of the
+	// interfaces have vanished from the pod, by the index of their step.
+	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
+}
+
+// Config says what statuses are computed from, and where they go.
+type Config struct {
+	Client      kubernetes.Interface
+	Events      record.EventRecorder
+	Claims      *claims.Store
+	Attachments Attachments
+	Clock       clock.Clock
+	// Node is the name of the node.
+	Node string
+}
+
+// New makes the component; run starts it.
+func New(config Config) *Writer {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
+	return &Writer{
+		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
+		clock: config.Clock, manager: fieldManager(config.Node),
+		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
+	}
+}
+
+// fieldManager is the driver's name with that of the node, which the API limits to 128 bytes.
+func fieldManager(node string) string {
+	const limit = 100
+	if len(node) > limit {
+		node = fmt.Sprintf("%x", sha256.Sum256([]byte(node)))
+	}
+	return v1alpha1.DriverName + "/" + node
+}
+
+// Changed asks for a claim's status to be written.
+func (s *Writer) Changed(claimUID string) {
+	s.mu.Lock()
+	delete(s.failures, claimUID)
+	s.mu.Unlock()
+	s.queue.Add(claimUID)
+}
+
+// Failed records why a claim is not ready.
+func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
+	now := s.clock.Now()
+	s.mu.Lock()
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason,
+		message:  telemetry.Shorten(err.Error()),
+		failedAt: now}
+	s.mu.Unlock()
+	s.ForgetOld()
+	s.queue.Add(claim.UID)
+}
+
+// ForgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
+// written of them stays in the status of their claims.
+func (s *Writer) ForgetOld() {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uids := slices.Sorted(maps.Keys(s.failures))
+	slices.SortStableFunc(uids, func(a, b string) int { return s.failures[a].failedAt.Compare(s.failures[b].failedAt) })
+	for i, uid := range uids {
+		if len(uids)-i <= maxFailures && now.Sub(s.failures[uid].failedAt) < failureAge {
+			return
+		}
+		delete(s.failures, uid)
+		delete(s.written, uid)
+	}
+}
+
+// AttachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
+// when kubelet makes a new sandbox.
+func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
+	reason := "AttachFailed"
+	var step *executor.StepError
+	if errors.As(err, &step) {
+		reason = "StepFailed"
+	}
+	message := err.Error()
+	if again > 0 {
+		message += fmt.Sprintf("; next try in %s", again)
+	}
+	s.WarnPod(pod, "NetworkAttachFailed", telemetry.Shorten(message))
+	for i := range records {
+		if step == nil || step.Claim.UID == records[i].Claim.UID {
+			s.Failed(records[i].Claim, records[i].Devices, reason, err)
+		}
+	}
+}
+
+// InterfacesLost tells a pod that interfaces of its claims have vanished.
+func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
+	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
+}
+
+// WarnPod writes an event of a pod.
+func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+		UID: types.UID(pod.UID)}
+	s.events.Event(reference, corev1.EventTypeWarning, reason, message)
+}
+
+// forget ends the story of a claim.
+func (s *Writer) forget(claimUID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failures, claimUID)
+	delete(s.written, claimUID)
+	delete(s.released, claimUID)
+}
+
+// Clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
+// without what the last one had.
+func (s *Writer) Clear(record *claims.Record) {
+	s.forget(record.Claim.UID)
+	if !record.Shareable {
+		return // kubelet's controller deletes it with its pod
+	}
+	s.mu.Lock()
+	s.released[record.Claim.UID] = record.Claim
+	s.mu.Unlock()
+	s.queue.Add(record.Claim.UID)
+}
+
+// Run writes until ctx ends.
+func (s *Writer) Run(ctx context.Context) error {
+	for _, record := range s.claims.All() {
+		s.queue.Add(record.Claim.UID)
+	}
+	go func() {
+		<-ctx.Done()
+		s.queue.ShutDown()
+	}()
+	for {
+		uid, shutdown := s.queue.Get()
+		if shutdown {
+			return nil
+		}
+		if err := s.write(ctx, uid); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot write claim status; trying again", "claimUID", uid)
+			s.queue.AddRateLimited(uid)
+		} else {
+			s.queue.Forget(uid)
+		}
+		s.queue.Done(uid)
+	}
+}
+
+func (s *Writer) write(ctx context.Context, uid string) error {
+	claim, wanted, needed := s.next(uid)
+	if !needed {
+		return nil
+	}
+	err := s.apply(ctx, claim, wanted)
+	if apierrors.IsInvalid(err) && slices.ContainsFunc(wanted, func(e deviceStatus) bool { return e.network != nil }) {
+		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the "+
+			"conditions only", "claim", claim.String())
+		err = s.apply(ctx, claim, withoutNetworkData(wanted))
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
+		s.forget(uid)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("claim %s: %w", claim, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(wanted) == 0 {
+		delete(s.released, uid)
+		delete(s.written, uid) // also what was being written when the claim was released
+		return nil
+	}
+	s.written[uid] = wanted
+	return nil
+}
+
+// next is what is to be written of a claim, if it is needed.
+func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
+	claim, wanted = s.wanted(uid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(wanted) == 0 {
+		claim, needed = s.released[uid]
+		return claim, nil, needed
+	}
+	return claim, wanted, !reflect.DeepEqual(s.written[uid], wanted)
+}
+
+// wanted computes the entries of a claim, which may be prepared, or may have failed to be.
+func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
+	s.mu.Lock()
+	failure, failed := s.failures[uid]
+	s.mu.Unlock()
+	claimRecord, prepared := s.claims.Get(uid)
+	claim, devices := claimRecord.Claim, claimRecord.Devices
+	if !prepared {
+		claim, devices = failure.claim, failure.devices
+	}
+	steps, missing := s.attachments.AttachedTo(uid)
+	var entries []deviceStatus
+	for i := range devices {
+		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
+		switch {
+		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
+			entry.reason = "InterfaceLost"
+			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on "+
+				"was removed, or an application has moved it; delete the pod to have it attached anew",
+				attach.MissingOf(steps, missing, uid, &devices[i]))
+		case steps != nil:
+			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
+				"seen in the pod"
+			entry.network = validNetworkData(attach.NetworkData(steps, uid, &devices[i]))
+		case failed:
+			entry.reason, entry.message = failure.reason, failure.message
+		default:
+			continue
+		}
+		entries = append(entries, entry)
+	}
+	return claim, entries
+}
+
+// validNetworkData returns network data without what the API refuses: plugins return what they like, and with it
+// nothing of the status would be written.
+func validNetworkData(data *resourceapi.NetworkDeviceData) *resourceapi.NetworkDeviceData {
+	if data == nil {
+		return nil
+	}
+	valid := &resourceapi.NetworkDeviceData{}
+	if len(data.InterfaceName) <= maxInterfaceName {
+		valid.InterfaceName = data.InterfaceName
+	}
+	if len(data.HardwareAddress) <= maxHardwareAddress {
+		valid.HardwareAddress = data.HardwareAddress
+	}
+	for _, address := range data.IPs {
+		if len(validation.IsValidInterfaceAddress(nil, address)) == 0 {
+			valid.IPs = append(valid.IPs, address)
+		}
+	}
+	return valid
+}
+
+func withoutNetworkData(entries []deviceStatus) []deviceStatus {
+	entries = slices.Clone(entries)
+	for i := range entries {
+		entries[i].network = nil
+	}
+	return entries
+}
+
+// apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.
+func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
+	status := resourceapply.ResourceClaimStatus()
+	for _, entry := range entries {
+		value := metav1.ConditionFalse
+		if entry.ready {
+			value = metav1.ConditionTrue
+		}
+		device := resourceapply.AllocatedDeviceStatus().
+			WithDriver(v1alpha1.DriverName).WithPool(entry.pool).WithDevice(entry.device).
+			WithConditions(metaapply.Condition().WithType(conditionReady).WithStatus(value).
+				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(
+				metav1.NewTime(s.clock.Now()),
+			))
+		if entry.shareID != "" {
+			device.WithShareID(entry.shareID)
+		}
+		if entry.network != nil {
+			device.WithNetworkData(resourceapply.NetworkDeviceData().
+				WithInterfaceName(entry.network.InterfaceName).WithHardwareAddress(
+				entry.network.HardwareAddress,
+			).WithIPs(entry.network.IPs...))
+		}
+		status.WithDevices(device)
+	}
+	_, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx,
+		resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(types.UID(claim.UID)).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: s.manager, Force: true})
+	return err
+}

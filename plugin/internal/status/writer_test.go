@@ -1,0 +1,257 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// A claim that can't be prepared says why in its status, and an attached one says what it has.
+func TestStatusIsWritten(t *testing.T) {
+	f := newFixture(t)
+	claim := storedClaim("claim-a")
+	client := fake.NewClientset(claim)
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	status := func() string {
+		t.Helper()
+		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+		f.must(err)
+		if len(got.Status.Devices) != 1 || len(got.Status.Devices[0].Conditions) != 1 {
+			t.Fatalf("status is %+v", got.Status.Devices)
+		}
+		condition := got.Status.Devices[0].Conditions[0]
+		text := string(condition.Status) + " " + condition.Reason + " " + condition.Message
+		if data := got.Status.Devices[0].NetworkData; data != nil {
+			text += " " + data.InterfaceName
+		}
+		return text
+	}
+	s.Failed(cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "claim-a"},
+		[]claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
+	f.must(s.write(context.Background(), "claim-a"))
+	if got := status(); got != "False PrepareFailed no such topology" {
+		t.Errorf("status is %q", got)
+	}
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	s.Changed("claim-a")
+	f.must(s.write(context.Background(), "claim-a"))
+	if got := status(); !strings.HasPrefix(got, "True Attached") || !strings.HasSuffix(got, " net1") {
+		t.Errorf("status is %q", got)
+	}
+	actions := len(client.Actions())
+	f.must(s.write(context.Background(), "claim-a"))
+	if len(client.Actions()) != actions {
+		t.Error("an unchanged status was written again")
+	}
+}
+
+// Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
+func TestFailuresAreForgotten(t *testing.T) {
+	f := newFixture(t)
+	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	fail := func(uid string) {
+		claim := cnichain.Claim{Namespace: "ns", Name: uid, UID: uid}
+		s.Failed(claim, []claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed",
+			errors.New("no such topology"))
+		s.written[uid] = nil
+	}
+	known := func(uid string) bool {
+		_, written := s.written[uid]
+		_, entries := s.wanted(uid)
+		if written != (len(entries) > 0) {
+			t.Errorf("of claim %s %d entries are wanted, noted as written: %t", uid, len(entries), written)
+		}
+		return written
+	}
+	fail("once")
+	fail("again")
+	f.clock.Step(failureAge / 2)
+	fail("again")
+	f.clock.Step(failureAge / 2)
+	s.ForgetOld()
+	if known("once") || !known("again") {
+		t.Error("a failure is to be forgotten when it has not happened again for long, and no other")
+	}
+	for i := range maxFailures {
+		f.clock.Step(time.Millisecond)
+		fail(fmt.Sprint(i))
+	}
+	if known("again") || !known("0") || len(s.failures) != maxFailures || len(s.written) != maxFailures {
+		t.Errorf("%d failures are known, and %d statuses", len(s.failures), len(s.written))
+	}
+}
+
+// What a plugin returns is written as far as the API takes it.
+func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
+	long := strings.Repeat("x", 257)
+	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
+		"valid": {
+			data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1",
+				IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+			want: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02::1",
+				IPs: []string{"10.0.0.1/24", "fd00::1/64"}},
+		},
+		"at the limits": {
+			data: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
+			want: resourceapi.NetworkDeviceData{InterfaceName: long[:256], HardwareAddress: long[:128]},
+		},
+		"name": {data: resourceapi.NetworkDeviceData{InterfaceName: long, HardwareAddress: "02::1"},
+			want: resourceapi.NetworkDeviceData{HardwareAddress: "02::1"}},
+		"address": {data: resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: long[:129]},
+			want: resourceapi.NetworkDeviceData{InterfaceName: "net1"}},
+		"ips": {
+			data: resourceapi.NetworkDeviceData{IPs: []string{"<nil>", "10.0.0.1/ff00ff00", "010.0.0.1/24",
+				"FD00::1/64", "10.0.0.1", "10.0.0.2/24"}},
+			want: resourceapi.NetworkDeviceData{IPs: []string{"10.0.0.2/24"}},
+		},
+	} {
+		if diff := cmp.Diff(&test.want, validNetworkData(&test.data)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Of network data that an API server refuses for reasons of its own the conditions are left, and it is asked once.
+func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
+	f := newFixture(t)
+	claim := storedClaim("claim-a")
+	client := fake.NewClientset(claim)
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(clienttesting.PatchAction); ok &&
+			strings.Contains(string(patch.GetPatch()), "networkData") {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceClaim"}, "claim-a", nil)
+		}
+		return false, nil, nil
+	})
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(s.write(context.Background(), "claim-a"))
+	got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+	f.must(err)
+	if devices := got.Status.Devices; len(devices) != 1 || devices[0].NetworkData != nil ||
+		devices[0].Conditions[0].Reason != "Attached" {
+		t.Errorf("status is %+v", devices)
+	}
+	actions := len(client.Actions())
+	f.must(s.write(context.Background(), "claim-a"))
+	if len(client.Actions()) != actions {
+		t.Error("what was refused was written again")
+	}
+}
+
+// What is being written when a claim is released is cleared after that, and written again for the next pod.
+func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
+	f := newFixture(t)
+	claim := storedClaim("claim-a")
+	client := fake.NewClientset(claim)
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	prepared := f.prepared("claim-a", "a", "up0")
+	prepared.Shareable = true
+	f.must(f.attach("a-0", prepared))
+	release := sync.OnceFunc(func() {
+		<-f.boxes.StopSandbox("a-0")
+		f.must(f.claims.Release("claim-a"))
+		s.Clear(&prepared)
+	})
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		release()
+		return false, nil, nil
+	})
+	entries := func() int {
+		t.Helper()
+		f.must(s.write(context.Background(), "claim-a"))
+		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+		f.must(err)
+		return len(got.Status.Devices)
+	}
+	if n := entries(); n != 1 {
+		t.Fatalf("%d entries are written", n)
+	}
+	if n := entries(); n != 0 {
+		t.Errorf("%d entries are left of a claim that was released", n)
+	}
+	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
+	if n := entries(); n != 1 {
+		t.Errorf("%d entries are written of the next pod", n)
+	}
+}
+
+// A claim that outlives its pods does not keep what the last one had. One that can't be told now is told later.
+func TestStatusOfReleasedClaims(t *testing.T) {
+	f := newFixture(t)
+	claim := storedClaim("claim-a")
+	client := fake.NewClientset(claim)
+	s := New(Config{Client: client, Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	entries := func() int {
+		got, err := client.ResourceV1().ResourceClaims("ns").Get(context.Background(), "claim-a", metav1.GetOptions{})
+		f.must(err)
+		return len(got.Status.Devices)
+	}
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.must(s.write(context.Background(), "claim-a"))
+	<-f.boxes.StopSandbox("a-0")
+	f.must(f.claims.Release("claim-a"))
+	s.Clear(&record) // a pod's own
+	f.must(s.write(context.Background(), "claim-a"))
+	if entries() != 1 {
+		t.Error("the status of a claim was written that goes with its pod")
+	}
+	record.Shareable = true
+	s.Clear(&record)
+	failing := true
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return failing, nil, errors.New("timeout")
+	})
+	if err := s.write(context.Background(), "claim-a"); err == nil {
+		t.Error("the failure is lost")
+	}
+	failing = false
+	f.must(s.write(context.Background(), "claim-a"))
+	if entries() != 0 {
+		t.Error("the status is as it was")
+	}
+	actions := len(client.Actions())
+	f.must(s.write(context.Background(), "claim-a"))
+	if len(client.Actions()) != actions {
+		t.Error("the status was cleared again")
+	}
+}
+
+// The status says of which device an interface has vanished.
+func TestStatusOfVanishedInterfaces(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	f.node.DeletePodLink(f.boxes.States()[0].Pin, "net1")
+	(&attach.Sweeper{Sandboxes: f.boxes, PodIsGone: func(executor.Pod) bool { return false }}).Sweep(t.Context())
+	_, entries := s.wanted("claim-a")
+	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
+		t.Errorf("status is %+v", entries)
+	}
+}

@@ -1,0 +1,59 @@
+package telemetry
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Heartbeats notices loops that hang. It is safe for concurrent use.
+type Heartbeats struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// beats are those of the loops that run.
+	beats map[string]heartbeat
+}
+
+type heartbeat struct {
+	last time.Time
+	// limit is how long a loop may take until its next beat.
+	limit time.Duration
+}
+
+// NewHeartbeats makes them for loops that have not begun yet.
+func NewHeartbeats(clock clock.PassiveClock) *Heartbeats {
+	return &Heartbeats{clock: clock, beats: map[string]heartbeat{}}
+}
+
+// Beat says that a loop works, and goes on working for a time.
+func (h *Heartbeats) Beat(loop string, limit time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.beats[loop] = heartbeat{last: h.clock.Now(), limit: limit}
+}
+
+// End says that a loop has ended.
+func (h *Heartbeats) End(loop string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.beats, loop)
+}
+
+// Overdue are the loops that have not beaten in time, sorted.
+func (h *Heartbeats) Overdue() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var overdue []string
+	for _, loop := range slices.Sorted(maps.Keys(h.beats)) {
+		beat := h.beats[loop]
+		if since := h.clock.Since(beat.last); since > beat.limit {
+			overdue = append(overdue, fmt.Sprintf("%s: nothing for %s", loop, since.Round(time.Second)))
+		}
+	}
+	return overdue
+}

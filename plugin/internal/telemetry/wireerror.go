@@ -1,0 +1,36 @@
+package telemetry
+
+import (
+	"errors"
+	"strings"
+)
+
+// maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
+const maxErrorBytes = 16 << 10
+
+// maxMessage keeps conditions and events readable and within the API's limits.
+const maxMessage = 1000
+
+// WireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and
+// ttrpc ends the connection by it, which is that of all pods of the node; plugins print what they like.
+func WireError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := bounded(err.Error(), maxErrorBytes); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
+// bounded replaces what is not UTF-8, which the API server refuses too, and cuts what is longer than most bytes.
+func bounded(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// Shorten returns a text as conditions and events can have it.
+func Shorten(text string) string { return bounded(text, maxMessage) }

@@ -1,0 +1,49 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// reporter tells kubelet and the API server what becomes of pods. Its driver is complete before the first call.
+type reporter struct{ driver *Driver }
+
+var _ attach.Observer = reporter{}
+
+// DescribeClaims implements Observer.
+func (r reporter) DescribeClaims(ctx context.Context, records []claims.Record) {
+	r.driver.describe(ctx, records)
+}
+
+// Attached implements Observer.
+func (r reporter) Attached(records []claims.Record) {
+	for i := range records {
+		r.driver.statuses.Changed(records[i].Claim.UID)
+	}
+}
+
+// AttachedLate implements Observer.
+func (r reporter) AttachedLate(_ executor.Pod, records []claims.Record) {
+	r.driver.health.Attached(records)
+}
+
+// AttachFailed implements Observer.
+func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
+	r.driver.statuses.AttachFailed(pod, records, err, again)
+}
+
+// InterfacesChanged implements Observer. It has the devices looked at, too.
+func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
+	for _, uid := range claimUIDs {
+		r.driver.statuses.Changed(uid)
+	}
+	if err != nil {
+		r.driver.statuses.InterfacesLost(pod, err)
+	}
+	r.driver.health.Changed()
+	r.driver.publisher.Trigger()
+}
