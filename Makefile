@@ -40,7 +40,7 @@ image: build ## Pack driver and controller into OCI image archives in bin/images
 demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with)
 	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep)
 
-test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 12 minutes)
+test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 16 minutes)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	$(MAKE) test-unit
 	$(MAKE) -j 2 --output-sync=target test-kernel test-allocator

@@ -450,7 +450,7 @@ func (d *Driver) helperPath() string {
 // leftoverRetry is how often what could not be undone is tried again.
 const leftoverRetry = 5 * time.Minute
 
-// retryLeftovers takes devices out of quarantine when they have come home after all.
+// retryLeftovers takes devices out of quarantine when they have returned to the host after all.
 func (d *Driver) retryLeftovers(ctx context.Context) error {
 	ticker := time.NewTicker(leftoverRetry)
 	defer ticker.Stop()

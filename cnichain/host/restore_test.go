@@ -4,8 +4,9 @@ import (
 	"net"
 	"testing"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // What may be renamed, set down and moved is proven to be the device: names, indexes and addresses of others are not
@@ -59,6 +60,19 @@ func TestDeviceOnHostIsProven(t *testing.T) {
 	} {
 		if found := findVirtual([]netlink.Link{test.link}, &test.device) != nil; found != test.want {
 			t.Errorf("%s: is the device: %v", name, found)
+		}
+	}
+}
+
+// A name that a device has on its way is known as such, and no other.
+func TestTransitNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		transitName(&cnichain.Device{PCIAddress: "0000:01:00.0"}): true,
+		transitName(&cnichain.Device{IfName: "eth1"}):             true,
+		"dra-0a1b2c3": false, "xdra-0a1b2c3d": false, "eth0": false,
+	} {
+		if IsTransitName(name) != want {
+			t.Errorf("%s: want %v", name, want)
 		}
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"slices"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // What is done to devices that are in a pod.
@@ -90,6 +92,12 @@ func transitName(device *cnichain.Device) string {
 	_, _ = hash.Write([]byte(device.Identity()))
 	return fmt.Sprintf("dra-%08x", hash.Sum32())
 }
+
+var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
+
+// IsTransitName says whether a link has a name that devices have on their way to the host only. One that keeps it was
+// left by a driver that was killed.
+func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.
 func (Linux) Remove(path string, index int) error {

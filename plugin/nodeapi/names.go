@@ -2,7 +2,6 @@ package nodeapi
 
 import (
 	"path/filepath"
-	"regexp"
 	"strings"
 )
 
@@ -72,11 +71,6 @@ func ParseSpecName(name string) (kind, claimUID string) {
 	}
 	return NoSpec, ""
 }
-
-var transitName = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
-
-// IsTransitLink reports whether a link has the temporary name that links get while they move between namespaces.
-func IsTransitLink(name string) bool { return transitName.MatchString(name) }
 
 // IsUnreadableJournal reports whether a file in the plugin directory is a journal that the driver could not read.
 // The driver renames such a journal and begins a new one.

@@ -19,12 +19,3 @@ func TestSpecNamesAreParsed(t *testing.T) {
 		}
 	}
 }
-
-func TestTransitLinks(t *testing.T) {
-	for name, want := range map[string]bool{"dra-0a1b2c3d": true, "dra-0a1b2c3": false, "eth0": false,
-		"xdra-0a1b2c3d": false} {
-		if IsTransitLink(name) != want {
-			t.Errorf("%s: want %v", name, want)
-		}
-	}
-}

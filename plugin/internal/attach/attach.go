@@ -86,7 +86,7 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 // AttachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
 // start.
 func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
-	box, err := s.beginMissed(id, pod, netns, records)
+	box, err := s.beginUnsynced(id, pod, netns, records)
 	if err != nil {
 		return err
 	}

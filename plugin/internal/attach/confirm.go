@@ -258,9 +258,12 @@ func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin
 		switch {
 		case slices.ContainsFunc(pins, isNamed):
 		case suspects[uid]:
-			err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid))
-			klog.FromContext(s.work).Info("Closed the gate of a claim without a journal record: its pods have ended",
-				"claimUID", uid, "err", err)
+			logger := klog.FromContext(s.work).WithValues("claimUID", uid)
+			if err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid)); err != nil {
+				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep tries again")
+				continue
+			}
+			logger.Info("Closed the gate of a claim without a journal record: its pods have ended")
 		default:
 			ended[uid] = true
 		}

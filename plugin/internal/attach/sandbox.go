@@ -82,7 +82,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// acquire waits for the turn; the caller gives it back with give.
+// acquire waits for the slot; the caller gives it back with release.
 func (b *sandbox) acquire(ctx context.Context) error {
 	select {
 	case b.slot <- struct{}{}:

@@ -85,7 +85,7 @@ type Sandboxes struct {
 	unrecorded map[string][]string
 }
 
-// New makes the component. Nothing runs, and the observer is not called, before recover.
+// New makes the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
 func New(config Config) *Sandboxes {
 	return &Sandboxes{
 		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
@@ -170,7 +170,7 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 }
 
 // unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
-// keeps; but once a pod has gone, its devices come home only if nothing else keeps its namespace.
+// keeps; but once a pod has gone, its devices return to the host only if nothing else keeps its namespace.
 func (s *Sandboxes) unpinOthers(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -277,10 +277,10 @@ func (s *Sandboxes) begin(
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// beginMissed registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
+// beginUnsynced registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
 // has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
 // does not list beside this one, is not.
-func (s *Sandboxes) beginMissed(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
+func (s *Sandboxes) beginUnsynced(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -11,7 +11,7 @@ import (
 // reading is what was seen of the host, with the claims before and after it. A reading takes a while, and claims come
 // and go meanwhile, so neither moment alone is enough:
 //
-//   - A device of a claim that was released meanwhile may be seen half-way home. It is taken as it was this once more;
+//   - A device of a claim that was released meanwhile may be seen half-way back to the host. It is taken as it was this once more;
 //     the release asks for another reading.
 //   - A device of a claim that was prepared meanwhile may have been in its pod already, where nobody sees it.
 //   - A device that moved into a pod, or out of one, may be seen nowhere. It is gone only if it could be in no pod

@@ -100,7 +100,7 @@ func checkTransitLinks(input *Input) []Finding {
 	}
 	var found []Finding
 	for _, link := range input.Links {
-		if nodeapi.IsTransitLink(link.Name) {
+		if host.IsTransitName(link.Name) {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back",
 					link.Name), Where: "interface " + link.Name,
