@@ -96,6 +96,7 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		if !slices.Contains(device.CNIs, step.Type) {
 			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
 		}
+		c.checkRDMA(path, step, device)
 		switch {
 		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
@@ -216,6 +217,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Moves:      schema.Output.Devices == devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
+		RDMA: step.RDMA, Limits: step.Limits,
 	}
 }
 

@@ -43,6 +43,9 @@ type Device struct {
 	PF string `json:"pf,omitempty"`
 	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
 	AllowInUse bool `json:"allowInUse,omitempty"`
+	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: those of its baseline,
+	// where RDMA devices belong to namespaces and the step gives them.
+	Moved []RDMADevice `json:"movedRDMA,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is what the device must look like when it has returned to the host.
@@ -85,6 +88,9 @@ type Baseline struct {
 	// XDP is true when a program was attached.
 	XDP bool      `json:"xdp,omitempty"`
 	VF  *VFConfig `json:"vf,omitempty"`
+	// RDMA are the device's RDMA devices, and RDMANetns whose RDMA devices of the node are; empty without any.
+	RDMA      []RDMADevice `json:"rdma,omitempty"`
+	RDMANetns string       `json:"rdmaNetns,omitempty"`
 	// Network is what the node has configured on the device; nil where the device may not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
 }
@@ -208,6 +214,10 @@ type PlanStep struct {
 	// MAC and IPs are what the claim wants of the interface, passed as CNI runtime configuration; empty for nothing.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
+	// RDMA says which files of the device's RDMA devices containers get; nil for none.
+	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
+	// Limits are resource limits of the containers that name the claim; nil for none.
+	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
 	// ConflictsWith are the CNI types that can't work on the same device; a record of an earlier driver may lack them.

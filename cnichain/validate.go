@@ -74,6 +74,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.dependencies(path.Child("dependOn"), step)
 	v.root(path, step)
 	v.driver(path, step)
+	v.rdma(path, step)
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
 	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
@@ -211,6 +212,28 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	if len(step.DependOn) > 0 || step.IfName != "" {
 		v.add(field.Forbidden(path.Child("driver"), "driver is for root steps, and leaves the pod no interface that "+
 			"ifName could name: remove one of them"))
+	}
+}
+
+// rdma is what the definition's rules say of rdma and limits.
+func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
+	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil) {
+		v.add(field.Forbidden(path, "rdma and limits are for root steps, which take a device: move them to the step "+
+			"that this one depends on"))
+	}
+	if step.RDMA != nil && step.Driver != "" {
+		v.add(field.Forbidden(path.Child("rdma"), "a device that is bound to another driver has no RDMA devices: "+
+			"remove rdma or driver"))
+	}
+	if step.Limits == nil {
+		return
+	}
+	if _, err := LockedMemory(step.Limits); err != nil {
+		v.add(field.Invalid(path.Child("limits", "lockedMemory"), step.Limits.LockedMemory, err.Error()))
+	}
+	if step.RDMA == nil && (step.Limits.RDMAHandles != nil || step.Limits.RDMAObjects != nil) {
+		v.add(field.Forbidden(path.Child("limits"), "rdmaHandles and rdmaObjects limit the use of RDMA devices, which "+
+			"the step does not give: set rdma, or remove them"))
 	}
 }
 

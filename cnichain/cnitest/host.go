@@ -120,6 +120,10 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		device.VF = &function
 	}
 	link, home := n.host[device.IfName]
+	device.Index = link.Index
+	if device.RDMA = cnichain.RDMADevicesOf(&device, n.rdmaIn("")); len(device.RDMA) > 0 {
+		device.RDMANetns = n.rdmaMode
+	}
 	if device.IfName == "" {
 		return device, nil
 	}
@@ -165,6 +169,7 @@ func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.kept || strings.HasSuffix(pin, ".standin") {
+		n.returnRDMA(pin)
 		delete(n.pods, pin)
 	}
 	return nil
@@ -211,7 +216,7 @@ func (n *Node) Restore(device cnichain.Device) error {
 	if _, home := n.host[device.IfName]; !home && device.IfName != "" && !n.ofAnotherBoot(device) {
 		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
-	return nil
+	return n.restoreRDMA(&device)
 }
 
 // RemovePin removes a pin of a namespace that the runtime keeps, as an administrator could.

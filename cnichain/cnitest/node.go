@@ -32,6 +32,9 @@ type Node struct {
 	removed map[string]bool
 	// bound are the links, by name, of devices that have another driver.
 	bound map[string]cnichain.Link
+	// rdma are the RDMA devices by their index, rdmaMode whose they are.
+	rdma     map[uint32]*rdmaDevice
+	rdmaMode string
 	// functions are what physical functions keep, by PCI address of the virtual one.
 	functions map[string]cnichain.VFConfig
 }
@@ -42,7 +45,7 @@ func NewNode(links ...string) *Node {
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
 		pinned: map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
 		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
-		bound: map[string]cnichain.Link{}, functions: map[string]cnichain.VFConfig{},
+		bound: map[string]cnichain.Link{}, rdma: map[uint32]*rdmaDevice{}, functions: map[string]cnichain.VFConfig{},
 	}
 	for _, name := range links {
 		node.AddHostLink(name)
@@ -191,6 +194,9 @@ func (n *Node) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.boots++
+	for pin := range n.pods {
+		n.returnRDMA(pin)
+	}
 	clear(n.pods)
 	clear(n.namespaces)
 }

@@ -87,8 +87,10 @@ type StepRecord struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	// Merged is the result over those of the step's parents.
 	Merged *types100.Result `json:"merged,omitempty"`
+	// RDMA are the RDMA devices that the step gives to containers, as they were on the host.
+	RDMA []cnichain.RDMADevice `json:"rdma,omitempty"`
 	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another
-	// driver.
+	// driver, or its RDMA devices.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
 	Link *cnichain.Link `json:"link,omitempty"`

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,9 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 	case linkAbsent:
 		return fmt.Errorf("interface %q is gone", record.IfName)
 	case linkNamed:
+	}
+	if _, missing, err := e.RDMANow(attachment.Pin, record); err != nil || missing != "" {
+		return cmp.Or(err, fmt.Errorf("RDMA device %s is gone", missing))
 	}
 	reworked := slices.ContainsFunc(attachment.Steps[i+1:], func(later StepRecord) bool {
 		return !later.Step.Makes && later.IfName == record.IfName

@@ -186,6 +186,10 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err := e.acquireDevice(ctx, attachment, record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
+	if err := e.planRDMA(record); err != nil {
+		e.owners.release(record)
+		return stepError(record, commandAdd, err)
+	}
 	record.Phase = StepAdding
 	if err := e.save(attachment); err != nil {
 		record.Phase = StepPlanned
@@ -204,6 +208,9 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 		return stepError(record, commandAdd, err)
 	}
 	if err := e.verify(attachment, record, result); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	if err := e.attachRDMA(attachment, record); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdded

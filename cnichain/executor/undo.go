@@ -20,7 +20,11 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
 	}
-	failure := e.del(ctx, attachment, record)
+	returned := e.returnRDMA(attachment, record)
+	if returned != nil && record.Failures+1 < repairAfter {
+		return returned
+	}
+	failure := errors.Join(returned, e.del(ctx, attachment, record))
 	if failure != nil && (record.Failures+1 < repairAfter || ctx.Err() != nil) {
 		return failure
 	}

@@ -46,6 +46,9 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	}
 	device.BootID = boot
 	device.Driver = driverOf(&device)
+	if err := h.readRDMA(&device); err != nil {
+		return device, err
+	}
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
@@ -142,6 +145,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return err
 		}
 		restoreOwnAddress(handle, link, &device)
+	}
+	if err := h.restoreRDMA(&device); err != nil {
+		return err
 	}
 	if device.VF != nil { // first, since a function may not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {

@@ -70,6 +70,9 @@ type NetworkTopologySpec struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which says what devices it takes"
 // +kubebuilder:validation:XValidation:rule="!has(self.driver) || (!(has(self.dependOn) && size(self.dependOn) > 0) && !has(self.ifName))",message="driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
+// +kubebuilder:validation:XValidation:rule="!(has(self.rdma) || has(self.limits)) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="rdma and limits are for root steps, which take a device: move them to the step that this one depends on"
+// +kubebuilder:validation:XValidation:rule="!(has(self.rdma) && has(self.driver))",message="a device that is bound to another driver has no RDMA devices: remove rdma or driver"
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not give: set rdma, or remove them"
 type Step struct {
 	// name is unique in the topology.
 	// +kubebuilder:validation:MaxLength=40
@@ -94,6 +97,16 @@ type Step struct {
 	// +kubebuilder:validation:Enum=vfio-pci
 	// +optional
 	Driver string `json:"driver,omitempty"`
+	// rdma gives the containers that name the claim the RDMA devices of a root step's device: their verbs files
+	// (/dev/infiniband/uverbsN) and that of the connection manager (rdma_cm). Where an RDMA device belongs to one
+	// network namespace ("rdma system": netns exclusive) it moves into the pod with the interface. A device without
+	// RDMA devices is refused. Default: containers get none.
+	// +optional
+	RDMA *StepRDMA `json:"rdma,omitempty"`
+	// limits are resource limits of the containers that name the claim of a root step. A claim can't change them.
+	// Default: those of the container runtime.
+	// +optional
+	Limits *StepLimits `json:"limits,omitempty"`
 	// ifName is the name of the interface in the pod (CNI_IFNAME). Default: config.name or config.dev of a derived
 	// step; the parent's interface if the plugin makes none; else the next free net1, net2, ...
 	// +kubebuilder:validation:MaxLength=253
@@ -140,6 +153,35 @@ const (
 // ClaimParameterNames are all of them.
 func ClaimParameterNames() []ClaimParameter {
 	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
+}
+
+// StepRDMA says which files of RDMA devices containers get.
+type StepRDMA struct {
+	// managementDevices also gives the files for management datagrams (/dev/infiniband/umadN and issmN), by which an
+	// application can change the configuration of an InfiniBand fabric. Default: false.
+	// +optional
+	ManagementDevices bool `json:"managementDevices,omitempty"`
+}
+
+// StepLimits are resource limits of containers.
+type StepLimits struct {
+	// lockedMemory is how much memory a process may lock (RLIMIT_MEMLOCK): what RDMA and vfio applications register
+	// with their device. It is a quantity of bytes such as 8Gi, or unlimited. Processes with CAP_IPC_LOCK are not
+	// limited.
+	// +kubebuilder:validation:Pattern=`^(unlimited|[1-9][0-9]*([KMGT]i?)?|[1-9][0-9]*k)$`
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	LockedMemory string `json:"lockedMemory,omitempty"`
+	// rdmaHandles is how often each RDMA device of the step may be open at a time in a container (hca_handle of the
+	// cgroup's rdma.max).
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	RDMAHandles *int32 `json:"rdmaHandles,omitempty"`
+	// rdmaObjects is how many objects, such as queue pairs and memory regions, a container may have of each RDMA device
+	// of the step (hca_object of the cgroup's rdma.max).
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	RDMAObjects *int32 `json:"rdmaObjects,omitempty"`
 }
 
 // StepSelector picks devices.

@@ -56,7 +56,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 		return nil
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
-	if len(steps[final].DeviceNodes) > 0 {
+	if steps[final].Step.BindsDriver() {
 		data.InterfaceName = "" // it has device nodes and no interface
 	}
 	index := interfaceIndex(steps[final].Merged, steps[final].IfName)

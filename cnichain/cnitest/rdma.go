@@ -1,0 +1,178 @@
+package cnitest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// rdmaDevice is an RDMA device, which stays where it is when its link moves, as hardware's does.
+type rdmaDevice struct {
+	name    string
+	link    string // of the host
+	address string
+	netns   string // a pin; empty: the host's
+	// number is that of its character device: a move gives it up and takes the lowest that is free.
+	number int
+}
+
+// AddRDMA makes an RDMA device on a link of the host and a PCI function, which may be empty. Mode is
+// cnichain.RDMAShared or RDMAExclusive, of all.
+func (n *Node) AddRDMA(name, link, address, mode string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rdmaMode = mode
+	n.rdma[uint32(n.next())] = &rdmaDevice{name: name, link: link, address: address, number: n.freeNumber()}
+}
+
+// RemoveRDMA takes an RDMA device away, wherever it is, as unloading its module does.
+func (n *Node) RemoveRDMA(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.rdma, func(_ uint32, device *rdmaDevice) bool { return device.name == name })
+}
+
+// RDMAIn lists the names of the RDMA devices in a network namespace; an empty path is the host's.
+func (n *Node) RDMAIn(netns string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var names []string
+	for _, device := range n.rdmaIn(netns) {
+		names = append(names, device.Name)
+	}
+	return names
+}
+
+// RDMAMode implements host.Host.
+func (n *Node) RDMAMode() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rdmaMode, nil
+}
+
+// RDMADevices implements host.Host.
+func (n *Node) RDMADevices(netns string) ([]cnichain.RDMADevice, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rdmaIn(netns), n.fail["rdma list"]
+}
+
+func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
+	var devices []cnichain.RDMADevice
+	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
+		device := n.rdma[index]
+		if n.rdmaMode == cnichain.RDMAExclusive && device.netns != netns {
+			continue
+		}
+		seen := cnichain.RDMADevice{Index: index, Name: device.name, Ports: 1}
+		links := n.host
+		if netns != "" {
+			links = n.pods[netns]
+		} else {
+			seen.PCIAddress = device.address
+		}
+		if link, found := links[device.link]; found {
+			seen.Links = []int{link.Index}
+		}
+		devices = append(devices, seen)
+	}
+	return devices
+}
+
+// MoveRDMA implements host.Host.
+func (n *Node) MoveRDMA(netns string, device cnichain.RDMADevice) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.moveRDMA("", device.Index, netns, "rdma move")
+}
+
+// ReturnRDMA implements host.Host.
+func (n *Node) ReturnRDMA(netns string, device cnichain.RDMADevice) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if found := n.rdma[device.Index]; found == nil || found.netns != netns {
+		return nil
+	}
+	return n.moveRDMA(netns, device.Index, "", "rdma return")
+}
+
+func (n *Node) moveRDMA(source string, index uint32, netns, call string) error {
+	if err := n.fail[call]; err != nil {
+		return err
+	}
+	device := n.rdma[index]
+	switch {
+	case n.rdmaMode != cnichain.RDMAExclusive:
+		return unix.EOPNOTSUPP
+	case device != nil && device.netns == netns:
+		return nil
+	case device == nil || device.netns != source:
+		return unix.ENODEV
+	}
+	device.netns, device.number = netns, -1
+	device.number = n.freeNumber()
+	return n.fail[call+" after"]
+}
+
+func (n *Node) freeNumber() int {
+	taken := map[int]bool{}
+	for _, device := range n.rdma {
+		taken[device.number] = true
+	}
+	for number := 0; ; number++ {
+		if !taken[number] {
+			return number
+		}
+	}
+}
+
+// RDMANodes implements host.Host.
+func (n *Node) RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	nodes := []string{"/dev/infiniband/rdma_cm"}
+	for _, asked := range devices {
+		device := n.rdma[asked.Index]
+		if device == nil || n.rdmaMode == cnichain.RDMAExclusive && device.netns != netns {
+			return nil, unix.ENODEV
+		}
+		nodes = append(nodes, fmt.Sprintf("/dev/infiniband/uverbs%d", device.number))
+		if management {
+			nodes = append(nodes, fmt.Sprintf("/dev/infiniband/umad%d", device.number))
+		}
+	}
+	slices.Sort(nodes)
+	return nodes, nil
+}
+
+// returnRDMA is what the kernel does when a namespace ends.
+func (n *Node) returnRDMA(pin string) {
+	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
+		device := n.rdma[index]
+		if device.netns != pin || pin == "" {
+			continue
+		}
+		for _, other := range n.rdma {
+			if other.netns == "" && other.name == device.name {
+				device.name = fmt.Sprintf("ibdev%d", index)
+				break
+			}
+		}
+		device.netns = ""
+	}
+}
+
+func (n *Node) restoreRDMA(device *cnichain.Device) error {
+	for _, moved := range device.Moved {
+		found := n.rdma[moved.Index]
+		if found == nil || found.netns != "" {
+			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host", device.Name, moved.Name)
+		}
+		found.name = moved.Name
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package executor
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// planRDMA looks up, before anything is done, which RDMA devices the step gives and whether they move. The journal has
+// their names and indexes before the first one moves.
+func (e *Executor) planRDMA(record *StepRecord) error {
+	if record.Step.RDMA == nil || record.Step.Device == nil {
+		return nil
+	}
+	mode, err := e.Host.RDMAMode()
+	if err != nil {
+		return err
+	}
+	onHost, err := e.Host.RDMADevices("")
+	if err != nil {
+		return err
+	}
+	device := *record.Step.Device
+	record.RDMA = cnichain.RDMADevicesOf(&device, onHost)
+	// A plugin without a schema may move the device: whether it has is seen after ADD.
+	if err := cnichain.CheckRDMA(&device, record.RDMA, mode, device.Exclusive); err != nil {
+		return err
+	}
+	if mode == cnichain.RDMAExclusive {
+		device.Moved = record.RDMA
+		record.Step.Device = &device // the plan, which other pods' attachments share, stays as it is
+	}
+	return nil
+}
+
+// attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
+// their names, and two moves at once may exchange them.
+func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err error) {
+	if len(record.RDMA) == 0 {
+		return nil
+	}
+	netns := ""
+	if moved := record.Step.Device.Moved; len(moved) > 0 {
+		onHost, err := e.Host.OnHost(*record.Step.Device)
+		if err != nil {
+			return err
+		}
+		if onHost {
+			return cnichain.CheckRDMA(record.Step.Device, record.RDMA, cnichain.RDMAExclusive, false)
+		}
+		netns = attachment.Pin
+		for _, rdma := range moved {
+			if err := e.Host.MoveRDMA(netns, rdma); err != nil {
+				return err
+			}
+		}
+	}
+	record.DeviceNodes, err = e.Host.RDMANodes(netns, record.RDMA, record.Step.RDMA.ManagementDevices)
+	return err
+}
+
+// returnRDMA moves the step's RDMA devices to the host before its link: some kernel drivers remove an RDMA device when
+// its link leaves the namespace that it is in.
+func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error {
+	if record.Step.Device == nil || !e.Host.Exists(attachment.Pin) {
+		return nil
+	}
+	var problems []error
+	for _, rdma := range record.Step.Device.Moved {
+		problems = append(problems, e.Host.ReturnRDMA(attachment.Pin, rdma))
+	}
+	return errors.Join(problems...)
+}
+
+// RDMANow returns the RDMA devices of an attached step as they are now, in the order of the record, and the name of the
+// first that is not where it was given to the pod; "" if none is missing. One whose kernel module was loaded anew is
+// another, with other device nodes, which may be those that a third pod was given.
+func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
+	if len(record.RDMA) == 0 || record.Phase != StepAdded {
+		return nil, "", nil
+	}
+	netns := ""
+	if len(record.Step.Device.Moved) > 0 {
+		netns = pin
+	}
+	present, err := e.Host.RDMADevices(netns)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, given := range record.RDMA {
+		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool { return rdma.Index == given.Index })
+		if found < 0 {
+			return nil, given.Name, nil
+		}
+		devices = append(devices, present[found])
+	}
+	return devices, "", nil
+}

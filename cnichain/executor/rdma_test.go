@@ -1,0 +1,245 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+const rdmaStep = `[{name: link, type: host-device, selector: {cel: "true"}, rdma: {}}]`
+
+// withRDMA is a workbench whose links have RDMA devices, and an attachment of the first.
+func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachment) {
+	w := newWorkbench(t)
+	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", mode)
+	w.node.AddRDMA("mlx5_1", "up1", "0000:01:00.1", mode)
+	return w, attachment(w.plan("c", steps, rdmaDevice(w, "up0", "0000:01:00.0")))
+}
+
+// rdmaDevice is a device as it is when its claim is prepared.
+func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
+	root := device("link", name)
+	root.Device.PCIAddress = address
+	now, err := w.node.Snapshot(root.Device)
+	w.must(err)
+	root.Device = now
+	return root
+}
+
+func (w *workbench) expectRDMA(host, pod []string) {
+	w.t.Helper()
+	if seen := w.node.RDMAIn(""); !slices.Equal(seen, host) {
+		w.t.Errorf("the host has the RDMA devices %q, want %q", seen, host)
+	}
+	if seen := w.node.RDMAIn(pin); !slices.Equal(seen, pod) {
+		w.t.Errorf("the pod has the RDMA devices %q, want %q", seen, pod)
+	}
+}
+
+func TestRDMADeviceMovesWithItsLink(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.must(w.add(made))
+	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
+	// It had number 0, which the other namespace's move had not taken: it is the lowest free again.
+	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
+		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
+		t.Errorf("device nodes are %q", nodes)
+	}
+	w.must(w.executor.Check(context.Background(), made))
+	w.must(w.del(w.restarted()))
+	w.expect(cleanNode)
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
+}
+
+// A device node is that which the device has after its move, not the one that it had when its claim was prepared.
+func TestNumbersOfRDMADevicesChange(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive,
+		`[{name: link, type: host-device, selector: {cel: "true"}, rdma: {managementDevices: true}}]`)
+	w.node.RemoveRDMA("mlx5_0")
+	w.node.AddRDMA("mlx5_2", "up0", "0000:01:00.0", cnichain.RDMAExclusive) // takes the number 0
+	w.node.RemoveRDMA("mlx5_1")
+	w.node.RemoveRDMA("mlx5_2")
+	w.node.AddRDMA("other", "", "", cnichain.RDMAExclusive)
+	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAExclusive)
+	w.node.RemoveRDMA("other")
+	w.must(w.add(made))
+	if nodes := made.Steps[0].DeviceNodes; !slices.Equal(nodes, []string{"/dev/infiniband/rdma_cm",
+		"/dev/infiniband/umad0", "/dev/infiniband/uverbs0"}) {
+		t.Errorf("device nodes are %q", nodes)
+	}
+}
+
+func TestSharedRDMADeviceStays(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
+	w.must(w.add(made))
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, []string{"mlx5_0", "mlx5_1"})
+	if nodes := made.Steps[0].DeviceNodes; !slices.Equal(nodes,
+		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
+		t.Errorf("device nodes are %q", nodes)
+	}
+	w.node.RemoveRDMA("mlx5_0")
+	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was loaded anew
+	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err), "RDMA device mlx5_0 is gone") {
+		t.Errorf("Check says %v", err)
+	}
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// A driver that is killed at any commit of an attachment, and a new one that undoes it, leave every RDMA device on the
+// host under its name.
+func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
+	whole, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	whole.must(whole.add(made))
+	commits := whole.journal.Commits()
+	whole.must(whole.del(made))
+	commits = whole.journal.Commits() - commits + commits
+	for after := range commits + 1 {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after %d commits, namespace ends %v", after, ends), func(t *testing.T) {
+				w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+					Journal: &dyingJournal{Journal: w.journal, left: after}, Dirs: []string{cnitest.PluginDir}})
+				func() {
+					defer func() { _ = recover() }()
+					w.must(w.add(made))
+					w.must(w.del(made))
+				}()
+				record, err := w.journal.Load("sandbox-1")
+				w.must(err)
+				if record == nil {
+					w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
+					return
+				}
+				if ends {
+					w.must(w.node.Unpin(pin))
+					w.node.AddHostLink("up0") // the kernel returns hardware
+				}
+				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock, Journal: w.journal,
+					Dirs: []string{cnitest.PluginDir}})
+				w.restart(record)
+				w.must(w.del(record))
+				w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
+				w.expect(cleanNode)
+			})
+		}
+	}
+}
+
+// dyingJournal ends the driver at a commit, as a kill does: by a panic before it.
+type dyingJournal struct {
+	executor.Journal
+	left int
+}
+
+func (j *dyingJournal) Save(attachment *executor.Attachment) error {
+	j.die()
+	return j.Journal.Save(attachment)
+}
+
+func (j *dyingJournal) Delete(sandbox string) error {
+	j.die()
+	return j.Journal.Delete(sandbox)
+}
+
+func (j *dyingJournal) die() {
+	if j.left--; j.left < 0 {
+		panic("killed")
+	}
+}
+
+func TestRDMAThatCannotBeGiven(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode, step string
+		before     func(*workbench, *executor.Attachment)
+		want       string
+	}{
+		"gone since it was prepared": {
+			mode: cnichain.RDMAExclusive, step: rdmaStep, want: "it has none; load the RDMA module",
+			before: func(w *workbench, _ *executor.Attachment) { w.node.RemoveRDMA("mlx5_0") },
+		},
+		"list fails": {
+			mode: cnichain.RDMAExclusive, step: rdmaStep, want: "no list",
+			before: func(w *workbench, _ *executor.Attachment) { w.node.Fail("rdma list", errors.New("no list")) },
+		},
+		"move fails": {
+			mode: cnichain.RDMAExclusive, step: rdmaStep, want: "busy",
+			before: func(w *workbench, _ *executor.Attachment) { w.node.Fail("rdma move", errors.New("busy")) },
+		},
+		"move fails after its effect": {
+			mode: cnichain.RDMAExclusive, step: rdmaStep, want: "killed",
+			before: func(w *workbench, _ *executor.Attachment) { w.node.Fail("rdma move after", errors.New("killed")) },
+		},
+		"the mode has changed to exclusive, and the plugin leaves the device on the host": {
+			mode: cnichain.RDMAExclusive, want: "it would leave the host",
+			step: `[{name: link, type: macvlan, selector: {cel: "true"}, rdma: {}}]`,
+			before: func(w *workbench, made *executor.Attachment) {
+				w.node.AddRDMA("mlx5_bond_0", "up1", "0000:01:00.0", cnichain.RDMAExclusive)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkbench(t)
+			w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
+			root := rdmaDevice(w, "up0", "0000:01:00.0")
+			made := attachment(w.plan("c", test.step, root))
+			w.node.AddRDMA("other", "", "", test.mode)
+			test.before(w, made)
+			wantError(t, w.add(made), test.want)
+			w.node.Fail("rdma list", nil)
+			w.expect(cleanNode)
+			if seen := w.node.RDMAIn(pin); len(seen) > 0 {
+				t.Errorf("the pod has %q", seen)
+			}
+		})
+	}
+}
+
+// macvlan leaves its device on the host: its RDMA device must stay, too.
+func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
+	w := newWorkbench(t)
+	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
+	made := attachment(w.plan("c", `[{name: link, type: macvlan, selector: {cel: "true"}, rdma: {}}]`,
+		rdmaDevice(w, "up0", "0000:01:00.0")))
+	w.node.AddRDMA("other", "", "", cnichain.RDMAExclusive) // an administrator has changed the mode
+	wantError(t, w.add(made), "the device stays on the host; use a plugin that moves it")
+	w.expect(cleanNode)
+	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
+}
+
+// A module that was unloaded while a pod had its device: the device is held back, with the reason, until it is loaded.
+func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.must(w.add(made))
+	w.node.RemoveRDMA("mlx5_0")
+	for range 10 {
+		_ = w.del(made)
+	}
+	held := device("link", "up0").Device
+	held.PCIAddress = "0000:01:00.0"
+	err := w.executor.Quarantined(&held)
+	if !strings.Contains(fmt.Sprint(err), "its RDMA device mlx5_0 is not on the host") {
+		t.Errorf("the device is held back with %v", err)
+	}
+	w.expect(cleanNode)
+}
+
+// A name that was taken while the device was away comes back as soon as it is free.
+func TestReturnThatFails(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.must(w.add(made))
+	w.node.Fail("rdma return", errors.New("EBUSY"))
+	wantError(t, w.del(made), "EBUSY")
+	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
+	w.node.Fail("rdma return", nil)
+	w.must(w.del(w.restarted()))
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
+	w.expect(cleanNode)
+}

@@ -1,0 +1,271 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
+)
+
+// sysRDMA is where the kernel shows the RDMA devices of the reader's network namespace.
+const sysRDMA = "/sys/class/infiniband"
+
+// hasRDMA says whether the kernel has RDMA at all. Else asking for it would load modules.
+func hasRDMA() bool {
+	_, err := os.Stat(sysRDMA)
+	return err == nil
+}
+
+// withRDMA opens a handle for the RDMA devices of a network namespace. It does nothing where the kernel has no RDMA.
+func withRDMA(path string, do func(*rdmalink.Handle) error) error {
+	if !hasRDMA() {
+		return nil
+	}
+	handle, err := rdmalink.Open(path)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return do(handle)
+}
+
+// RDMAMode asks the kernel.
+func (Linux) RDMAMode() (mode string, err error) {
+	err = withRDMA("", func(handle *rdmalink.Handle) (err error) {
+		mode, err = handle.Mode()
+		return err
+	})
+	return mode, err
+}
+
+// RDMADevices asks the kernel.
+func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
+	err = withRDMA(path, func(handle *rdmalink.Handle) error {
+		found, err := handle.Devices()
+		for _, device := range found {
+			rdma := cnichain.RDMADevice{
+				Index: device.Index, Name: device.Name, Ports: device.Ports, Links: device.Links,
+			}
+			if path == "" {
+				rdma.PCIAddress = functionOfRDMA(device.Name)
+			}
+			devices = append(devices, rdma)
+		}
+		return err
+	})
+	return devices, err
+}
+
+// functionOfRDMA is the PCI address of the hardware of an RDMA device of the host; "" without one.
+func functionOfRDMA(name string) string {
+	target, err := filepath.EvalSymlinks(filepath.Join(sysRDMA, name, "device"))
+	if err != nil {
+		return ""
+	}
+	address := filepath.Base(target)
+	if _, err := os.Stat(filepath.Join(sysPCI, address)); err != nil {
+		return "" // it stands on something else, such as a link
+	}
+	return address
+}
+
+// MoveRDMA moves the device and looks for it in the namespace.
+func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("cannot move RDMA device %s into %s: %w", device.Name, path, err)
+	}
+	defer func() { _ = namespace.Close() }()
+	found, err := h.findRDMA(path, device.Index)
+	if err != nil || found != nil {
+		return err
+	}
+	err = withRDMA("", func(handle *rdmalink.Handle) error { return handle.Move(device.Index, namespace) })
+	if err != nil {
+		return fmt.Errorf("cannot move RDMA device %s into %s: %w", device.Name, path, err)
+	}
+	if found, err = h.findRDMA(path, device.Index); err == nil && found == nil {
+		err = fmt.Errorf("cannot move RDMA device %s into %s: the kernel reported success and it is not there; its "+
+			"kernel driver may have removed it", device.Name, path)
+	}
+	return err
+}
+
+// findRDMA finds an RDMA device by its index; nil if the namespace does not have it.
+func (h Linux) findRDMA(path string, index uint32) (*cnichain.RDMADevice, error) {
+	devices, err := h.RDMADevices(path)
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices {
+		if devices[i].Index == index {
+			return &devices[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// ReturnRDMA renames a device whose name the host gave to another meanwhile: the kernel refuses to move that.
+func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
+	inPod, err := h.findRDMA(path, device.Index)
+	if err != nil || inPod == nil {
+		return err
+	}
+	onHost, err := h.RDMADevices("")
+	if err != nil {
+		return err
+	}
+	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
+	if err != nil {
+		return fmt.Errorf("cannot return RDMA device %s to the host: %w", device.Name, err)
+	}
+	defer func() { _ = hostNetns.Close() }()
+	err = withRDMA(path, func(handle *rdmalink.Handle) error {
+		if slices.ContainsFunc(onHost, func(other cnichain.RDMADevice) bool { return other.Name == inPod.Name }) {
+			if err := handle.Rename(device.Index, rdmaTransitName(device)); err != nil {
+				return err
+			}
+		}
+		return handle.Move(device.Index, hostNetns)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot return RDMA device %s to the host from %s: %w", device.Name, path, err)
+	}
+	return nil
+}
+
+// rdmaTransitName is what an RDMA device is called on its way to the host if another has its name there.
+func rdmaTransitName(device cnichain.RDMADevice) string {
+	hash := fnv.New32a()
+	_, _ = fmt.Fprint(hash, device.Name, device.Index)
+	return fmt.Sprintf("dra-%08x", hash.Sum32())
+}
+
+// RDMANodes asks netlink: in sysfs two devices of different namespaces may have one name.
+func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bool) (nodes []string, err error) {
+	err = withRDMA(path, func(handle *rdmalink.Handle) error {
+		for _, device := range devices {
+			names, err := characterDevices(handle, device, management)
+			if err != nil {
+				return fmt.Errorf("cannot find the character devices of RDMA device %s: %w", device.Name, err)
+			}
+			nodes = append(nodes, names...)
+		}
+		if name, err := handle.CharacterDevice(rdmalink.ConnectionManager, nil, 0); err == nil {
+			nodes = append(nodes, name)
+		} else if !isNoCharacterDevice(err) {
+			return err
+		}
+		return nil
+	})
+	for i := range nodes {
+		nodes[i] = "/dev/infiniband/" + nodes[i]
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes), err
+}
+
+func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
+	asked := &rdmalink.Device{Index: device.Index}
+	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{verbs}
+	for port := uint32(1); management && port <= device.Ports; port++ {
+		for _, kind := range []string{rdmalink.Management, rdmalink.SubnetManagement} {
+			name, err := handle.CharacterDevice(kind, asked, port)
+			if isNoCharacterDevice(err) {
+				continue // RoCE has no subnet manager, and modules may not be loaded
+			}
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func isNoCharacterDevice(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV)
+}
+
+// readRDMA notes the RDMA devices of a device that is on the host.
+func (h Linux) readRDMA(device *cnichain.Device) error {
+	all, err := h.RDMADevices("")
+	if err != nil {
+		return fmt.Errorf("cannot look at device %s: %w", device.Name, err)
+	}
+	if device.RDMA = cnichain.RDMADevicesOf(device, all); len(device.RDMA) == 0 {
+		return nil
+	}
+	if device.RDMANetns, err = h.RDMAMode(); err != nil {
+		return fmt.Errorf("cannot look at device %s: %w", device.Name, err)
+	}
+	return nil
+}
+
+// restoreRDMA proves that every RDMA device that moved with a device is on the host under its name. The kernel returns
+// those of a namespace that ends by itself, some time later, and calls them ibdevN if their name is taken
+// (drivers/infiniband/core/device.c, rdma_dev_exit_net).
+func (h Linux) restoreRDMA(device *cnichain.Device) error {
+	if len(device.Moved) == 0 {
+		return nil
+	}
+	onHost, err := h.RDMADevices("")
+	if err != nil {
+		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
+	}
+	for _, moved := range device.Moved {
+		found := findReturned(device, moved, onHost)
+		if found == nil {
+			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host; it is still in a pod, or "+
+				"its kernel module was unloaded: load it again, and then run \"netdra release --all\"", device.Name,
+				moved.Name)
+		}
+		if found.Name == moved.Name {
+			continue
+		}
+		err := withRDMA("", func(handle *rdmalink.Handle) error { return handle.Rename(found.Index, moved.Name) })
+		if err != nil {
+			return fmt.Errorf("cannot restore device %s: its RDMA device has the name %s, and %s cannot be set: %w; rename "+
+				"the RDMA device that has it", device.Name, found.Name, moved.Name, err)
+		}
+	}
+	return nil
+}
+
+// findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not keep,
+// or as the only one of the device that is none of the others that moved. Nil if there is none.
+func findReturned(
+	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
+) *cnichain.RDMADevice {
+	for i := range onHost {
+		if onHost[i].Index == moved.Index {
+			return &onHost[i]
+		}
+	}
+	candidates := slices.DeleteFunc(cnichain.RDMADevicesOf(device, onHost), func(rdma cnichain.RDMADevice) bool {
+		return slices.ContainsFunc(device.Moved, func(other cnichain.RDMADevice) bool { return other.Index == rdma.Index })
+	})
+	named := slices.IndexFunc(candidates, func(rdma cnichain.RDMADevice) bool { return rdma.Name == moved.Name })
+	switch {
+	case named >= 0:
+		return &candidates[named]
+	case len(candidates) == 1 && len(device.Moved) == 1:
+		return &candidates[0]
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package cnichain
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one ("rdma system").
+const (
+	RDMAShared    = "shared"
+	RDMAExclusive = "exclusive"
+)
+
+// RDMADevice is an RDMA device (a verbs device such as mlx5_0) as a network namespace shows it.
+type RDMADevice struct {
+	// Index is the kernel's: it stays the same in one boot when the device moves or is renamed.
+	Index uint32 `json:"index"`
+	Name  string `json:"name"`
+	// Ports is how many there are.
+	Ports uint32 `json:"ports,omitempty"`
+	// Links are the indexes of its ports' links, where they are in that namespace.
+	Links []int `json:"-"`
+	// PCIAddress is that of its hardware; only the host's namespace shows it.
+	PCIAddress string `json:"-"`
+}
+
+// RDMADevicesOf returns, of the RDMA devices of the host, those of a device: of its PCI function, or with its link as a
+// port. A VLAN without one of its own works with that of the link below, whose GIDs include the VLAN's addresses.
+func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
+	var direct, below []RDMADevice
+	for _, rdma := range host {
+		switch {
+		case device.PCIAddress != "" && rdma.PCIAddress == device.PCIAddress,
+			device.Index != 0 && slices.Contains(rdma.Links, device.Index):
+			direct = append(direct, rdma)
+		case device.Kind == KindVLAN && device.Parent != 0 && slices.Contains(rdma.Links, device.Parent):
+			below = append(below, rdma)
+		}
+	}
+	if len(direct) > 0 {
+		return direct
+	}
+	return below
+}
+
+// CheckRDMA says why the RDMA devices of a device can't be given to a pod; nil if they can. moves says whether the
+// plugin moves the device's link into the pod.
+func CheckRDMA(device *Device, devices []RDMADevice, mode string, moves bool) error {
+	if len(devices) == 0 {
+		return fmt.Errorf("cannot give RDMA devices of device %s: it has none; load the RDMA module of its kernel "+
+			"driver on the node (such as mlx5_ib or irdma), or remove rdma from the step", device.Name)
+	}
+	if mode != RDMAExclusive {
+		return nil
+	}
+	if !moves || !device.Exclusive {
+		return fmt.Errorf("cannot give RDMA devices of device %s: on this node each RDMA device belongs to one network "+
+			"namespace, and the device stays on the host; use a plugin that moves it, or set \"rdma system set netns "+
+			"shared\" on the node", device.Name)
+	}
+	for _, rdma := range devices {
+		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
+			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+
+				"would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)
+		}
+	}
+	return nil
+}
+
+// checkRDMA refuses a step whose device has nothing to give, before anything is done for the pod.
+func (c *compiler) checkRDMA(path *field.Path, step *v1alpha1.Step, device *Device) {
+	if step.RDMA == nil || device.BootID == "" {
+		return // the baseline was not read, as in a simulation
+	}
+	schema, known := c.binding.Schemas.Lookup(step.Type)
+	moves := !known || schema.Output.Devices == devicesMove // without a schema it is seen after ADD
+	if err := CheckRDMA(device, device.RDMA, device.RDMANetns, moves); err != nil {
+		c.add(field.Invalid(path.Child("rdma"), step.Name, err.Error()))
+	}
+}

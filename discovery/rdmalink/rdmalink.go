@@ -1,0 +1,255 @@
+// Package rdmalink asks the kernel about RDMA devices through netlink (NETLINK_RDMA, drivers/infiniband/core/nldev.c),
+// and moves and renames them.
+//
+// The rule of this package: it knows the kernel's requests and nothing of pods or of what devices are for.
+//
+// The file system shows less: /sys/class/infiniband has the devices of the reader's network namespace only, and
+// /sys/class/infiniband_verbs those of all namespaces, where two may have one name. Netlink answers for the namespace of
+// its socket, and its index of a device stays the same when the device moves or gets another name.
+package rdmalink
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one.
+const (
+	Shared    = "shared"
+	Exclusive = "exclusive"
+)
+
+// Kinds of character devices, as the kernel names them in requests.
+const (
+	Verbs             = "uverbs"
+	ConnectionManager = "rdma_cm"
+	Management        = "umad"
+	SubnetManagement  = "issm"
+)
+
+// Of include/uapi/rdma/rdma_netlink.h what the netlink library does not have.
+const (
+	commandPortGet    = 5
+	commandGetChardev = 15
+	attributeNdev     = 50
+	attributeProtocol = 67
+	attributeType     = 69
+	attributeName     = 70
+)
+
+// Device is an RDMA device as a network namespace shows it.
+type Device struct {
+	// Index is the kernel's: it tells the device from all others of the boot.
+	Index uint32
+	Name  string
+	// Protocol is ib, roce, iw, opa or usnic. Empty before Linux 5.1, and for devices without a port.
+	Protocol string
+	// Ports is how many there are.
+	Ports uint32
+	// Links are the indexes of the ports' links that are in the namespace, sorted.
+	Links []int
+}
+
+// Handle asks in one network namespace. It is not safe for concurrent use.
+type Handle struct {
+	handle *netlink.Handle
+	socket *nl.NetlinkSocket
+}
+
+// Open opens a handle in the network namespace at a path; empty: the caller's. A kernel without RDMA gives an error that
+// is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so it is to be done only where something
+// says that there are RDMA devices.
+func Open(path string) (*Handle, error) {
+	namespace := netns.None()
+	if path != "" {
+		var err error
+		if namespace, err = netns.GetFromPath(path); err != nil {
+			return nil, err
+		}
+		defer func() { _ = namespace.Close() }()
+	}
+	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
+	}
+	socket, err := nl.GetNetlinkSocketAt(namespace, netns.None(), unix.NETLINK_RDMA)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
+	}
+	return &Handle{handle: handle, socket: socket}, nil
+}
+
+// Close closes the handle.
+func (h *Handle) Close() {
+	h.handle.Close()
+	h.socket.Close()
+}
+
+// Mode returns Shared or Exclusive. It is one of the whole machine.
+func (h *Handle) Mode() (string, error) {
+	mode, err := h.handle.RdmaSystemGetNetnsMode()
+	if err != nil {
+		return "", fmt.Errorf("cannot ask for the namespace mode of RDMA devices: %w", err)
+	}
+	return mode, nil
+}
+
+// Devices lists the RDMA devices of the namespace by name; in shared mode those are all of the machine.
+func (h *Handle) Devices() ([]Device, error) {
+	messages, err := h.dump(nl.RDMA_NLDEV_CMD_GET)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list RDMA devices: %w", err)
+	}
+	devices := make([]Device, 0, len(messages))
+	for _, message := range messages {
+		device, err := parseDevice(message)
+		if err != nil {
+			return nil, fmt.Errorf("cannot understand the kernel's list of RDMA devices: %w", err)
+		}
+		ports, err := h.dump(commandPortGet, indexAttribute(device.Index))
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+			continue // the device has gone meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the ports of RDMA device %s: %w", device.Name, err)
+		}
+		if device.Links, err = parsePorts(ports); err != nil {
+			return nil, fmt.Errorf("cannot understand the kernel's list of ports of RDMA device %s: %w", device.Name,
+				err)
+		}
+		devices = append(devices, device)
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
+	return devices, nil
+}
+
+// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. The port
+// counts from 1 and is 0 for kinds that are not by port; device nil is for [ConnectionManager]. A kernel that has none
+// gives an error that is unix.ENOENT or unix.EOPNOTSUPP.
+func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (string, error) {
+	attributes := []*nl.RtAttr{nl.NewRtAttr(attributeType, nl.ZeroTerminated(kind))}
+	if device != nil {
+		attributes = append(attributes, indexAttribute(device.Index))
+	}
+	if port != 0 {
+		attributes = append(attributes, nl.NewRtAttr(nl.RDMA_NLDEV_ATTR_PORT_INDEX, nl.Uint32Attr(port)))
+	}
+	messages, err := h.request(commandGetChardev, 0, attributes)
+	if err != nil {
+		return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, err)
+	}
+	for _, message := range messages {
+		values, err := parse(message)
+		if err != nil {
+			return "", err
+		}
+		if name := text(values[attributeName]); name != "" && !strings.Contains(name, "/") {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, unix.ENOENT)
+}
+
+// Move moves a device of the handle's namespace into another. In shared mode the error is unix.EOPNOTSUPP. A device that
+// the other namespace has by that name already makes it unix.EEXIST.
+func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
+	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
+}
+
+// Rename gives a device another name.
+func (h *Handle) Rename(index uint32, name string) error {
+	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
+}
+
+// dump repeats a dump that a change has interrupted: it would show devices as gone.
+func (h *Handle) dump(command int, attributes ...*nl.RtAttr) (messages [][]byte, err error) {
+	for range 10 {
+		messages, err = h.request(command, unix.NLM_F_DUMP, attributes)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return messages, err
+		}
+	}
+	return nil, err
+}
+
+func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
+	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: {Socket: h.socket}}
+	for _, attribute := range attributes {
+		request.AddData(attribute)
+	}
+	return request.Execute(unix.NETLINK_RDMA, 0)
+}
+
+func indexAttribute(index uint32) *nl.RtAttr {
+	return nl.NewRtAttr(nl.RDMA_NLDEV_ATTR_DEV_INDEX, nl.Uint32Attr(index))
+}
+
+func parseDevice(message []byte) (Device, error) {
+	values, err := parse(message)
+	if err != nil {
+		return Device{}, err
+	}
+	device := Device{Name: text(values[nl.RDMA_NLDEV_ATTR_DEV_NAME]), Protocol: text(values[attributeProtocol])}
+	index, hasIndex := number(values[nl.RDMA_NLDEV_ATTR_DEV_INDEX])
+	if device.Name == "" || !hasIndex {
+		return Device{}, errors.New("a device without name or index")
+	}
+	device.Index = index
+	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // of a device, not of a port, it is their count
+	return device, nil
+}
+
+func parsePorts(messages [][]byte) ([]int, error) {
+	var links []int
+	for _, message := range messages {
+		values, err := parse(message)
+		if err != nil {
+			return nil, err
+		}
+		if link, has := number(values[attributeNdev]); has && link != 0 {
+			links = append(links, int(link))
+		}
+	}
+	slices.Sort(links)
+	return slices.Compact(links), nil
+}
+
+// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics at a message that
+// ends in an attribute without padding.
+func parse(message []byte) (map[uint16][]byte, error) {
+	values := map[uint16][]byte{}
+	for len(message) > 0 {
+		if len(message) < unix.SizeofNlAttr {
+			return nil, errors.New("a message that ends within an attribute")
+		}
+		length := int(binary.NativeEndian.Uint16(message))
+		kind := binary.NativeEndian.Uint16(message[2:]) & nl.NLA_TYPE_MASK
+		if length < unix.SizeofNlAttr || length > len(message) {
+			return nil, fmt.Errorf("an attribute %d of %d bytes in %d", kind, length, len(message))
+		}
+		values[kind] = message[unix.SizeofNlAttr:length]
+		padded := (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
+		message = message[min(padded, len(message)):]
+	}
+	return values, nil
+}
+
+func text(value []byte) string { return strings.TrimRight(string(value), "\x00") }
+
+func number(value []byte) (uint32, bool) {
+	if len(value) != 4 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(value), true
+}
