@@ -96,7 +96,6 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		if !slices.Contains(device.CNIs, step.Type) {
 			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
 		}
-		c.checkRDMA(path, step, device)
 		switch {
 		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
@@ -204,7 +203,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 
 func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	plugin := c.binding.Plugins[step.Type]
-	schema, _ := c.binding.Schemas.Lookup(step.Type)
+	schema, known := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
 	if network == "" {
 		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type),
@@ -215,6 +214,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
 		IfName: step.WantedInterfaceName(), Makes: c.binding.Schemas.makesInterface(step.Type),
 		Moves:      schema.Output.Devices == devicesMove,
+		Stays:      known && schema.Output.Devices != devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 		RDMA: step.RDMA, Limits: step.Limits,

@@ -199,6 +199,8 @@ type PlanStep struct {
 	Makes bool `json:"makes,omitempty"`
 	// Moves is true when the plugin moves its device into the pod; a record of an earlier driver does not say.
 	Moves bool `json:"moves,omitempty"`
+	// Stays is true when the plugin leaves its device on the host. A plugin without a schema has neither.
+	Stays bool `json:"stays,omitempty"`
 	// PrevResult is true when the plugin is given its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with its templates unrendered.

@@ -3,10 +3,6 @@ package cnichain
 import (
 	"fmt"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Whose RDMA devices are: every network namespace uses all of them, or each belongs to one ("rdma system").
@@ -47,9 +43,13 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// CheckRDMA says why the RDMA devices of a device can't be given to a pod; nil if they can. moves says whether the
-// plugin moves the device's link into the pod.
-func CheckRDMA(device *Device, devices []RDMADevice, mode string, moves bool) error {
+// CheckRDMA returns why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and for a step that
+// gives none. Mode is that of the node.
+func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
+	if s.RDMA == nil || s.Device == nil {
+		return nil
+	}
+	device := s.Device
 	if len(devices) == 0 {
 		return fmt.Errorf("cannot give RDMA devices of device %s: it has none; load the RDMA module of its kernel "+
 			"driver on the node (such as mlx5_ib or irdma), or remove rdma from the step", device.Name)
@@ -57,7 +57,7 @@ func CheckRDMA(device *Device, devices []RDMADevice, mode string, moves bool) er
 	if mode != RDMAExclusive {
 		return nil
 	}
-	if !moves || !device.Exclusive {
+	if s.Stays || !device.Exclusive {
 		return fmt.Errorf("cannot give RDMA devices of device %s: on this node each RDMA device belongs to one network "+
 			"namespace, and the device stays on the host; use a plugin that moves it, or set \"rdma system set netns "+
 			"shared\" on the node", device.Name)
@@ -69,16 +69,4 @@ func CheckRDMA(device *Device, devices []RDMADevice, mode string, moves bool) er
 		}
 	}
 	return nil
-}
-
-// checkRDMA refuses a step whose device has nothing to give, before anything is done for the pod.
-func (c *compiler) checkRDMA(path *field.Path, step *v1alpha1.Step, device *Device) {
-	if step.RDMA == nil || device.BootID == "" {
-		return // the baseline was not read, as in a simulation
-	}
-	schema, known := c.binding.Schemas.Lookup(step.Type)
-	moves := !known || schema.Output.Devices == devicesMove // without a schema it is seen after ADD
-	if err := CheckRDMA(device, device.RDMA, device.RDMANetns, moves); err != nil {
-		c.add(field.Invalid(path.Child("rdma"), step.Name, err.Error()))
-	}
 }

@@ -38,47 +38,51 @@ func TestRDMADevicesOfADevice(t *testing.T) {
 	}
 }
 
-func TestCompileRDMA(t *testing.T) {
-	const moves = `[{name: link, type: host-device, selector: {cel: "true"}, rdma: {}, limits: {lockedMemory: 1Gi}}]`
-	const stays = `[{name: link, type: macvlan, selector: {cel: "true"}, rdma: {}}]`
+func TestCheckRDMA(t *testing.T) {
 	devices := []RDMADevice{{Index: 4, Name: "mlx5_0", Links: []int{7}}}
 	for name, test := range map[string]struct {
-		steps, mode string
-		rdma        []RDMADevice
-		change      func(*Device)
-		wrong       string
+		mode   string
+		rdma   []RDMADevice
+		change func(*PlanStep)
+		wrong  string
 	}{
-		"exclusive, moves":  {steps: moves, mode: RDMAExclusive, rdma: devices},
-		"shared, moves":     {steps: moves, mode: RDMAShared, rdma: devices},
-		"shared, stays":     {steps: stays, mode: RDMAShared, rdma: devices},
-		"shared by claims":  {steps: stays, mode: RDMAShared, rdma: devices, change: func(d *Device) { d.Exclusive = false }},
-		"no RDMA":           {steps: moves, wrong: "it has none; load the RDMA module"},
-		"exclusive, stays":  {steps: stays, mode: RDMAExclusive, rdma: devices, wrong: `"rdma system set netns shared"`},
-		"baseline not read": {steps: moves, change: func(d *Device) { d.BootID = "" }},
-		"exclusive, two links on one RDMA device": {steps: moves, mode: RDMAExclusive,
-			rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}}, wrong: "other links of the node use it"},
-		"exclusive, VLAN of a port": {steps: moves, mode: RDMAExclusive,
-			rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}}, wrong: "other links of the node use it"},
+		"exclusive, moves":          {mode: RDMAExclusive, rdma: devices},
+		"exclusive, not known":      {mode: RDMAExclusive, rdma: devices, change: func(s *PlanStep) { s.Moves = false }},
+		"shared, moves":             {mode: RDMAShared, rdma: devices},
+		"shared, stays":             {mode: RDMAShared, rdma: devices, change: func(s *PlanStep) { s.Stays = true }},
+		"shared by claims":          {mode: RDMAShared, rdma: devices, change: func(s *PlanStep) { s.Device.Exclusive = false }},
+		"gives none":                {change: func(s *PlanStep) { s.RDMA = nil }},
+		"no RDMA":                   {wrong: "it has none; load the RDMA module"},
+		"exclusive, stays":          {mode: RDMAExclusive, rdma: devices, wrong: "netns shared", change: func(s *PlanStep) { s.Stays = true }},
+		"exclusive, by claims":      {mode: RDMAExclusive, rdma: devices, wrong: "netns shared", change: func(s *PlanStep) { s.Device.Exclusive = false }},
+		"exclusive, two links":      {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}}, wrong: "other links"},
+		"exclusive, VLAN of a port": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}}, wrong: "other links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := deviceNamed("up0")
-			device.BootID, device.Index, device.RDMA, device.RDMANetns = "boot", 7, test.rdma, test.mode
+			device.Index = 7
+			step := PlanStep{Moves: true, RDMA: &v1alpha1.StepRDMA{}, Device: &device}
 			if test.change != nil {
-				test.change(&device)
+				test.change(&step)
 			}
-			plan, problems := Compile(topology(t, test.steps),
-				Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device", "macvlan"),
-					Devices: []RootDevice{{Step: "link", Device: device}}})
-			if test.wrong != "" {
-				if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.wrong, "spec.steps[0].rdma") {
-					t.Errorf("problems are %v, want %q", text, test.wrong)
-				}
-				return
-			}
-			if len(problems) > 0 || plan.Steps[0].RDMA == nil || len(plan.Steps[0].Device.Moved) > 0 {
-				t.Errorf("the plan is %+v with problems %v", plan, problems)
+			err := step.CheckRDMA(test.rdma, test.mode)
+			if test.wrong == "" && err != nil || test.wrong != "" && (err == nil || !contains(err.Error(), test.wrong)) {
+				t.Errorf("error is %v, want %q", err, test.wrong)
 			}
 		})
+	}
+}
+
+// What a plugin does with its device is in the plan: a schema may change while pods have it.
+func TestCompileRDMA(t *testing.T) {
+	for cniType, want := range map[string][2]bool{"host-device": {true, false}, "macvlan": {false, true}, "mine": {}} {
+		device := deviceNamed("up0")
+		device.CNIs = []string{cniType}
+		plan, problems := Compile(topology(t, `[{name: link, type: `+cniType+`, selector: {cel: "true"}, rdma: {}}]`),
+			Binding{Schemas: DefaultSchemas(), Plugins: plugins(cniType), Devices: []RootDevice{{Step: "link", Device: device}}})
+		if len(problems) > 0 || plan.Steps[0].RDMA == nil || plan.Steps[0].Moves != want[0] || plan.Steps[0].Stays != want[1] {
+			t.Errorf("%s: the plan is %+v with problems %v", cniType, plan, problems)
+		}
 	}
 }
 

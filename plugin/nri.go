@@ -389,17 +389,49 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 }
 
 // CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of
-// a shared claim.
+// a shared claim. Those that name claims get the limits of the claims' topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	err := n.mayStart(pod, container)
+	var adjustment *api.ContainerAdjustment
+	if err == nil {
+		adjustment, err = n.adjust(pod, container)
+	}
 	if err != nil {
 		klog.FromContext(n.work).V(telemetry.LevelDecisions).Info("Held a container", "pod", podOf(pod).String(),
 			"container",
 			container.GetName(), "reason", err.Error())
 	}
-	return nil, nil, telemetry.WireError(err)
+	return adjustment, nil, telemetry.WireError(err)
+}
+
+// memlock is the OCI runtime specification's name of the limit of locked memory (getrlimit(2)).
+const memlock = "RLIMIT_MEMLOCK"
+
+// adjust gives a container the limits of the claims that it names; nil if they set none. The runtime merges them into the
+// container's specification.
+func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+	named := claimsNamed(container)
+	if len(named) == 0 {
+		return nil, nil
+	}
+	limits, err := n.sandboxes.ContainerLimits(pod.GetId(), named)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create container %s of pod %s: %w", container.GetName(), podOf(pod), err)
+	}
+	var adjustment *api.ContainerAdjustment
+	if limits.LockedMemory > 0 {
+		adjustment = &api.ContainerAdjustment{}
+		adjustment.AddRlimit(memlock, limits.LockedMemory, limits.LockedMemory)
+	}
+	if limits.RDMA != "" {
+		if adjustment == nil {
+			adjustment = &api.ContainerAdjustment{}
+		}
+		adjustment.AddLinuxUnified("rdma.max", limits.RDMA)
+	}
+	return adjustment, nil
 }
 
 // logCall logs what the runtime was answered.

@@ -166,6 +166,9 @@ func (d *draPlugin) takeBaselines(ctx context.Context, record *claims.Record) er
 				return err
 			}
 			plan.Steps[i].Device = &device
+			if err := plan.Steps[i].CheckRDMA(device.RDMA, device.RDMANetns); err != nil {
+				return err
+			}
 		}
 		plans = append(plans, plan)
 	}

@@ -23,8 +23,7 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	}
 	device := *record.Step.Device
 	record.RDMA = cnichain.RDMADevicesOf(&device, onHost)
-	// A plugin without a schema may move the device: whether it has is seen after ADD.
-	if err := cnichain.CheckRDMA(&device, record.RDMA, mode, device.Exclusive); err != nil {
+	if err := record.Step.CheckRDMA(record.RDMA, mode); err != nil {
 		return err
 	}
 	if mode == cnichain.RDMAExclusive {
@@ -46,8 +45,10 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost {
-			return cnichain.CheckRDMA(record.Step.Device, record.RDMA, cnichain.RDMAExclusive, false)
+		if onHost { // its plugin has no schema that says so
+			step := record.Step
+			step.Stays = true
+			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)
 		}
 		netns = attachment.Pin
 		for _, rdma := range moved {

@@ -177,18 +177,17 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 			mode: cnichain.RDMAExclusive, step: rdmaStep, want: "killed",
 			before: func(w *workbench, _ *executor.Attachment) { w.node.Fail("rdma move after", errors.New("killed")) },
 		},
-		"the mode has changed to exclusive, and the plugin leaves the device on the host": {
-			mode: cnichain.RDMAExclusive, want: "it would leave the host",
-			step: `[{name: link, type: macvlan, selector: {cel: "true"}, rdma: {}}]`,
-			before: func(w *workbench, made *executor.Attachment) {
-				w.node.AddRDMA("mlx5_bond_0", "up1", "0000:01:00.0", cnichain.RDMAExclusive)
-			},
+		"a plugin without a schema leaves the device on the host": {
+			mode: cnichain.RDMAExclusive, want: "the device stays on the host; use a plugin that moves it",
+			step:   `[{name: link, type: mine, selector: {cel: "true"}, rdma: {}}]`,
+			before: func(*workbench, *executor.Attachment) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkbench(t)
 			w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
 			root := rdmaDevice(w, "up0", "0000:01:00.0")
+			root.Device.CNIs = []string{"host-device", "mine"}
 			made := attachment(w.plan("c", test.step, root))
 			w.node.AddRDMA("other", "", "", test.mode)
 			test.before(w, made)

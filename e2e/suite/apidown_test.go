@@ -30,11 +30,7 @@ func TestAPIServerDown(t *testing.T) {
 	detached := going.set("DEL")
 	e.deleting("going")
 	going.pluginRuns()
-	e.signal("containerd", syscall.SIGSTOP) // so that RunPodSandbox comes when the API server is down
-	resume := e.resumed("containerd")
-	coming.pod("coming")
-	coming.isPrepared("coming")
-
+	resume := coming.preparedOnly("coming") // so that RunPodSandbox comes when the API server is down
 	restore := e.stopAPIServer()
 	start := time.Now()
 	resume()

@@ -20,10 +20,7 @@ func TestKilled(t *testing.T) {
 	s.observe()
 
 	t.Run("driver after Prepare", s.inTest(func(s *stage) {
-		s.signal("containerd", syscall.SIGSTOP) // so that kubelet comes no further than Prepare
-		resume := s.resumed("containerd")
-		s.pod("prepared")
-		s.isPrepared("prepared")
+		resume := s.preparedOnly("prepared")
 		s.signal("dra-network-driver", syscall.SIGKILL)
 		resume()
 		s.comesAndGoes("prepared")

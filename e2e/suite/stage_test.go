@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -126,13 +127,32 @@ func (s *stage) wrote(pod string, texts ...string) {
 	})
 }
 
-// isPrepared waits until the claim of a pod is prepared.
-func (s *stage) isPrepared(pod string) {
+// isPrepared reports whether the claim of a pod is prepared.
+func (s *stage) isPrepared(pod string) bool {
+	claims, err := s.records(context.Background(), "claims")
+	return err == nil &&
+		slices.ContainsFunc(claims,
+			func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
+}
+
+// preparedOnly creates a pod of which kubelet comes no further than Prepare, since the runtime does not answer, until
+// resume is called. Kubelet may ask the runtime for something before it looks at the pod: then it waits for the answer
+// for two minutes, so another pod is tried.
+func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
-	s.moment("the claim of pod "+pod+" is prepared", func() bool {
-		claims, err := s.records(context.Background(), "claims")
-		return err == nil &&
-			slices.ContainsFunc(claims,
-				func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
-	})
+	resume = s.resumed("containerd")
+	for range 10 {
+		s.signal("containerd", syscall.SIGSTOP)
+		s.pod(pod)
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+			if s.isPrepared(pod) {
+				return resume
+			}
+		}
+		resume()
+		s.deleting(pod)
+		s.gone(pod)
+	}
+	s.Fatalf("kubelet has not prepared pod %s before it asked the runtime, ten times", pod)
+	return nil
 }

@@ -138,11 +138,34 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 			s.logger(box).Error(err, "Cannot list the interfaces of the pod")
 			continue
 		}
-		if box.setMissing(missingLinks(steps, links)) {
+		missing := missingLinks(steps, links)
+		if err := s.addMissingRDMA(missing, steps, pin); err != nil {
+			s.logger(box).Error(err, "Cannot list the RDMA devices of the pod")
+			continue
+		}
+		if box.setMissing(missing) {
 			changed = append(changed, box)
 		}
 	}
 	return changed
+}
+
+// addMissingRDMA adds the steps of which an RDMA device is not in the pod any more, unless their interface is missing
+// already.
+func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.StepRecord, pin string) error {
+	for i := range steps {
+		if missing[i] != "" {
+			continue
+		}
+		_, name, err := s.executor.RDMANow(pin, &steps[i])
+		if err != nil {
+			return err
+		}
+		if name != "" {
+			missing[i] = "RDMA device " + name
+		}
+	}
+	return nil
 }
 
 // reportMissing tells claims and pods of interfaces that have vanished or come back.

@@ -1,0 +1,76 @@
+package attach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// ContainerLimits are resource limits of one container.
+type ContainerLimits struct {
+	// LockedMemory is RLIMIT_MEMLOCK in bytes; 0 for the runtime's own, cnichain.Unlimited for none.
+	LockedMemory uint64
+	// RDMA is what to write into rdma.max of the container's cgroup: a line for each RDMA device (cgroup-v2.rst,
+	// "RDMA"). Empty for no limit.
+	RDMA string
+}
+
+// ContainerLimits returns the limits of a container that names claims in an attached sandbox. It is an error if one of
+// their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be those
+// of another pod's by now.
+func (s *Sandboxes) ContainerLimits(id string, claimUIDs []string) (ContainerLimits, error) {
+	box := s.find(id)
+	if box == nil {
+		return ContainerLimits{}, nil
+	}
+	pin, _ := box.pinned()
+	var limits ContainerLimits
+	var lines []string
+	steps := box.attachedNow()
+	for i := range steps {
+		step := &steps[i]
+		if !slices.Contains(claimUIDs, step.Claim.UID) {
+			continue
+		}
+		memory, err := cnichain.LockedMemory(step.Step.Limits)
+		if err != nil {
+			return ContainerLimits{}, fmt.Errorf("%s: %w", step.Title(), err)
+		}
+		limits.LockedMemory = max(limits.LockedMemory, memory)
+		devices, missing, err := s.executor.RDMANow(pin, step)
+		if err == nil && missing != "" {
+			err = fmt.Errorf("RDMA device %s of claim %s is not in the pod any more: its kernel module was unloaded, or "+
+				"somebody has removed it; delete the pod to have it attached anew", missing, step.Claim)
+		}
+		if err != nil {
+			return ContainerLimits{}, err
+		}
+		lines = append(lines, rdmaMax(step, devices)...)
+	}
+	slices.Sort(lines)
+	limits.RDMA = strings.Join(slices.Compact(lines), "\n")
+	return limits, nil
+}
+
+// rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now.
+func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) []string {
+	limits := step.Step.Limits
+	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {
+		return nil
+	}
+	var lines []string
+	for _, device := range devices {
+		line := device.Name
+		if limits.RDMAHandles != nil {
+			line += fmt.Sprintf(" hca_handle=%d", *limits.RDMAHandles)
+		}
+		if limits.RDMAObjects != nil {
+			line += fmt.Sprintf(" hca_object=%d", *limits.RDMAObjects)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,121 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology gives RDMA devices and limits.
+func withRDMA(t *testing.T, mode string) *fixture {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", mode)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", f.limited(record)))
+	return f
+}
+
+// limited changes a prepared record into one of a topology with rdma and limits.
+func (f *fixture) limited(record claims.Record) claims.Record {
+	f.Helper()
+	step := &record.Plans[0].Steps[0]
+	step.RDMA = &v1alpha1.StepRDMA{}
+	step.Limits = &v1alpha1.StepLimits{LockedMemory: "1Gi", RDMAHandles: ptr.To[int32](2), RDMAObjects: ptr.To[int32](50)}
+	f.must(f.baselines(&record))
+	return record
+}
+
+// spec is the CDI spec of a claim's gate.
+func (f *fixture) spec(claim string) string {
+	f.Helper()
+	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
+	f.must(err)
+	return string(data)
+}
+
+func (f *fixture) create(sandbox string, named ...string) (*api.ContainerAdjustment, error) {
+	adjustment, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox), f.container(sandbox, named...))
+	return adjustment, err
+}
+
+// Exactly the containers that name the claim get its device nodes and limits.
+func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
+	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
+		t.Run(mode, func(t *testing.T) {
+			f := withRDMA(t, mode)
+			for _, path := range []string{"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"} {
+				if !strings.Contains(f.spec("claim-a"), `"path":"`+path+`"`) {
+					t.Errorf("the gate does not give %s:\n%s", path, f.spec("claim-a"))
+				}
+			}
+			adjustment, err := f.create("a-0", "claim-a")
+			f.must(err)
+			if limit := adjustment.GetRlimits(); len(limit) != 1 || limit[0].GetType() != "RLIMIT_MEMLOCK" ||
+				limit[0].GetHard() != 1<<30 || limit[0].GetSoft() != 1<<30 {
+				t.Errorf("the limits are %v", limit)
+			}
+			if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text !=
+				"mlx5_0 hca_handle=2 hca_object=50" {
+				t.Errorf("rdma.max is %q", text)
+			}
+			if adjustment, err := f.create("a-0"); err != nil || adjustment != nil {
+				t.Errorf("a container that does not name the claim gets %v, %v", adjustment, err)
+			}
+			if states := f.boxes.States(); states[0].Interfaces[0].Interface != "net1" {
+				t.Errorf("its interface is %+v", states[0].Interfaces)
+			}
+		})
+	}
+}
+
+// After its module was loaded anew an RDMA device has other device nodes, which may be those of another pod.
+func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAShared)
+	f.node.RemoveRDMA("mlx5_0")
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
+	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(),
+		"RDMA device mlx5_0 of claim ns/claim-a is not in the pod any more") {
+		t.Errorf("error is %v", err)
+	}
+	f.sweeper().Sweep(context.Background())
+	if states := f.boxes.States(); states[0].Interfaces[0].Missing != "RDMA device mlx5_0" {
+		t.Errorf("its state is %+v", states[0].Interfaces)
+	}
+	f.node.Fail("rdma list", errors.New("interrupted"))
+	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error is %v", err)
+	}
+	<-f.boxes.StopSandbox("a-0")
+	f.expect("host [up0 up1] pods [] leases []")
+}
+
+// A claim whose device has no RDMA device, or one that can't leave the host, is refused before anything is done.
+func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
+	f := newFixture(t)
+	topology := testTopology()
+	topology.Spec.Steps[0].RDMA = &v1alpha1.StepRDMA{}
+	f.must(f.cluster.topologies.GetStore().Update(topology))
+	results, err := f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("c", "up0", "a")})
+	f.must(err)
+	if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
+		"cannot give RDMA devices of device up0: it has none") {
+		t.Errorf("error is %v", err)
+	}
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
+	results, err = f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("c", "up0", "a")})
+	f.must(err)
+	f.must(results["c"].Err)
+}
