@@ -40,7 +40,14 @@ func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 		t.Errorf("network data is %+v", data)
 	}
 	steps = []executor.StepRecord{{Claim: cnichain.Claim{UID: "c"}, Step: cnichain.PlanStep{Device: device},
-		IfName: "net1", DeviceNodes: []string{"/dev/vfio/7"}, Merged: result("net1")}}
+		IfName: "net1", DeviceNodes: []string{"/dev/infiniband/uverbs0"}, Merged: result("net1")}}
+	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
+		data.InterfaceName != "net1" {
+		t.Errorf("network data of a device with RDMA devices is %+v", data)
+	}
+	bound := *device
+	bound.BindTo = cnichain.DriverVFIO
+	steps[0].Step.Device = &bound
 	if data := NetworkData(steps, "c", &claims.HeldDevice{Pool: "n/up0", Name: "up0"}); data == nil ||
 		data.InterfaceName != "" {
 		t.Errorf("network data of a device without an interface is %+v", data)
