@@ -7,6 +7,9 @@ var OpenSysfs = openSysfs
 var (
 	OpenKernel = openKernel
 	SettingsIn = settingsIn
+	// RDMADevicesIn and RDMALinksIn are how it understands what is said of RDMA devices.
+	RDMADevicesIn = rdmaDevicesIn
+	RDMALinksIn   = rdmaLinksIn
 	// ReadUevents is what KernelEvents does with uevents.
 	ReadUevents = readUevents
 )

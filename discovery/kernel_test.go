@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,44 @@ func TestKernelHardware(t *testing.T) {
 	if mode := kernel.RDMANetns(); mode != "" && mode != discovery.RDMAShared && mode != discovery.RDMAExclusive {
 		t.Errorf("RDMA devices are %q", mode)
 	}
+}
+
+// Netlink lists the RDMA devices that sysfs shows of the same namespace, also when another thread asks. A kernel without
+// RDMA has no such socket.
+func TestKernelRDMA(t *testing.T) {
+	sources, err := discovery.Host()
+	must(t, err)
+	defer sources.Close()
+	var want []string
+	entries, err := fs.ReadDir(sources.Sys, "class/infiniband")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		want = append(want, entry.Name())
+	}
+	list := func() {
+		t.Helper()
+		devices, err := sources.Hardware.RDMADevices()
+		if errors.Is(err, unix.EPROTONOSUPPORT) && len(want) == 0 {
+			return
+		}
+		must(t, err)
+		var got []string
+		for _, d := range devices {
+			got = append(got, d.Name)
+			if _, err := sources.Hardware.RDMALinks(d.Index); err != nil {
+				t.Errorf("ports of %s: %v", d.Name, err)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-sysfs +netlink):\n%s", diff)
+		}
+	}
+	list()
+	inNewNamespace(t)
+	list()
 }
 
 // What the kernel itself puts on a link that is up is no use of it; addresses, routes of any table and rules are.
