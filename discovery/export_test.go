@@ -10,6 +10,7 @@ var (
 	// RDMADevicesIn and RDMALinksIn are how it understands what is said of RDMA devices.
 	RDMADevicesIn = rdmaDevicesIn
 	RDMALinksIn   = rdmaLinksIn
-	// ReadUevents is what KernelEvents does with uevents.
+	// OpenUevents and ReadUevents are what KernelEvents does with uevents.
+	OpenUevents = openUevents
 	ReadUevents = readUevents
 )
