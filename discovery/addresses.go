@@ -45,6 +45,11 @@ func (r Recording) WithoutAddresses() Recording {
 			}
 		}
 	}
+	changed.Netlink.RDMADevices = slices.Clone(r.Netlink.RDMADevices)
+	for i := range changed.Netlink.RDMADevices {
+		d := &changed.Netlink.RDMADevices[i]
+		d.Name = names.Replace(d.Name)
+	}
 	return changed
 }
 

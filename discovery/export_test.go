@@ -7,6 +7,10 @@ var OpenSysfs = openSysfs
 var (
 	OpenKernel = openKernel
 	SettingsIn = settingsIn
-	// ReadUevents is what KernelEvents does with uevents.
+	// RDMADevicesIn and RDMALinksIn are how it understands what is said of RDMA devices.
+	RDMADevicesIn = rdmaDevicesIn
+	RDMALinksIn   = rdmaLinksIn
+	// OpenUevents and ReadUevents are what KernelEvents does with uevents.
+	OpenUevents = openUevents
 	ReadUevents = readUevents
 )

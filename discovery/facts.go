@@ -37,6 +37,12 @@ const (
 	RDMAExclusive = "exclusive"
 )
 
+// What RDMA devices send over.
+const (
+	RDMAEthernet   = "ethernet"
+	RDMAInfiniBand = "infiniband"
+)
+
 // Facts is everything that is known of the network devices of a node at one moment.
 type Facts struct {
 	// Devices are sorted by name; names are unique.
@@ -87,9 +93,15 @@ type Device struct {
 	Product string `json:"product"`
 	// Driver is the kernel driver that is bound to the hardware.
 	Driver string `json:"driver"`
-	RDMA   bool   `json:"rdma"`
-	// RDMADevices are the names of the function's RDMA devices, for example mlx5_0, sorted.
+	// RDMA says that the device has RDMA devices. Those of a function may be in another network namespace, which keeps
+	// their names secret.
+	RDMA bool `json:"rdma"`
+	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: those of the PCI function, those with
+	// a port on the link, and those of a bond's members. So several devices can have the same one.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
+	// RDMALinkLayer is what the first of RDMADevices sends over: RDMAEthernet or RDMAInfiniBand. Empty where the
+	// kernel does not say.
+	RDMALinkLayer string `json:"rdmaLinkLayer,omitempty"`
 	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all
 	// of a node. Empty where the kernel does not say.
 	RDMANetns string `json:"rdmaNetns,omitempty"`

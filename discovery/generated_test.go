@@ -68,6 +68,16 @@ Eth0.4094 vlan parent=Eth0
 Eth0v0 vf if=Eth0_vf.0 pci=0000:03:00.2 pf=Eth0
 br_data.1 bridge
 `},
+	"rdma": {make: discoverytest.RDMA, want: `
+bond0 bond
+bond0.7 vlan parent=bond0
+enp3s0f0 pf pci=0000:03:00.0 master=bond0
+enp3s0f0v0 vf pci=0000:03:00.2 pf=enp3s0f0
+enp3s0f1 nic pci=0000:03:00.1 master=bond0
+ib0 nic pci=0000:07:00.0
+v0 veth
+v1 veth
+`},
 	"virtio": {make: discoverytest.Virtio, want: `
 ens4 pf pci=0000:00:04.0
 ens4v0 vf pci=0000:00:04.1 pf=ens4

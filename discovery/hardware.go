@@ -15,6 +15,10 @@ type Hardware interface {
 	EswitchMode(function PCIAddress) string
 	// RDMANetns returns whose RDMA devices are: RDMAShared, RDMAExclusive, or empty.
 	RDMANetns() string
+	// RDMADevices returns the RDMA devices that the network namespace can use.
+	RDMADevices() ([]RDMADevice, error)
+	// RDMALinks returns the indexes of the links, of the same namespace, that the ports of an RDMA device stand on.
+	RDMALinks(device int) ([]int, error)
 }
 
 // maxListedVFs is the greatest number of virtual functions that is asked for. An attribute of netlink has at most 64
@@ -29,10 +33,8 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 	}
 	var problems []Problem
 	settings := map[PCIAddress][]VFSettings{}
-	rdma := false
 	for _, address := range slices.Sorted(maps.Keys(functions)) {
 		f := functions[address]
-		rdma = rdma || f.RDMA
 		if !f.SRIOVCapable {
 			continue
 		}
@@ -48,14 +50,7 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 				"cannot know what is set for the virtual functions (vlan, trust...): %v", err)})
 		}
 	}
-	netns := ""
-	if rdma { // else the question could load kernel modules
-		netns = source.RDMANetns()
-	}
 	for address, f := range functions {
-		if f.RDMA {
-			f.RDMANetns = netns
-		}
 		if siblings := settings[f.PFAddress]; f.VFIndex >= 0 && f.VFIndex < len(siblings) {
 			f.Settings = &siblings[f.VFIndex]
 		}

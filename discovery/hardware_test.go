@@ -19,6 +19,12 @@ type fakeHardware struct {
 	settings []discovery.VFSettings
 	err      error
 	asked    []string
+
+	// devices are RDMA devices, and links where their ports are. One unplugs when its links are asked for.
+	devices           []discovery.RDMADevice
+	links             map[int][]int
+	rdmaErr, linksErr error
+	unplugs           bool
 }
 
 func (f *fakeHardware) VFs(link int) ([]discovery.VFSettings, error) {
@@ -34,6 +40,19 @@ func (f *fakeHardware) EswitchMode(function discovery.PCIAddress) string {
 func (f *fakeHardware) RDMANetns() string {
 	f.asked = append(f.asked, "rdma")
 	return discovery.RDMAExclusive
+}
+
+func (f *fakeHardware) RDMADevices() ([]discovery.RDMADevice, error) {
+	f.asked = append(f.asked, "rdma devices")
+	return f.devices, f.rdmaErr
+}
+
+func (f *fakeHardware) RDMALinks(device int) ([]int, error) {
+	f.asked = append(f.asked, fmt.Sprintf("links of rdma device %d", device))
+	if f.unplugs {
+		f.devices = slices.DeleteFunc(f.devices, func(d discovery.RDMADevice) bool { return d.Index == device })
+	}
+	return f.links[device], f.linksErr
 }
 
 func TestHardware(t *testing.T) {
@@ -82,7 +101,7 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 			[]string{"eswitch of 0000:03:00.0"}},
 		"with rdma": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.RDMA("0000:03:00.3", "mlx5_1") }, 1,
 			"",
-			[]string{"eswitch of 0000:03:00.0", "vfs of 2", "rdma"}},
+			[]string{"rdma devices", "rdma", "eswitch of 0000:03:00.0", "vfs of 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := discoverytest.SRIOV()

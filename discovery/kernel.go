@@ -21,6 +21,8 @@ const (
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
+	// netns is the namespace itself, for sockets that are opened later.
+	netns netns.NsHandle
 }
 
 // openKernel opens the netlink of the calling thread's network namespace.
@@ -34,13 +36,20 @@ func openKernel() (*kernel, error) {
 		handle.Close()
 		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
 	}
-	return &kernel{Handle: handle, links: nl.SocketHandle{Socket: socket}}, nil
+	namespace, err := netns.Get()
+	if err != nil {
+		handle.Close()
+		socket.Close()
+		return nil, fmt.Errorf("cannot open the network namespace: %w", err)
+	}
+	return &kernel{Handle: handle, links: nl.SocketHandle{Socket: socket}, netns: namespace}, nil
 }
 
-// Close closes the sockets.
+// Close closes the sockets and the namespace.
 func (k *kernel) Close() {
 	k.Handle.Close()
 	k.links.Close()
+	_ = k.netns.Close() // nothing was written
 }
 
 // LinkList implements LinkLister. Unlike that of the Handle it does not ask for virtual functions, whose statistics
@@ -122,19 +131,6 @@ func (k *kernel) EswitchMode(function PCIAddress) string {
 		return ""
 	}
 	if mode := device.Attrs.Eswitch.Mode; mode == EswitchLegacy || mode == EswitchSwitchdev {
-		return mode
-	}
-	return ""
-}
-
-// RDMANetns implements Hardware. The mode is one of the whole machine, so any namespace may be asked.
-func (k *kernel) RDMANetns() string {
-	handle, err := netlink.NewHandle(unix.NETLINK_RDMA)
-	if err != nil {
-		return ""
-	}
-	defer handle.Close()
-	if mode, err := handle.RdmaSystemGetNetnsMode(); err == nil && (mode == RDMAShared || mode == RDMAExclusive) {
 		return mode
 	}
 	return ""

@@ -1,17 +1,21 @@
 package discovery_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -158,7 +162,8 @@ func TestKernelHardware(t *testing.T) {
 	must(t, err)
 	got, err := kernel.LinkList()
 	must(t, err)
-	if diff := cmp.Diff(want, got); diff != "" || len(got) != 4 {
+	// New kernels leave out the statistics that are not asked for.
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" || len(got) != 4 {
 		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
 	}
 	settings, err := kernel.VFs(left.Attrs().Index)
@@ -173,6 +178,102 @@ func TestKernelHardware(t *testing.T) {
 	}
 	if mode := kernel.RDMANetns(); mode != "" && mode != discovery.RDMAShared && mode != discovery.RDMAExclusive {
 		t.Errorf("RDMA devices are %q", mode)
+	}
+}
+
+// Netlink lists the RDMA devices that sysfs shows of the same namespace, also when another thread asks. A kernel without
+// RDMA has no such socket.
+func TestKernelRDMA(t *testing.T) {
+	sources, err := discovery.Host()
+	must(t, err)
+	defer sources.Close()
+	var want []string
+	entries, err := fs.ReadDir(sources.Sys, "class/infiniband")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		want = append(want, entry.Name())
+	}
+	list := func() {
+		t.Helper()
+		devices, err := sources.Hardware.RDMADevices()
+		if errors.Is(err, unix.EPROTONOSUPPORT) && len(want) == 0 {
+			return
+		}
+		must(t, err)
+		var got []string
+		for _, d := range devices {
+			got = append(got, d.Name)
+			if _, err := sources.Hardware.RDMALinks(d.Index); err != nil {
+				t.Errorf("ports of %s: %v", d.Name, err)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-sysfs +netlink):\n%s", diff)
+		}
+	}
+	list()
+	inNewNamespace(t)
+	list()
+}
+
+// Soft RoCE on a veth is found, and a uevent tells of it. The kernel makes its devices in the first namespace if each
+// has its own, so this needs a machine where they are shared.
+func TestKernelSoftRoCE(t *testing.T) {
+	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
+		t.Skip("needs the kernel module rdma_rxe")
+	}
+	inNewNamespace(t)
+	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces
+	sources, err := discovery.Host()
+	must(t, err)
+	defer sources.Close()
+	if mode := sources.Hardware.RDMANetns(); mode != discovery.RDMAShared {
+		t.Skipf("needs RDMA devices that are shared; they are %q", mode)
+	}
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}))
+	for _, name := range []string{"v0", "v1"} {
+		link, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkSetUp(link))
+	}
+	socket, err := discovery.OpenUevents()
+	must(t, err)
+	defer func() { _ = socket.Close() }() // it is only read
+	changes := make(chan struct{}, 1000)
+	go func() { _ = discovery.ReadUevents(onlyRDMA{socket}, func() { changes <- struct{}{} }) }() // until it is closed
+	await := func(what, want string) {
+		t.Helper()
+		for {
+			if got := rdmaOf(readFrom(t, sources))["v0"]; got == want {
+				return
+			}
+			select {
+			case <-changes:
+			case <-time.After(time.Minute):
+				t.Fatalf("no uevent of RDMA says that the device %s", what)
+			}
+		}
+	}
+	must(t, netlink.RdmaLinkAdd("rxe_discovery", "rxe", "v0"))
+	<-changes
+	await("has come", "rxe_discovery ethernet shared")
+	must(t, netlink.RdmaLinkDel("rxe_discovery"))
+	<-changes
+	await("has gone", "")
+}
+
+// onlyRDMA leaves out uevents that are not of RDMA devices.
+type onlyRDMA struct{ io.Reader }
+
+func (r onlyRDMA) Read(buffer []byte) (int, error) {
+	for {
+		length, err := r.Reader.Read(buffer)
+		if err != nil || bytes.Contains(buffer[:length], []byte("SUBSYSTEM=infiniband\x00")) {
+			return length, err
+		}
 	}
 }
 

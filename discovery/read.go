@@ -65,6 +65,9 @@ func readOnce(source Sources) (Facts, error) {
 	}
 	sys.addPorts(links, functions)
 	byAddress := uplinks(links)
+	if err := sys.addRDMA(source.Hardware, functions, byAddress, links); err != nil {
+		return Facts{}, err
+	}
 	problems = append(sys.problems, addHardware(source.Hardware, functions, byAddress)...)
 	return assemble(links, functions, byAddress, problems), nil
 }
@@ -125,7 +128,8 @@ func protectPFs(vfs []Device, devices map[string]Device) {
 func (d Device) withFunction(f Device) Device {
 	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
 	d.Vendor, d.Product = f.Vendor, f.Product
-	d.RDMA, d.RDMADevices, d.RDMANetns = f.RDMA, f.RDMADevices, f.RDMANetns
+	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
+	d.RDMALinkLayer, d.RDMANetns = f.RDMALinkLayer, f.RDMANetns
 	d.Driver = cmp.Or(d.Driver, f.Driver) // the driver of a virtio link is that of the virtio device
 	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
 	d.EswitchMode = f.EswitchMode

@@ -3,8 +3,10 @@ package discovery
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -36,6 +38,18 @@ type RecordedNetlink struct {
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
 	// RDMANetns is Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
+	// RDMADevices are sorted by index. RDMAError is why they could not be listed.
+	RDMADevices []RecordedRDMADevice `json:"rdmaDevices,omitempty"`
+	RDMAError   string               `json:"rdmaError,omitempty"`
+}
+
+// RecordedRDMADevice is one RDMA device of RecordedNetlink.
+type RecordedRDMADevice struct {
+	RDMADevice
+	// Links are the indexes of the links that its ports stand on, sorted; none if that was not read, as for those of
+	// virtual functions. Error is why it could not be read.
+	Links []int  `json:"links,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
 // RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there
@@ -71,7 +85,7 @@ func recordOnce(source Sources) (Recording, error) {
 	dump := &dumps{LinkLister: source.Links}
 	sys := newRecorder(source.Sys)
 	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{},
-		eswitchModes: map[PCIAddress]string{}}
+		eswitchModes: map[PCIAddress]string{}, rdmaDevices: map[int]*RecordedRDMADevice{}}
 	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: source.NodeAddresses}
 	if source.Hardware != nil {
 		recorded.Hardware = hardware
@@ -90,6 +104,7 @@ func recordOnce(source Sources) (Recording, error) {
 	recording := Recording{Sys: sys.pruned(), Netlink: RecordedNetlink{
 		DefaultRoutes: sortedIndexes(routes), NodeAddresses: sortedIndexes(addresses),
 		EswitchModes: hardware.eswitchModes, RDMANetns: hardware.rdmaNetns,
+		RDMADevices: hardware.recordedRDMA(), RDMAError: hardware.rdmaError,
 	}}
 	for _, l := range dump.links {
 		if l.Attrs().Flags&net.FlagLoopback == 0 {
@@ -151,6 +166,8 @@ type recordedHardware struct {
 	vfs          map[int][]VFSettings
 	eswitchModes map[PCIAddress]string
 	rdmaNetns    string
+	rdmaDevices  map[int]*RecordedRDMADevice
+	rdmaError    string
 }
 
 // VFs implements Hardware.
@@ -175,6 +192,41 @@ func (r *recordedHardware) EswitchMode(function PCIAddress) string {
 func (r *recordedHardware) RDMANetns() string {
 	r.rdmaNetns = r.source.RDMANetns()
 	return r.rdmaNetns
+}
+
+// RDMADevices implements Hardware.
+func (r *recordedHardware) RDMADevices() ([]RDMADevice, error) {
+	devices, err := r.source.RDMADevices()
+	if err != nil && len(r.rdmaDevices) == 0 {
+		r.rdmaError = err.Error()
+	}
+	for _, d := range devices {
+		if r.rdmaDevices[d.Index] == nil { // else this is the second list, with which failures are judged
+			r.rdmaDevices[d.Index] = &RecordedRDMADevice{RDMADevice: d}
+		}
+	}
+	return devices, err
+}
+
+// RDMALinks implements Hardware.
+func (r *recordedHardware) RDMALinks(device int) ([]int, error) {
+	links, err := r.source.RDMALinks(device)
+	if d := r.rdmaDevices[device]; d != nil {
+		d.Links = links
+		if err != nil {
+			d.Error = err.Error()
+		}
+	}
+	return links, err
+}
+
+// recordedRDMA returns the RDMA devices, sorted by index.
+func (r *recordedHardware) recordedRDMA() []RecordedRDMADevice {
+	var devices []RecordedRDMADevice
+	for _, index := range slices.Sorted(maps.Keys(r.rdmaDevices)) {
+		devices = append(devices, *r.rdmaDevices[index])
+	}
+	return devices
 }
 
 func recordedLink(l netlink.Link) RecordedLink {
@@ -296,6 +348,30 @@ func (r *replayed) EswitchMode(function PCIAddress) string { return r.recorded.E
 
 // RDMANetns implements Hardware.
 func (r *replayed) RDMANetns() string { return r.recorded.RDMANetns }
+
+// RDMADevices implements Hardware.
+func (r *replayed) RDMADevices() ([]RDMADevice, error) {
+	if r.recorded.RDMAError != "" {
+		return nil, errors.New(r.recorded.RDMAError)
+	}
+	devices := make([]RDMADevice, 0, len(r.recorded.RDMADevices))
+	for i := range r.recorded.RDMADevices {
+		devices = append(devices, r.recorded.RDMADevices[i].RDMADevice)
+	}
+	return devices, nil
+}
+
+// RDMALinks implements Hardware.
+func (r *replayed) RDMALinks(device int) ([]int, error) {
+	for i := range r.recorded.RDMADevices {
+		if d := &r.recorded.RDMADevices[i]; d.Index == device && d.Error != "" {
+			return d.Links, errors.New(d.Error)
+		} else if d.Index == device {
+			return d.Links, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no RDMA device %d", device)
+}
 
 // The files of a recording.
 const (

@@ -28,7 +28,7 @@ type place struct {
 
 const (
 	pciDevices = "bus/pci/devices"
-	// rdmaDirectory is where a function has its RDMA devices.
+	// rdmaDirectory is where a function has its RDMA devices, and their class all of the network namespace.
 	rdmaDirectory = "infiniband"
 )
 

@@ -20,6 +20,9 @@ const (
 	// before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
 	// attributes it is a list, for classes too, and there are no booleans.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
+	// RDMADevice is the attribute with the name of the first RDMA device, by which monitoring tools find its counters.
+	// Classes have little use for it: the same card has other names on other nodes.
+	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
 )
 
 // ownDomain begins the names of the driver's own attributes.
@@ -101,7 +104,9 @@ func vocabulary(d *discovery.Device) []attribute {
 		{ownDomain + "product", text(d.Product), always},
 		{ownDomain + "driver", text(d.Driver), always},
 		{ownDomain + "rdma", boolean(d.RDMA), always},
+		{RDMADevice, text(first(d.RDMADevices)), facts(len(d.RDMADevices) > 0)},
 		{ownDomain + "rdmaDevices", list(d.RDMADevices), never},
+		{ownDomain + "rdmaLinkLayer", text(d.RDMALinkLayer), never},
 		{ownDomain + "rdmaNetns", text(d.RDMANetns), never},
 		{ownDomain + "portName", text(d.PortName), never},
 		{ownDomain + "switchID", text(d.SwitchID), never},
@@ -164,7 +169,9 @@ func vocabulary(d *discovery.Device) []attribute {
 //	product        PCI id, 101e
 //	driver         of the kernel: mlx5_core, vfio-pci...
 //	rdma           whether it has RDMA devices
-//	rdmaDevices    their names, as those of altNames: ",mlx5_0,"
+//	rdmaDevice     the name of the first of them: mlx5_0
+//	rdmaDevices    all names, as those of altNames: ",mlx5_0,"
+//	rdmaLinkLayer  ethernet or infiniband, of the first
 //	rdmaNetns      shared or exclusive, of devices with RDMA
 //	portName       name of the port of the card: p0, pf0vf1...
 //	switchID       the same for all ports of one switch in hardware
@@ -240,6 +247,14 @@ func text[S ~string](s S) any {
 		return ""
 	}
 	return string(s)
+}
+
+// first returns the first of some names; empty if there is none.
+func first(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
 }
 
 // list returns a string with names that contains() finds: with a comma before and after each. It may be longer than a

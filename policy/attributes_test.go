@@ -42,31 +42,32 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 // What is known of hardware and of functions is for policies, with a value on every device, and is not published.
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", Interface: "eth7", AltNames: []string{"data0", strings.Repeat("long", 30)},
-		RDMADevices: []string{"mlx5_0", "mlx5_1"},
-		RDMANetns:   "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev",
+		RDMADevices:   []string{"mlx5_0", "mlx5_1"},
+		RDMALinkLayer: "ethernet", RDMANetns: "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev",
 		PFAddress: "0000:03:00.0",
 		Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", VLAN: 100, QoS: 3, Trust: true, SpoofCheck: true,
 			LinkState: "auto", MinTxRate: 1, MaxTxRate: 2}}
 	absent := values(policy.Attributes(discovery.Device{}))
 	present := values(policy.Attributes(function))
 	for name, want := range map[string][2]any{
-		"interface":    {"", "eth7"},
-		"altNames":     {"", ",data0," + strings.Repeat("long", 30) + ","},
-		"rdmaDevices":  {"", ",mlx5_0,mlx5_1,"},
-		"rdmaNetns":    {"", "exclusive"},
-		"portName":     {"", "p0"},
-		"switchID":     {"", "c2a9"},
-		"representor":  {false, true},
-		"eswitchMode":  {"", "switchdev"},
-		"pfAddress":    {"", "0000:03:00.0"},
-		"vfMAC":        {"", "02:00:00:00:00:01"},
-		"vfVLAN":       {int64(0), int64(100)},
-		"vfQoS":        {int64(0), int64(3)},
-		"vfTrust":      {false, true},
-		"vfSpoofCheck": {false, true},
-		"vfLinkState":  {"", "auto"},
-		"vfMinTxRate":  {int64(0), int64(1)},
-		"vfMaxTxRate":  {int64(0), int64(2)},
+		"interface":     {"", "eth7"},
+		"altNames":      {"", ",data0," + strings.Repeat("long", 30) + ","},
+		"rdmaDevices":   {"", ",mlx5_0,mlx5_1,"},
+		"rdmaLinkLayer": {"", "ethernet"},
+		"rdmaNetns":     {"", "exclusive"},
+		"portName":      {"", "p0"},
+		"switchID":      {"", "c2a9"},
+		"representor":   {false, true},
+		"eswitchMode":   {"", "switchdev"},
+		"pfAddress":     {"", "0000:03:00.0"},
+		"vfMAC":         {"", "02:00:00:00:00:01"},
+		"vfVLAN":        {int64(0), int64(100)},
+		"vfQoS":         {int64(0), int64(3)},
+		"vfTrust":       {false, true},
+		"vfSpoofCheck":  {false, true},
+		"vfLinkState":   {"", "auto"},
+		"vfMinTxRate":   {int64(0), int64(1)},
+		"vfMaxTxRate":   {int64(0), int64(2)},
 	} {
 		if diff := cmp.Diff(want, [2]any{absent["dra.networking/"+name], present["dra.networking/"+name]}); diff != "" {
 			t.Errorf("%s, absent and present (-want +got):\n%s", name, diff)
@@ -74,6 +75,30 @@ func TestAttributesOfHardware(t *testing.T) {
 		if _, ok := policy.Published(function)[resourceapi.QualifiedName("dra.networking/"+name)]; ok {
 			t.Errorf("%s is published", name)
 		}
+	}
+}
+
+// The first RDMA device of a device is published; a device without one does not have the attribute, which would match
+// others without.
+func TestRDMADevice(t *testing.T) {
+	for _, test := range []struct {
+		devices []string
+		want    any
+	}{{nil, nil}, {[]string{"mlx5_0"}, "mlx5_0"}, {[]string{"mlx5_0", "rxe0"}, "mlx5_0"}} {
+		device := discovery.Device{RDMA: true, RDMADevices: test.devices}
+		if got := values(policy.Published(device))["dra.networking/rdmaDevice"]; got != test.want {
+			t.Errorf("%v: published as %v, want %v", test.devices, got, test.want)
+		}
+	}
+	if got := values(policy.Attributes(discovery.Device{}))["dra.networking/rdmaDevice"]; got != "" {
+		t.Errorf("without RDMA devices, policies see %v", got)
+	}
+	const guarded = `device.attributes["dra.networking"].?rdmaDevice.orValue("") == "mlx5_0"`
+	if err := policy.CheckClassSelector(guarded); err != nil {
+		t.Error(err)
+	}
+	if policy.CheckClassSelector(`device.attributes["dra.networking"].rdmaDevice == "mlx5_0"`) == nil {
+		t.Error("a selector of a class may read what few devices have without a guard")
 	}
 }
 

@@ -15,13 +15,16 @@ import (
 func TestExpressionsAsInTheScheduler(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true,
+			RDMADevices: []string{"mlx5_1"}, RDMALinkLayer: discovery.RDMAEthernet, RDMANetns: discovery.RDMAShared,
 			PCIeRoot: "pci0000:00", VLANID: discovery.None},
 		{Name: "br0", Type: discovery.TypeBridge, MTU: 1500, VFIndex: discovery.None, NUMANode: discovery.None,
 			VLANID: discovery.None},
 	}
 	const self, standard = `device.attributes["dra.networking"]`, `device.attributes["resource.kubernetes.io"]`
 	for _, expression := range []string{
-		`SELF.type == "vf"`, `SELF["type"] == "vf"`, `SELF.rdma`, `SELF.mtu > 1500 && SELF.vfIndex >= 0`,
+		`SELF.type == "vf"`, `SELF["type"] == "vf"`, `SELF.rdma`,
+		`SELF.rdmaDevice == "mlx5_1" && SELF.rdmaLinkLayer == "ethernet" && SELF.rdmaNetns == "shared"`,
+		`SELF.mtu > 1500 && SELF.vfIndex >= 0`,
 		`SELF.ifName.startsWith("en")`,
 		`SELF.type in ["vf", "pf"]`, `STANDARD.pcieRoot != ""`, `has(SELF.type) && !has(SELF.other)`, `SELF.other == 1`,
 		`SELF.?other.orValue(1) == 1`,

@@ -261,11 +261,14 @@ exposure:
 }
 
 func TestAttributeBudget(t *testing.T) {
-	has := func(n int) string {
-		result := build(t, []discovery.Device{nic("eth1")}, budget(n))
+	has := func(n int, rdma ...string) string {
+		device := nic("eth1")
+		device.RDMADevices = rdma
+		result := build(t, []discovery.Device{device}, budget(n))
 		var got []string
 		for _, e := range result.Entries {
-			for _, name := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot} {
+			for _, name := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot,
+				policy.RDMADevice} {
 				if _, ok := e.Spec.Attributes[name]; ok {
 					got = append(got, string(name))
 				}
@@ -286,6 +289,14 @@ func TestAttributeBudget(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, has(n)); diff != "" {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
+		}
+	}
+	for n, want := range map[int]string{ // no policy has too many attributes because of it
+		11: "dra.networking/rdmaDevice 32",
+		12: "32",
+	} {
+		if diff := cmp.Diff(want, has(n, "mlx5_0")); diff != "" {
+			t.Errorf("%d additional attributes of an RDMA device (-want +got):\n%s", n, diff)
 		}
 	}
 }

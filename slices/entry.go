@@ -190,7 +190,7 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 // attributes, lists included, is then kept, too: a policy has at most 16 plugins.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot}
+	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.RDMADevice}
 	if b.features.ListAttributes { // classes read the list
 		dispensable = dispensable[1:]
 	}

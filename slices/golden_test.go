@@ -113,13 +113,28 @@ func examples() map[string][]discovery.Device {
 	enslaved[2].Master, enslaved[2].MasterKind = "br-sriov-data", "bridge"
 	localnet := function("enp6s0f0", "0000:06:00.0", 25000, 0)
 	localnet[0].NUMANode = 1
-	return map[string][]discovery.Device{
+	nodes := map[string][]discovery.Device{
 		"example1": pf0(2), "example2": pf0(2), "example3": pf1(0), "example4": pf1(0), "example5": pf0(0),
 		"example6":       pf0(8),
 		"example7":       append(enslaved, uplink),
 		"example8":       append(cluster, virtual("breth0", discovery.TypeBridge), spare),
 		"example9":       append(function("enp4s0f0", "0000:04:00.0", 100000, 2), localnet...),
 		"reference-node": stdslices.Concat(pf0(8), pf1(4), cluster, []discovery.Device{bridge("br-data")}),
+	}
+	for _, devices := range nodes {
+		nameRDMA(devices)
+	}
+	return nodes
+}
+
+// nameRDMA gives each function with RDMA one device, with the number that the kernel's driver would give it.
+func nameRDMA(devices []discovery.Device) {
+	number := 0
+	for i := range devices {
+		if devices[i].RDMA {
+			devices[i].RDMADevices = []string{fmt.Sprintf("mlx5_%d", number)}
+			number++
+		}
 	}
 }
 

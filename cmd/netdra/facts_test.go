@@ -19,6 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // runFacts runs "netdra facts".
@@ -207,6 +208,42 @@ eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pc
 `
 	if diff := cmp.Diff(want, "\n"+stdout); diff != "" || code != exit.OK || stderr != "" {
 		t.Errorf("exit status %d, %s (-want +got):\n%s", code, stderr, diff)
+	}
+}
+
+// RDMA devices are named with what they send over and whose they are; one that another namespace has is not named.
+func TestFactsAndExplanationsOfRDMA(t *testing.T) {
+	machine := discoverytest.RDMA()
+	machine.Sys.Dirs = slices.DeleteFunc(machine.Sys.Dirs, func(d string) bool { return strings.HasSuffix(d, "/mlx5_2") })
+	machine.Netlink.RDMADevices = slices.Delete(machine.Netlink.RDMADevices, 1, 2)
+	machine.RDMAOn("another", "v0")
+	dir := filepath.Join(t.TempDir(), "worker-1")
+	if err := machine.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := runFacts(t, "--from", dir)
+	const mode = "one network namespace at a time can use it"
+	for device, want := range map[string][2]string{
+		"bond0":      {"rdma mlx5_bond_0 (ethernet, exclusive)", "RDMA mlx5_bond_0 (ethernet, " + mode + ")"},
+		"ib0":        {"rdma ibp7s0 (infiniband, exclusive)", "RDMA ibp7s0 (infiniband, " + mode + ")"},
+		"v0":         {"rdma another rxe0 (ethernet, exclusive)", "RDMA another, rxe0 (ethernet, " + mode + ")"},
+		"enp3s0f0v0": {"rdma (exclusive)", "RDMA without a device in this network namespace (" + mode + ")"},
+		"bond0.7":    {"vlan 7", ""},
+	} {
+		line := ""
+		for row := range strings.Lines(stdout) {
+			if strings.HasPrefix(row, device+" ") {
+				line = strings.TrimSpace(row)
+			}
+		}
+		if !strings.HasSuffix(line, "  "+want[0]) {
+			t.Errorf("facts: %s does not end with %q", line, want[0])
+		}
+		_, explained, _ := runNetdra(t, "", "explain", device, "-f",
+			filepath.Join("..", "..", "slices", "testdata", "example1.yaml"), "--from", dir)
+		if want[1] == "" && strings.Contains(explained, "RDMA") || !strings.Contains(explained, want[1]) {
+			t.Errorf("explain: there is no %q in\n%s", want[1], explained)
+		}
 	}
 }
 

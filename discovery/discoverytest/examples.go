@@ -91,16 +91,11 @@ func (h *Host) card(p port, vfs int) {
 	for i, address := range append([]string{p.address}, addresses...) {
 		h.NIC(names[i], address)
 		h.Speed(names[i], p.speed)
-		h.RDMA(address, fmt.Sprintf("mlx5_%d", h.rdmaDevices()))
+		h.RDMA(address, fmt.Sprintf("mlx5_%d", len(h.Netlink.RDMADevices)))
 		h.Link(names[i]).MAC = ""
 	}
 	h.Link(p.name).MAC = p.mac
 	h.Link(p.name).VFs = slices.Repeat([]discovery.VFSettings{{SpoofCheck: true, LinkState: "auto"}}, vfs)
-}
-
-// rdmaDevices is how many RDMA devices the machine has.
-func (h *Host) rdmaDevices() int {
-	return len(h.Sys.Dirs) / 2 // each comes with the directory that it is in
 }
 
 // cluster adds the card with the node's address and the cluster's network of Open vSwitch.

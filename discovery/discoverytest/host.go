@@ -58,10 +58,33 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function.
+// RDMA adds an RDMA device to a PCI function; its port stands on the links that the function has now. Netlink knows it,
+// too, as it does of all devices of a network namespace.
 func (h *Host) RDMA(function, name string) {
-	dir := h.Dir(function) + "/infiniband"
-	h.Sys.Dirs = append(h.Sys.Dirs, dir, dir+"/"+name)
+	dir := h.Dir(function)
+	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)
+	var links []string
+	for _, l := range h.Netlink.Links {
+		if path.Dir(h.follow("class/net/"+l.Name)) == dir+"/net" {
+			links = append(links, l.Name)
+		}
+	}
+	h.RDMAOn(name, links...)
+}
+
+// RDMAOn adds an RDMA device without a PCI function, whose ports stand on links, for example an rxe.
+func (h *Host) RDMAOn(name string, links ...string) {
+	h.Sys.Dirs = append(h.Sys.Dirs, "class/infiniband", "class/infiniband/"+name)
+	device := discovery.RecordedRDMADevice{RDMADevice: discovery.RDMADevice{
+		Name: name, LinkLayer: discovery.RDMAEthernet}}
+	for _, known := range h.Netlink.RDMADevices {
+		device.Index = max(device.Index, known.Index+1)
+	}
+	for _, link := range links {
+		device.Links = append(device.Links, h.Link(link).Index)
+	}
+	slices.Sort(device.Links)
+	h.Netlink.RDMADevices = append(h.Netlink.RDMADevices, device)
 }
 
 // NIC adds a link with a speed of 100 Gbit/s on a PCI function.
@@ -112,6 +135,11 @@ func (h *Host) Link(name string) *discovery.RecordedLink {
 
 // Remove takes a link out of the host's network namespace, as when it moves into a pod.
 func (h *Host) Remove(name string) {
+	index := h.Link(name).Index
+	for i := range h.Netlink.RDMADevices {
+		d := &h.Netlink.RDMADevices[i]
+		d.Links = slices.DeleteFunc(d.Links, func(link int) bool { return link == index })
+	}
 	h.Netlink.Links = slices.DeleteFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
 	delete(h.Sys.Links, "class/net/"+name)
 }

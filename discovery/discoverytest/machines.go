@@ -53,6 +53,34 @@ func SRIOV() *Host {
 	return h
 }
 
+// RDMA has the RDMA devices that there are: mlx5_bond_0 of the bond bond0, whose members are the two ports of a card,
+// and names the first of them as its link; mlx5_2 of a virtual function; ibp7s0 of an InfiniBand card; and rxe0 on one
+// end of a veth. Each namespace has its own.
+func RDMA() *Host {
+	h := NewHost()
+	h.Function("0000:03:00.0")
+	h.Function("0000:03:00.1")
+	h.Function("0000:07:00.0", "class=0x020700")
+	h.VirtualFunctions("0000:03:00.0", "0000:03:00.2")
+	h.NIC("enp3s0f0", "0000:03:00.0")
+	h.NIC("enp3s0f1", "0000:03:00.1")
+	h.NIC("enp3s0f0v0", "0000:03:00.2")
+	h.NIC("ib0", "0000:07:00.0")
+	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
+	h.Enslave("enp3s0f0", "bond0")
+	h.Enslave("enp3s0f1", "bond0")
+	h.Virtual(discovery.RecordedLink{Name: "bond0.7", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 7})
+	h.Virtual(discovery.RecordedLink{Name: "v0", Kind: "veth"})
+	h.Virtual(discovery.RecordedLink{Name: "v1", Kind: "veth"})
+	h.RDMA("0000:03:00.0", "mlx5_bond_0")
+	h.RDMA("0000:03:00.2", "mlx5_2")
+	h.RDMA("0000:07:00.0", "ibp7s0")
+	h.Netlink.RDMADevices[2].LinkLayer = discovery.RDMAInfiniBand
+	h.RDMAOn("rxe0", "v0")
+	h.Netlink.RDMANetns = discovery.RDMAExclusive
+	return h
+}
+
 // EnslavedFunction has a virtual function that is a port of a bridge.
 func EnslavedFunction() *Host {
 	h := NewHost()

@@ -108,7 +108,8 @@ func inTopologies(name resourceapi.QualifiedName) string {
 		return "yes"
 	}
 	// has all that is published sometimes
-	whole := discovery.Device{Type: discovery.TypeBridge, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00"}
+	whole := discovery.Device{Type: discovery.TypeBridge, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
+		RDMADevices: []string{"mlx5_0"}}
 	if _, published := policy.Published(whole)[name]; published {
 		return "guarded"
 	}

@@ -25,8 +25,8 @@ func DiscoveredNames() []string {
 	return []string{"adminUp", "altNames", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver",
 		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",
 		"numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName", "portName", "product", "rdma",
-		"rdmaDevices", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type",
-		"vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
+		"rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs",
+		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
 		"vfVLAN", "vlanFiltering", "vlanID"}
 }
 

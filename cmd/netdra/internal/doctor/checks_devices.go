@@ -28,6 +28,8 @@ func deviceChecks() []check {
 		{group: groupDevices, name: "iommu",
 			fine:  "devices can be given to applications that drive them themselves, or no topology does so",
 			needs: needsDriver, inspect: checkIOMMU},
+		{group: groupDevices, name: "rdma", fine: "no published device lacks the driver of its RDMA part",
+			needs: needsDriver, inspect: checkRDMA},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -164,6 +165,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"intel_iommu=on"}},
 		"no vfio-pci": {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu",
 			[]string{"modprobe vfio-pci"}},
+		"RDMA without a module": {func(n *testNode) { n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "") }, Warn, "rdma",
+			[]string{"eth1v0", "modprobe auxiliary:mlx5_core.rdma,"}},
 		"CDI spec left": {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") },
 			Warn, "cdi-specs", []string{goneClaim}},
 		"CDI spec of metadata left": {func(n *testNode) {
@@ -452,6 +455,56 @@ func TestContainerdConfigurations(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("configuration (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The parts of cards that the driver publishes count, and of these the ones for RDMA; where none is idle, the check
+// tells the mode.
+func TestRDMA(t *testing.T) {
+	const idle = "no driver has the RDMA part of "
+	for name, test := range map[string]struct {
+		arrange func(n *testNode)
+		want    []string
+	}{
+		"no RDMA": {func(*testNode) {}, []string{"ok no published device lacks the driver of its RDMA part"}},
+		"shared": {func(n *testNode) {
+			n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "mlx5_ib.rdma")
+			n.answers.Published[1].Device.RDMANetns = discovery.RDMAShared
+		}, []string{"ok RDMA devices are shared by all network namespaces, and cannot be moved to that of a pod"}},
+		"exclusive": {func(n *testNode) { n.answers.Published[1].Device.RDMANetns = discovery.RDMAExclusive },
+			[]string{"ok each RDMA device belongs to one network namespace, and can be moved to that of a pod"}},
+		"other parts and cards": {func(n *testNode) {
+			n.auxiliary("mlx5_core.eth.1", "0000:03:00.2", "")
+			n.auxiliary("mlx5_core.rdma.2", "0000:07:00.0", "")
+			n.auxiliary("strange", "0000:03:00.2", "")
+			n.auxiliary("mlx5_core.rdma-rep.1", "0000:03:00.2", "")
+			n.write("sys/bus/auxiliary/devices/ice.roce.7", "no link")
+		}, []string{"ok no published device lacks the driver of its RDMA part"}},
+		"several": {func(n *testNode) {
+			for i := range 4 {
+				entry := n.answers.Published[1]
+				entry.Name = fmt.Sprintf("eth2v%d", i)
+				entry.Device.Name = discovery.IfName(entry.Name)
+				entry.Device.PCIAddress = discovery.PCIAddress(fmt.Sprintf("0000:05:00.%d", i))
+				n.answers.Published = append(n.answers.Published, entry, entry) // shared and exclusive
+				n.auxiliary(fmt.Sprintf("ice.roce.%d", i), string(entry.Device.PCIAddress), "")
+			}
+			n.auxiliary("bnxt_en.rdma.0", "0000:03:00.2", "")
+		}, []string{"warn " + idle + "eth1v0", "warn " + idle + "eth2v0, eth2v1, eth2v2 and 1 more"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := healthy(t)
+			test.arrange(n)
+			var got []string
+			for _, finding := range n.examine() {
+				if finding.Check == "rdma" {
+					got = append(got, string(finding.Level)+" "+finding.What)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -282,7 +282,7 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads what the kernel says of links and of the IOMMU.
+// hardware reads what the kernel says of links, of the IOMMU, and of RDMA.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -294,6 +294,7 @@ func (s *Sources) hardware(input *Input) {
 	}
 	_, err := fs.Stat(s.Root, "sys/bus/pci/drivers/vfio-pci")
 	input.VFIO = err == nil
+	input.RDMAParts = s.rdmaParts()
 }
 
 // manager says who configures the link of an index, by the state files of NetworkManager and systemd-networkd.

@@ -38,6 +38,7 @@ type Input struct {
 	// IOMMUGroups is how many there are; VFIO reports whether the kernel's driver is loaded.
 	IOMMUGroups int
 	VFIO        bool
+	RDMAParts   []RDMAPart
 	// Registered are the names of the drivers that have a socket in kubelet's plugin registry.
 	Registered []string
 	// Multus is the CNI configuration that calls it.

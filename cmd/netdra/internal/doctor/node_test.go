@@ -125,6 +125,24 @@ func (n *testNode) put(file, content string, mode os.FileMode) {
 	}
 }
 
+// auxiliary adds a device of the auxiliary bus below a PCI function, with its driver if it has one.
+func (n *testNode) auxiliary(name, function, driver string) {
+	n.Helper()
+	dir := "devices/pci0000:00/" + function + "/" + name
+	n.write("sys/"+dir+"/uevent", "")
+	n.write("sys/bus/auxiliary/devices/.keep", "")
+	if err := os.Symlink("../../../"+dir, filepath.Join(n.root, "sys/bus/auxiliary/devices", name)); err != nil {
+		n.Fatal(err)
+	}
+	if driver == "" {
+		return
+	}
+	if err := os.Symlink("../../../../bus/auxiliary/drivers/"+driver,
+		filepath.Join(n.root, "sys", dir, "driver")); err != nil {
+		n.Fatal(err)
+	}
+}
+
 func (n *testNode) remove(files ...string) {
 	n.Helper()
 	for _, file := range files {

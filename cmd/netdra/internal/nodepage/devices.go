@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -78,7 +79,7 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 	device := &d.Device
 	name := string(device.Name)
 	row := Row{Type: device.Type, Members: []Member{{Name: name, Address: string(device.PCIAddress),
-		Also: otherNames(device)}}, What: describeDevice(device)}
+		Also: otherNames(device), RDMA: strings.Join(device.RDMADevices, ", ")}}, What: describeDevice(device)}
 	if carried := t.carried[name]; len(carried) > 0 && name != "" {
 		row.What = append(row.What, "carries "+ranges(carried))
 	}
@@ -180,7 +181,7 @@ func describeDevice(d *discovery.Device) []string {
 		{d.Driver != "", "driver " + d.Driver},
 		{d.OperState != "" && d.OperState != "unknown", "link " + d.OperState},
 		{d.SRIOVCapable, fmt.Sprintf("%d of %d virtual functions", d.NumVFs, d.TotalVFs)},
-		{d.RDMA, "RDMA"},
+		{d.RDMA, printer.WithDetails("RDMA", d.RDMALinkLayer, d.RDMANetns)},
 		{d.VLANID != discovery.None && d.VLANID != 0, fmt.Sprintf("VLAN %d", d.VLANID)},
 		{d.Parent != "", "on " + string(d.Parent)},
 		{d.Master != "", "port of " + string(d.Master)},

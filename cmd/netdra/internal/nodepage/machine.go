@@ -98,6 +98,9 @@ func cardOf(row *Row, functions []Cell) Card {
 		if only := row.Members[0]; only.Also != "" {
 			card.Lines = append(card.Lines, "also "+only.Also)
 		}
+		if only := row.Members[0]; only.RDMA != "" {
+			card.Lines = append(card.Lines, "RDMA device "+only.RDMA)
+		}
 	}
 	if len(row.What) > 0 {
 		card.Lines = append(card.Lines, strings.Join(row.What, " · "))

@@ -111,8 +111,9 @@ type Row struct {
 // Holding is a claim that has an entry. The entry is left out where the row has no other.
 type Holding struct{ Entry, Claim string }
 
-// Member is one device of a row, with what only it is called. Also are other names of its interface.
-type Member struct{ Name, Address, Also string }
+// Member is one device of a row, with what only it is called. Also are other names of its interface, and RDMA those of
+// its RDMA devices.
+type Member struct{ Name, Address, Also, RDMA string }
 
 // Offer is one entry of a device in the node's ResourceSlices.
 type Offer struct {

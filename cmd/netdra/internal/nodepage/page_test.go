@@ -237,11 +237,15 @@ func TestOtherNamesShareARow(t *testing.T) {
 			[]string{fmt.Sprintf("also%d", i)}
 	}
 	page := Build(node)
-	want := []Member{{"enp3s0f0v0", "0000:03:00.2", "eth1, also1"}, {"enp3s0f0v1", "0000:03:00.3", "eth2, also2"}}
+	want := []Member{{"enp3s0f0v0", "0000:03:00.2", "eth1, also1", "mlx5_1"},
+		{"enp3s0f0v1", "0000:03:00.3", "eth2, also2", "mlx5_2"}}
 	if diff := cmp.Diff(want, page.Rows[1].Members[:2]); len(page.Rows) != 2 || diff != "" {
 		t.Errorf("%d rows (-want +got):\n%s", len(page.Rows), diff)
 	}
 	if card := page.Machine[0].Roots[0].Cards[0]; !slices.Contains(card.Lines, "also eth0, also0") {
+		t.Errorf("the card says %q", card.Lines)
+	}
+	if card := page.Machine[0].Roots[0].Cards[0]; !slices.Contains(card.Lines, "RDMA device mlx5_0") {
 		t.Errorf("the card says %q", card.Lines)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
@@ -77,12 +78,45 @@ type Explanation struct {
 	Device     string              `json:"device"`
 	Type       string              `json:"type"`
 	PCIAddress string              `json:"pciAddress,omitempty"`
+	RDMA       *ExplainedRDMA      `json:"rdma,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
 	// Live means that the driver of the node was asked, so that it is known who holds what.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
 	Problems []string           `json:"problems,omitempty"`
+}
+
+// ExplainedRDMA is what a device has of RDMA: see discovery.Device.
+type ExplainedRDMA struct {
+	Devices   []string `json:"devices"`
+	LinkLayer string   `json:"linkLayer,omitempty"`
+	Netns     string   `json:"netns,omitempty"`
+}
+
+// explainRDMA returns nil for a device without RDMA.
+func explainRDMA(d *discovery.Device) *ExplainedRDMA {
+	if !d.RDMA {
+		return nil
+	}
+	return &ExplainedRDMA{Devices: append([]string{}, d.RDMADevices...), LinkLayer: d.RDMALinkLayer, Netns: d.RDMANetns}
+}
+
+// String describes it in one line.
+func (r *ExplainedRDMA) String() string {
+	devices := "RDMA " + cmp.Or(strings.Join(r.Devices, ", "), "without a device in this network namespace")
+	return printer.WithDetails(devices, r.LinkLayer, describeNetns(r.Netns))
+}
+
+// describeNetns describes whose RDMA devices are.
+func describeNetns(mode string) string {
+	switch mode {
+	case discovery.RDMAShared:
+		return "every network namespace can use it"
+	case discovery.RDMAExclusive:
+		return "one network namespace at a time can use it"
+	}
+	return ""
 }
 
 // ExplainedEntry is one name under which it is offered.
@@ -115,7 +149,7 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 	}
 	decided := &s.Decision.Devices[i]
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
-		PCIAddress: string(decided.Device.PCIAddress), Versions: s.Versions(), Live: s.Answers != nil,
+		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(), Live: s.Answers != nil,
 		Entries: []ExplainedEntry{}}
 	published := upcoming.FromResult(s.Result)
 	for j := range s.Result.Entries {
@@ -243,6 +277,9 @@ func (e *Explanation) print(out *printer.Printer) {
 		out.Bad("%s %s", called, e.unusableBy())
 	default:
 		out.Good("%s is offered as %s", called, printer.Plural(len(e.Entries), "device"))
+	}
+	if e.RDMA != nil {
+		out.Printf("  %s", e.RDMA)
 	}
 	if len(e.Entries) > 0 {
 		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY", "HELD BY"}}

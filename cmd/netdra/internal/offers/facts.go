@@ -137,7 +137,8 @@ func notes(d *discovery.Device) []string {
 		{"ovs", d.BridgeType == "ovs"},
 		{"vlan filtering", d.VLANFiltering},
 		{"representor " + d.PortName, d.Representor},
-		{strings.TrimSpace("rdma " + strings.Join(d.RDMADevices, " ")), d.RDMA},
+		{printer.WithDetails(strings.TrimSpace("rdma "+strings.Join(d.RDMADevices, " ")), d.RDMALinkLayer, d.RDMANetns),
+			d.RDMA},
 		{"no name while its physical function is not here", d.Name == ""},
 	} {
 		if note.holds {

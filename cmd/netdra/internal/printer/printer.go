@@ -250,6 +250,15 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// WithDetails returns a text with details in brackets behind it, of which those that are empty are left out.
+func WithDetails(text string, details ...string) string {
+	details = slices.DeleteFunc(slices.Clone(details), func(detail string) bool { return detail == "" })
+	if len(details) == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s (%s)", text, strings.Join(details, ", "))
+}
+
 // StepTitle tells the instances of a step apart.
 func StepTitle(step string, instance int) string {
 	if instance == 0 {

@@ -1,0 +1,185 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// RDMADevice is an RDMA device as netlink lists it.
+type RDMADevice struct {
+	// Index is the kernel's number of the device, from 0. A device keeps it when it is renamed.
+	Index int    `json:"index"`
+	Name  string `json:"name"`
+	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty where the kernel does not say.
+	LinkLayer string `json:"linkLayer,omitempty"`
+}
+
+// rdmaReading is one reading of the RDMA devices of a network namespace.
+type rdmaReading struct {
+	*sysfs
+	source    Hardware
+	functions map[PCIAddress]Device
+	uplinks   map[PCIAddress]int
+	// linkLayers are those of the listed devices, by name.
+	linkLayers map[string]string
+	// byLink are the names of the devices with a port on a link, by the link's index.
+	byLink map[int][]string
+}
+
+// addRDMA adds what netlink knows of RDMA devices to functions and links. Sysfs has told which devices a PCI function
+// has; netlink tells which links the ports of any device stand on: those of bonds, subfunctions and virtual links have
+// no PCI function. Both count. It fails with errChanged or netlink.ErrDumpInterrupted if the devices change meanwhile.
+func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
+	links []link) error {
+	present, _ := place{s, "class", ""}.list(rdmaDirectory)
+	capable := len(present) > 0
+	for _, f := range functions {
+		capable = capable || f.RDMA
+	}
+	if source == nil || !capable { // without such devices, a question would load kernel modules
+		return nil
+	}
+	r := &rdmaReading{sysfs: s, source: source, functions: functions, uplinks: uplinks,
+		linkLayers: map[string]string{}, byLink: map[int][]string{}}
+	if len(present) > 0 {
+		if err := r.list(); err != nil {
+			return err
+		}
+	}
+	r.addPorts(links)
+	r.addMembers(links)
+	r.describe(source.RDMANetns(), links)
+	return nil
+}
+
+// list asks for all devices and the links of their ports.
+func (r *rdmaReading) list() error {
+	devices, err := r.source.RDMADevices()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("cannot list RDMA devices: %w", err)
+	}
+	if err != nil {
+		place{r.sysfs, "", ""}.problem("cannot list RDMA devices, so only those of PCI functions are known: %v", err)
+		return nil
+	}
+	ofVFs := map[string]bool{}
+	for _, f := range r.functions {
+		for _, name := range f.RDMADevices {
+			ofVFs[name] = ofVFs[name] || f.PFAddress != ""
+		}
+	}
+	for _, d := range devices {
+		if !isWord(d.Name) || d.Name == "" {
+			place{r.sysfs, "", ""}.problem("RDMA device %d is left out: %s is no name", d.Index, excerpt(d.Name))
+			continue
+		}
+		r.linkLayers[d.Name] = d.LinkLayer
+		if ofVFs[d.Name] { // its link is that of the function; drivers ask the firmware about each port
+			continue
+		}
+		if err := r.addLinks(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addLinks asks which links the ports of a device stand on.
+func (r *rdmaReading) addLinks(d RDMADevice) error {
+	links, err := r.source.RDMALinks(d.Index)
+	for _, index := range links {
+		r.byLink[index] = append(r.byLink[index], d.Name)
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("cannot read the ports of RDMA device %s: %w", excerpt(d.Name), err)
+	}
+	// The kernel has no error of its own for devices that have gone since they were listed.
+	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
+		return fmt.Errorf("%w: RDMA device %s has gone", errChanged, excerpt(d.Name))
+	}
+	place{r.sysfs, "", d.Name}.problem("cannot read which links the ports of the RDMA device stand on: %v", err)
+	return nil
+}
+
+// addPorts adds the devices that have a port on a link. A representor is no port of its own for verbs: its function
+// has the RDMA device.
+func (r *rdmaReading) addPorts(links []link) {
+	for i := range links {
+		l := &links[i]
+		if names := r.byLink[l.index]; len(names) > 0 && !l.Representor {
+			r.add(l, names)
+		}
+	}
+}
+
+// addMembers gives bonds and teams the devices of their members: the device of a bond in hardware (mlx5_bond_0) names
+// one of the members as the link of its port, and the RoCE addresses (GIDs) that the kernel makes of a bond's IP
+// addresses are those of its members' devices (drivers/infiniband/core/roce_gid_mgmt.c).
+func (r *rdmaReading) addMembers(links []link) {
+	members := map[IfName][]string{}
+	for i := range links {
+		if master := links[i].Master; master != "" {
+			members[master] = append(members[master], r.names(&links[i])...)
+		}
+	}
+	for i := range links {
+		if kind := links[i].Kind; kind == "bond" || kind == "team" {
+			listed := slices.DeleteFunc(members[links[i].Name], func(name string) bool {
+				_, listed := r.linkLayers[name]
+				return !listed
+			})
+			r.add(&links[i], listed)
+		}
+	}
+}
+
+// function returns the function whose facts become those of the link's device.
+func (r *rdmaReading) function(l *link) (Device, bool) {
+	f, ok := r.functions[l.function]
+	return f, ok && r.uplinks[l.function] == l.index
+}
+
+// names are those of the devices of a link.
+func (r *rdmaReading) names(l *link) []string {
+	if f, ok := r.function(l); ok {
+		return f.RDMADevices
+	}
+	return l.RDMADevices
+}
+
+// add adds the names of devices to a link.
+func (r *rdmaReading) add(l *link, names []string) {
+	if f, ok := r.function(l); ok {
+		f.RDMADevices = slices.Concat(f.RDMADevices, names)
+		r.functions[l.function] = f
+		return
+	}
+	l.RDMADevices = slices.Concat(l.RDMADevices, names)
+}
+
+// describe adds what follows from the names.
+func (r *rdmaReading) describe(netns string, links []link) {
+	describe := func(d *Device) {
+		slices.Sort(d.RDMADevices)
+		d.RDMADevices = slices.Compact(d.RDMADevices)
+		if len(d.RDMADevices) > 0 {
+			d.RDMA, d.RDMALinkLayer = true, r.linkLayers[d.RDMADevices[0]]
+		}
+		if d.RDMA {
+			d.RDMANetns = netns
+		}
+	}
+	for address, f := range r.functions {
+		describe(&f)
+		r.functions[address] = f
+	}
+	for i := range links {
+		describe(&links[i].Device)
+	}
+}

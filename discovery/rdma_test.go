@@ -1,0 +1,261 @@
+package discovery_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// rdmaOf are the RDMA facts of the devices that have any: names, link layer, and whose they are.
+func rdmaOf(facts discovery.Facts) map[discovery.IfName]string {
+	found := map[discovery.IfName]string{}
+	for _, d := range facts.Devices {
+		if d.RDMA || d.RDMALinkLayer != "" || d.RDMANetns != "" || len(d.RDMADevices) > 0 {
+			found[d.Name] = strings.Join([]string{strings.Join(d.RDMADevices, ","), d.RDMALinkLayer, d.RDMANetns}, " ")
+		}
+	}
+	return found
+}
+
+func TestRDMA(t *testing.T) {
+	const mlx5Bond = "mlx5_bond_0 ethernet exclusive"
+	want := map[discovery.IfName]string{
+		"bond0": mlx5Bond, "enp3s0f0": mlx5Bond, "enp3s0f0v0": "mlx5_2 ethernet exclusive",
+		"ib0": "ibp7s0 infiniband exclusive", "v0": "rxe0 ethernet exclusive",
+	}
+	if diff := cmp.Diff(want, rdmaOf(read(t, discoverytest.RDMA()))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Devices come and go, and some are elsewhere: each change of the machine, with what is other then.
+func TestRDMAOfOtherMachines(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(h *discoverytest.Host)
+		want   map[discovery.IfName]string // empty: none any more
+	}{
+		"several on one link": {func(h *discoverytest.Host) {
+			h.RDMAOn("irdma0", "v0", "v1")
+			h.RDMAOn("another", "v0")
+		}, map[discovery.IfName]string{"v0": "another,irdma0,rxe0 ethernet exclusive",
+			"v1": "irdma0 ethernet exclusive"}},
+		"both ways": {func(h *discoverytest.Host) { h.RDMAOn("rxe1", "enp3s0f1") },
+			map[discovery.IfName]string{"enp3s0f1": "rxe1 ethernet exclusive",
+				"bond0": "mlx5_bond_0,rxe1 ethernet exclusive"}},
+		"of a port of the bond that failed over": {func(h *discoverytest.Host) {
+			h.Netlink.RDMADevices[0].Links = []int{h.Link("enp3s0f1").Index}
+		}, map[discovery.IfName]string{"enp3s0f1": "mlx5_bond_0 ethernet exclusive"}},
+		"link elsewhere": {func(h *discoverytest.Host) {
+			h.Remove("enp3s0f0v0") // its function has the device
+			h.Remove("v0")
+		}, map[discovery.IfName]string{"v0": ""}},
+		"device elsewhere": {func(h *discoverytest.Host) {
+			gone := func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") }
+			h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, gone)
+			h.Netlink.RDMADevices = slices.Delete(h.Netlink.RDMADevices, 1, 2)
+		}, map[discovery.IfName]string{"enp3s0f0v0": "  exclusive"}},
+		"link layer unknown": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].LinkLayer = "" },
+			map[discovery.IfName]string{"v0": "rxe0  exclusive"}},
+		"link unknown": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].Links = []int{1, 4711} },
+			map[discovery.IfName]string{"v0": ""}},
+		"representors": {func(h *discoverytest.Host) {
+			h.NIC("rep0", "0000:03:00.0")
+			h.WriteFiles(h.Dir("0000:03:00.0")+"/net/rep0", "phys_port_name=pf0vf0")
+			h.Netlink.RDMADevices[0].Links = []int{h.Link("enp3s0f0").Index, h.Link("rep0").Index}
+		}, nil},
+		"recorded before netlink was asked": {func(h *discoverytest.Host) {
+			h.Netlink.RDMADevices = nil
+			h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasPrefix(dir, "class/") })
+		}, map[discovery.IfName]string{"bond0": "", "enp3s0f0": "mlx5_bond_0  exclusive", "ib0": "ibp7s0  exclusive",
+			"enp3s0f0v0": "mlx5_2  exclusive", "v0": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := discoverytest.RDMA()
+			want := rdmaOf(read(t, h))
+			test.change(h)
+			maps.Copy(want, test.want)
+			maps.DeleteFunc(want, func(_ discovery.IfName, text string) bool { return text == "" })
+			facts := read(t, h)
+			if diff := cmp.Diff(want, rdmaOf(facts)); diff != "" || len(facts.Problems) > 0 {
+				t.Errorf("problems %v; (-want +got):\n%s", facts.Problems, diff)
+			}
+			roundTrip(t, h.Sources())
+		})
+	}
+}
+
+// A device that is in a pod keeps the RDMA facts that it had when it was taken, whatever has moved along.
+func TestRDMAInsidePods(t *testing.T) {
+	h := discoverytest.RDMA()
+	before := read(t, h)
+	snapshots := []discovery.Device{byName(t, before, "v0"), byName(t, before, "enp3s0f0v0")}
+	h.Remove("v0")
+	h.Remove("enp3s0f0v0")
+	h.Netlink.RDMADevices = slices.DeleteFunc(h.Netlink.RDMADevices,
+		func(d discovery.RecordedRDMADevice) bool { return d.Name == "mlx5_2" })
+	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") })
+	h.RDMAOn("ibdev4", "v1") // as the kernel calls one whose name was taken when it came home
+	want := rdmaOf(before)
+	want["v1"] = "ibdev4 ethernet exclusive"
+	if diff := cmp.Diff(want, rdmaOf(read(t, h).With(snapshots...))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What fails costs nothing else, is a problem, and is in recordings.
+func TestRDMAThatFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(h *discoverytest.Host)
+		missing []discovery.IfName
+		problem string
+	}{
+		"the list": {func(h *discoverytest.Host) { h.Netlink.RDMADevices, h.Netlink.RDMAError = nil, "no memory" },
+			[]discovery.IfName{"bond0", "v0"},
+			"cannot list RDMA devices, so only those of PCI functions are known: no memory"},
+		"ports": {func(h *discoverytest.Host) {
+			h.Netlink.RDMADevices[3].Links, h.Netlink.RDMADevices[3].Error = nil, "the kernel tells of no port"
+		}, []discovery.IfName{"v0"},
+			"rxe0: cannot read which links the ports of the RDMA device stand on: the kernel tells of no port"},
+		"a name": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].Name = "rx\n0" }, []discovery.IfName{"v0"},
+			`RDMA device 3 is left out: "rx\n0" is no name`},
+		"no name": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].Name = "" }, []discovery.IfName{"v0"},
+			`RDMA device 3 is left out: "" is no name`},
+		"sysfs": {func(h *discoverytest.Host) { h.Sys.Errors["class/infiniband"] = "EIO" },
+			[]discovery.IfName{"bond0", "v0"}, "cannot read infiniband: input/output error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := discoverytest.RDMA()
+			want := slices.Sorted(maps.Keys(rdmaOf(read(t, h))))
+			want = slices.DeleteFunc(want, func(n discovery.IfName) bool { return slices.Contains(test.missing, n) })
+			test.change(h)
+			facts := read(t, h)
+			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rdmaOf(facts)))); diff != "" {
+				t.Errorf("devices with RDMA (-want +got):\n%s", diff)
+			}
+			if len(facts.Problems) != 1 || facts.Problems[0].String() != test.problem {
+				t.Errorf("problems %q, want %q", facts.Problems, test.problem)
+			}
+			roundTrip(t, h.Sources())
+		})
+	}
+}
+
+// The list of RDMA devices is asked for where sysfs has some, and not whose virtual functions' links are.
+func TestRDMAQuestions(t *testing.T) {
+	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 7, Name: "mlx5_2"}, {Index: 9, Name: "rxe0"}}}
+	h := discoverytest.RDMA()
+	sources := h.Sources()
+	sources.Hardware = hardware
+	readFrom(t, sources)
+	want := []string{"rdma devices", "links of rdma device 9", "rdma", "eswitch of 0000:03:00.0",
+		"vfs of 2"}
+	if diff := cmp.Diff(want, hardware.asked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	sources = discoverytest.WithoutPCI().Sources()
+	hardware = &fakeHardware{}
+	sources.Hardware = hardware
+	if readFrom(t, sources); len(hardware.asked) > 0 {
+		t.Errorf("a machine without RDMA was asked for %q, which loads kernel modules", hardware.asked)
+	}
+}
+
+// One that goes while it is read, and a dump that the kernel interrupts, make another reading.
+func TestRDMAChangesWhileItIsRead(t *testing.T) {
+	h := discoverytest.RDMA()
+	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 9, Name: "rxe0"}},
+		linksErr: unix.EINVAL, unplugs: true}
+	sources := h.Sources()
+	sources.Hardware = hardware
+	if facts := readFrom(t, sources); len(facts.Problems) > 0 || byName(t, facts, "v0").RDMA {
+		t.Errorf("problems %v", facts.Problems)
+	}
+	if lists := count(hardware.asked, "rdma devices"); lists != 3 { // the second tells that it has gone
+		t.Errorf("the devices were listed %d times, want 3", lists)
+	}
+	hardware.rdmaErr, hardware.asked = netlink.ErrDumpInterrupted, nil
+	if _, err := discovery.Read(t.Context(), sources); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		t.Errorf("a list that is never whole: %v", err)
+	}
+	if lists := count(hardware.asked, "rdma devices"); lists < 2 {
+		t.Errorf("an interrupted list was tried %d times", lists)
+	}
+}
+
+func count(list []string, wanted string) int {
+	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != wanted }))
+}
+
+// The messages are those of fill_dev_info and fill_port_info of the kernel's nldev.c, with the numbers of its
+// include/uapi/rdma/rdma_netlink.h.
+func TestRDMAMessages(t *testing.T) {
+	const index, name, port, firmware, guid, state, netdevIndex, netdevName, protocol = 1, 2, 3, 5, 6, 12, 50, 51, 67
+	text := func(s string) []byte { return append([]byte(s), 0) }
+	device := func(number uint32, called, speaks string) []byte {
+		message := slices.Concat(attribute(index, words(number)), attribute(name, text(called)),
+			attribute(port, words(1)), attribute(firmware, text("28.39.2048")), attribute(guid, words(1, 2)))
+		if speaks == "" {
+			return message
+		}
+		return append(message, attribute(protocol, text(speaks))...)
+	}
+	devices, err := discovery.RDMADevicesIn([][]byte{device(0, "mlx5_bond_0", "roce"), device(4, "ibp7s0", "ib"),
+		device(5, "hfi1_0", "opa"), device(6, "siw0", "iw"), device(7, "usnic_0", "usnic"), device(9, "raw0", ""),
+		device(4, "ibp7s0", "ib")})
+	want := []discovery.RDMADevice{{Name: "mlx5_bond_0", LinkLayer: "ethernet"},
+		{Index: 4, Name: "ibp7s0", LinkLayer: "infiniband"}, {Index: 5, Name: "hfi1_0", LinkLayer: "infiniband"},
+		{Index: 6, Name: "siw0", LinkLayer: "ethernet"}, {Index: 7, Name: "usnic_0", LinkLayer: "ethernet"},
+		{Index: 9, Name: "raw0"}}
+	if diff := cmp.Diff(want, devices); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	portOf := func(number, link uint32) []byte {
+		message := slices.Concat(attribute(index, words(3)), attribute(name, text("rxe0")),
+			attribute(port, words(number)), attribute(state, []byte{4}))
+		if link == 0 { // its link is in another network namespace, or it has none
+			return message
+		}
+		return slices.Concat(message, attribute(netdevIndex, words(link)), attribute(netdevName, text("v0")))
+	}
+	links, err := discovery.RDMALinksIn([][]byte{portOf(1, 12), portOf(2, 0), portOf(3, 5), portOf(4, 12)})
+	if diff := cmp.Diff([]int{5, 12}, links); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if _, err := discovery.RDMALinksIn(nil); err == nil {
+		t.Error("a device of which no port was read has ports")
+	}
+	for _, bad := range [][]byte{{200, 0, 1, 0}, attribute(name, text("mlx5_0")), attribute(index, []byte{1})} {
+		if devices, err := discovery.RDMADevicesIn([][]byte{bad}); err == nil {
+			t.Errorf("%v was understood: %v", bad, devices)
+		}
+	}
+}
+
+// attribute is a netlink attribute with its padding.
+func attribute(number int, value []byte) []byte { return nl.NewRtAttr(number, value).Serialize() }
+
+// FuzzRDMAMessages reads any bytes as messages about RDMA devices.
+func FuzzRDMAMessages(f *testing.F) {
+	f.Add(slices.Concat(attribute(1, words(3)), attribute(2, []byte("rxe0\x00")), attribute(67, []byte("roce\x00"))))
+	f.Add(attribute(50, words(4)))
+	f.Add([]byte{4, 0, 1, 0, 3})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		devices, err := discovery.RDMADevicesIn([][]byte{message})
+		if err == nil && (len(devices) != 1 || devices[0].Index < 0 || strings.Contains(devices[0].Name, "\x00")) {
+			t.Errorf("devices %+v", devices)
+		}
+		if links, err := discovery.RDMALinksIn([][]byte{message}); err == nil && len(links) > 1 {
+			t.Errorf("one port has the links %v", links)
+		}
+	})
+}
