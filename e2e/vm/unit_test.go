@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -240,6 +241,39 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	}
 	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
 		t.Error("a folder that is not there is no error")
+	}
+}
+
+// A module's file is shown to the machine, which loads before it what it depends on.
+func TestModuleFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "own.ko")
+	if err := writeFile(file, elfModule("depends=middle,bottom\x00")); err != nil {
+		t.Fatal(err)
+	}
+	order, err := (&Command{Modules: []string{"wanted"}, ModuleFiles: []string{file}}).order(&machine{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &guest.Order{
+		Modules: []string{"igb", "igbvf", "wanted", "middle", "bottom"}, ModuleFiles: []string{"/opt/modules/0/own.ko"},
+		Folders: []guest.Folder{{Tag: "folder0", Path: "/opt/modules/0"}},
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order (-want +have):\n%s", diff)
+	}
+	if err := writeFile(file, []byte("no module")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Command{ModuleFiles: []string{file}}).order(&machine{}); err == nil {
+		t.Error("a file that is no module is no error")
+	}
+}
+
+func TestParameters(t *testing.T) {
+	arguments := (&machine{parameters: []string{"ib_core.netns_mode=0"}}).arguments()
+	line := arguments[slices.Index(arguments, "-append")+1]
+	if !strings.HasPrefix(line, "console=") || !strings.HasSuffix(line, " ib_core.netns_mode=0") {
+		t.Errorf("the kernel's command line is %q", line)
 	}
 }
 
