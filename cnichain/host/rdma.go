@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -64,7 +66,36 @@ func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error)
 		}
 		return err
 	})
+	if path == "" && err == nil && len(devices) > 0 {
+		err = addMasters(devices)
+	}
 	return devices, err
+}
+
+// addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its members,
+// and the device of a bond in hardware names a member as the link of its port.
+func addMasters(devices []cnichain.RDMADevice) error {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot list the links of RDMA devices: %w", err)
+	}
+	defer handle.Close()
+	links, err := listLinks(handle)
+	if err != nil {
+		return fmt.Errorf("cannot list the links of RDMA devices: %w", err)
+	}
+	kinds, masters := map[int]string{}, map[int]int{}
+	for _, link := range links {
+		kinds[link.Attrs().Index], masters[link.Attrs().Index] = link.Type(), link.Attrs().MasterIndex
+	}
+	for i := range devices {
+		for _, member := range slices.Clone(devices[i].Links) {
+			if master := masters[member]; kinds[master] == "bond" || kinds[master] == "team" {
+				devices[i].Links = append(devices[i].Links, master)
+			}
+		}
+	}
+	return nil
 }
 
 // functionOfRDMA is the PCI address of the hardware of an RDMA device of the host; "" without one.
@@ -126,18 +157,17 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	if err != nil {
 		return err
 	}
-	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
-	if err != nil {
-		return fmt.Errorf("cannot return RDMA device %s to the host: %w", device.Name, err)
-	}
-	defer func() { _ = hostNetns.Close() }()
-	err = withRDMA(path, func(handle *rdmalink.Handle) error {
-		if slices.ContainsFunc(onHost, func(other cnichain.RDMADevice) bool { return other.Name == inPod.Name }) {
-			if err := handle.Rename(device.Index, rdmaTransitName(device)); err != nil {
-				return err
+	// The kernel moves a device out of the namespace of the thread that asks, whatever that of its socket is
+	// (drivers/infiniband/core/device.c, ib_device_set_netns_put).
+	err = ns.WithNetNSPath(path, func(hostNetns ns.NetNS) error {
+		return withRDMA("", func(handle *rdmalink.Handle) error {
+			if slices.ContainsFunc(onHost, func(other cnichain.RDMADevice) bool { return other.Name == inPod.Name }) {
+				if err := handle.Rename(device.Index, rdmaTransitName(device)); err != nil {
+					return err
+				}
 			}
-		}
-		return handle.Move(device.Index, hostNetns)
+			return handle.Move(device.Index, netns.NsHandle(hostNetns.Fd()))
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("cannot return RDMA device %s to the host from %s: %w", device.Name, path, err)

@@ -62,7 +62,8 @@ type Device struct {
 // Handle asks in one network namespace. It is not safe for concurrent use.
 type Handle struct {
 	handle *netlink.Handle
-	socket *nl.NetlinkSocket
+	// socket counts the requests: answers are told apart by their number.
+	socket *nl.SocketHandle
 }
 
 // Open opens a handle in the network namespace at a path; empty: the caller's. A kernel without RDMA gives an error that
@@ -86,7 +87,7 @@ func Open(path string) (*Handle, error) {
 		handle.Close()
 		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
 	}
-	return &Handle{handle: handle, socket: socket}, nil
+	return &Handle{handle: handle, socket: &nl.SocketHandle{Socket: socket}}, nil
 }
 
 // Close closes the handle.
@@ -160,7 +161,8 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 	return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, unix.ENOENT)
 }
 
-// Move moves a device of the handle's namespace into another. In shared mode the error is unix.EOPNOTSUPP. A device that
+// Move moves a device into another namespace. It must be in the namespace of the handle and in that of the calling
+// thread, which is what the kernel moves it out of. In shared mode the error is unix.EOPNOTSUPP. A device that
 // the other namespace has by that name already makes it unix.EEXIST.
 func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
@@ -184,7 +186,7 @@ func (h *Handle) dump(command int, attributes ...*nl.RtAttr) (messages [][]byte,
 
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: {Socket: h.socket}}
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}
 	for _, attribute := range attributes {
 		request.AddData(attribute)
 	}

@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
@@ -20,6 +21,10 @@ const (
 	emulation = "tcg,thread=single,tb-size=512"
 )
 
+// kernelParameters are those of every machine.
+const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +
+	"tsc=reliable no_timer_check intel_iommu=on iommu=pt"
+
 // machine is what QEMU is told; see arguments.
 type machine struct {
 	imageDir, runDir string
@@ -28,6 +33,7 @@ type machine struct {
 	memory           int // MiB
 	folders          []hostFolder
 	uplink           *Uplink // nil for none
+	parameters       []string
 }
 
 // hostFolder is a folder of the host that the machine sees by its tag.
@@ -53,8 +59,7 @@ func (m *machine) arguments() []string {
 		"-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off", "-nodefaults", "-no-user-config", "-display",
 		"none", "-no-reboot",
 		"-kernel", filepath.Join(m.imageDir, "vmlinux"), "-initrd", filepath.Join(m.runDir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr tsc=reliable " +
-			"no_timer_check intel_iommu=on iommu=pt",
+		"-append", strings.Join(append([]string{kernelParameters}, m.parameters...), " "),
 		"-device", "intel-iommu,intremap=off,caching-mode=on", "-device", "virtio-rng-pci",
 		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off",
 		"-serial", "chardev:terminal",

@@ -119,6 +119,19 @@ func unxz(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
+// dependenciesOfFile are the names of the modules that the one in a file depends on.
+func dependenciesOfFile(file string) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	needed, err := dependencies(data)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read what kernel module %s depends on: %w", file, err)
+	}
+	return needed, nil
+}
+
 // dependencies reads "depends=a,b" from a module's .modinfo, in which each entry ends with a zero byte.
 func dependencies(data []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(data))

@@ -12,21 +12,7 @@ import (
 	"strings"
 )
 
-const (
-	suite   = "trixie"
-	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-)
-
-// packages are what a machine is made of, without what apt adds because they depend on it. The kernel is not among
-// them: the packages that it depends on would set up a boot loader.
-func packages() []string {
-	return []string{
-		"qemu-system-x86", "bash", "busybox-static", "coreutils", "dash", "ethtool", "findutils", "grep", "gzip",
-		"iproute2", "iptables",
-		"iputils-ping", "jq", "kmod", "mawk", "mount", "nftables", "pciutils", "procps", "sed", "tar", "tcpdump",
-		"util-linux",
-	}
-}
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // apt is apt-get with a root of its own: it knows nothing of what is installed, and changes nothing of it.
 type apt struct {
@@ -34,8 +20,8 @@ type apt struct {
 	mirror string
 }
 
-// newApt lays out the root in dir. An empty mirror means that of this machine's own apt.
-func newApt(ctx context.Context, dir, mirror string) (*apt, error) {
+// newApt lays out the root in dir, for packages of the suites. An empty mirror means that of this machine's own apt.
+func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
 		var err error
 		if mirror, err = ownMirror(ctx); err != nil {
@@ -52,10 +38,11 @@ func newApt(ctx context.Context, dir, mirror string) (*apt, error) {
 	if _, err := os.Stat(keyring); err == nil {
 		signed = "[signed-by=" + keyring + "] "
 	}
-	for name, text := range map[string]string{
-		"status": "", "sources.list": fmt.Sprintf("deb %s%s %s main\ndeb %s%s %s-updates main\n", signed, mirror, suite,
-			signed, mirror, suite),
-	} {
+	sources := ""
+	for _, suite := range suites {
+		sources += fmt.Sprintf("deb %s%s %s main\n", signed, mirror, suite)
+	}
+	for name, text := range map[string]string{"status": "", "sources.list": sources} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
 		}
@@ -104,40 +91,64 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	return output.String(), nil
 }
 
-// fetch downloads the packages and the kernel's, and returns the files.
-func (a *apt) fetch(ctx context.Context) ([]string, error) {
+// fetch downloads the packages of an image and its kernel's, and returns the files and which kernel it is.
+func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, error) {
+	var kernel kernelVersion
 	if _, err := a.run(ctx, "update"); err != nil {
-		return nil, err
+		return nil, kernel, err
 	}
-	if _, err := a.run(ctx, append([]string{"install", "--download-only"}, packages()...)...); err != nil {
-		return nil, err
+	if _, err := a.run(ctx, append([]string{"install", "--download-only"}, p.packages...)...); err != nil {
+		return nil, kernel, err
 	}
-	plan, err := a.run(ctx, "install", "--simulate", "linux-image-amd64")
+	plan, err := a.run(ctx, "install", "--simulate", "--target-release", p.kernelSuite, "linux-image-amd64")
 	if err != nil {
-		return nil, err
+		return nil, kernel, err
 	}
-	kernel, err := kernelPackage(plan)
-	if err != nil {
-		return nil, err
+	if kernel, err = plannedKernel(plan); err != nil {
+		return nil, kernel, err
 	}
-	if _, err := a.run(ctx, "download", kernel); err != nil {
-		return nil, err
+	if _, err := a.run(ctx, append([]string{"download"}, kernel.packages(p.kernelPackages)...)...); err != nil {
+		return nil, kernel, err
 	}
+	files, err := a.files()
+	return files, kernel, err
+}
+
+// files are the packages that were downloaded.
+func (a *apt) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
 	slices.Sort(files)
 	return files, err
 }
 
-// kernelPackage finds the package with the kernel among those that apt would install.
-func kernelPackage(plan string) (string, error) {
+// kernelVersion is a kernel of Debian.
+type kernelVersion struct {
+	// Release is what uname says, such as 6.12.1+deb13-amd64, and part of its packages' names.
+	Release string `json:"release"`
+	// Package is the version of its packages, such as 6.12.1-1.
+	Package string `json:"package"`
+}
+
+// packages are packages of this kernel, as apt takes them, whose names begin so.
+func (k kernelVersion) packages(prefixes []string) (all []string) {
+	for _, prefix := range prefixes {
+		all = append(all, prefix+k.Release+"="+k.Package)
+	}
+	return all
+}
+
+// plannedKernel finds the kernel among what apt would install: "Inst linux-image-RELEASE (VERSION SUITE...".
+func plannedKernel(plan string) (kernelVersion, error) {
 	for line := range strings.Lines(plan) {
 		fields := strings.Fields(line)
-		if len(fields) > 1 && fields[0] == "Inst" && strings.HasPrefix(fields[1], "linux-image-") &&
-			fields[1] != "linux-image-amd64" {
-			return fields[1], nil
+		if len(fields) < 3 || fields[0] != "Inst" || fields[1] == "linux-image-amd64" {
+			continue
+		}
+		if release, ok := strings.CutPrefix(fields[1], "linux-image-"); ok {
+			return kernelVersion{Release: release, Package: strings.Trim(fields[2], "()")}, nil
 		}
 	}
-	return "", fmt.Errorf("apt would install no kernel: %s", plan)
+	return kernelVersion{}, fmt.Errorf("apt would install no kernel: %s", plan)
 }
 
 // unpack unpacks packages into root, without running anything of them.

@@ -3,11 +3,11 @@ package vm
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,15 +21,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// recipe is the version of how images are made: whoever changes that increases it.
-const recipe = "1"
-
 // ErrUnavailable says that there can be no machine here, because something is missing that is not the project's: tests
 // are skipped then.
 var ErrUnavailable = errors.New("virtual machines are not available here")
 
 // Options say where an image is kept and what it is made of. The zero value is a good one.
 type Options struct {
+	// Kind is what its machines are for; the zero value is SRIOV.
+	Kind Kind
 	// CacheDir is where images are kept; empty means lab.CacheDir().
 	CacheDir string
 	// Mirror is the URI of a mirror of Debian; empty means that of this machine's own apt.
@@ -40,24 +39,15 @@ type Options struct {
 
 // Image is what machines boot from. It is read-only, so that any number of them can run at a time.
 type Image struct {
-	dir string
+	dir   string
+	parts *parts
+	// mirror is the URI of a mirror of Debian; empty means that of this machine's own apt.
+	mirror string
 	// vminit is the first process of machines.
 	vminit []byte
 	// accelerator is what QEMU runs them with.
 	accelerator string
 	progress    io.Writer
-}
-
-// earlyModules are those without which the root file system can't be mounted.
-func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
-
-// modules are those that machines can load beside earlyModules.
-func modules() []string {
-	return strings.Fields(`igb igbvf vfio-pci vfio_iommu_type1 virtio_net virtio_rng
-		8021q bonding bridge br_netfilter dummy ifb ipvlan ipvtap macvlan macvtap openvswitch tun veth vrf vxlan
-		nf_tables nft_compat nft_ct nft_chain_nat nft_masq nft_nat nft_limit nft_reject_inet nf_conntrack
-		ip_tables ip6_tables iptable_filter iptable_nat xt_conntrack xt_MASQUERADE xt_comment xt_mark xt_addrtype xt_nat xt_tcpudp
-		sch_ingress sch_tbf sch_htb sch_fq_codel cls_u32 cls_matchall act_mirred act_police act_vlan xfrm_user inet_diag af_packet_diag`)
 }
 
 // Prepare makes the image, unless the cache has it, and builds vminit. From nothing it takes about half a minute and
@@ -76,7 +66,8 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	image := &Image{dir: filepath.Join(o.CacheDir, "vm-"+fingerprint()), progress: o.Progress}
+	image := &Image{parts: o.Kind.parts(), mirror: o.Mirror, progress: o.Progress}
+	image.dir = filepath.Join(o.CacheDir, image.parts.folder())
 	if err := os.MkdirAll(o.CacheDir, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the cache folder: %w", err)
 	}
@@ -86,7 +77,7 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 	}
 	defer unlock()
 	if _, err := os.Stat(image.dir); err != nil {
-		if err := image.make(ctx, o.Mirror); err != nil {
+		if err := image.make(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -113,16 +104,8 @@ func checkHost() error {
 	return nil
 }
 
-// fingerprint names an image by what it is made of.
-func fingerprint() string {
-	all := []string{recipe, suite, strings.Join(packages(), " "), strings.Join(earlyModules(), " "),
-		strings.Join(modules(), " ")}
-	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
-	return hex.EncodeToString(sum[:])[:16]
-}
-
 // make makes the image in a folder of its own, which gets its name only when it is complete.
-func (i *Image) make(ctx context.Context, mirror string) error {
+func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
 		return fmt.Errorf("cannot make an image: %w", err)
@@ -130,7 +113,7 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 	defer func() { _ = os.RemoveAll(tmp) }() // gone already after the rename
 	start := time.Now()
 	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
-	files, err := fetchPackages(ctx, filepath.Join(tmp, "apt"), mirror)
+	files, kernel, err := i.fetchPackages(ctx, filepath.Join(tmp, "apt"))
 	if err != nil {
 		return err
 	}
@@ -139,7 +122,7 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 	if err := unpack(ctx, root, files); err != nil {
 		return err
 	}
-	if err := installKernel(ctx, tmp, root); err != nil {
+	if err := i.installKernel(ctx, tmp, root, kernel); err != nil {
 		return err
 	}
 	for _, path := range []string{"apt", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale",
@@ -156,19 +139,23 @@ func (i *Image) make(ctx context.Context, mirror string) error {
 }
 
 // fetchPackages fails with ErrUnavailable, unless the caller has stopped it.
-func fetchPackages(ctx context.Context, dir, mirror string) ([]string, error) {
-	private, err := newApt(ctx, dir, mirror)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, kernel kernelVersion, err error) {
+	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
+	if err == nil {
+		files, kernel, err = private.fetch(ctx, i.parts)
 	}
-	files, err := private.fetch(ctx)
+	return files, kernel, unavailable(ctx, err)
+}
+
+// unavailable makes an error of fetching packages ErrUnavailable, unless the caller has stopped it.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, fmt.Errorf("stopped while packages were fetched: %w", cause)
+		return fmt.Errorf("stopped while packages were fetched: %w", cause)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return files, nil
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 func (i *Image) printf(format string, args ...any) {
@@ -176,38 +163,48 @@ func (i *Image) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel puts the unpacked kernel and the early modules into dir, and leaves of the modules in root only those
-// that machines can load, unpacked.
-func installKernel(ctx context.Context, dir, root string) error {
-	kernels, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
-	if err != nil || len(kernels) != 1 {
-		return fmt.Errorf("want one kernel among the packages, have %q: %w", kernels, err)
+// installKernel puts the unpacked kernel, what it is and the early modules into dir, and leaves of the modules in root
+// only those that machines can load, unpacked.
+func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
+	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
+	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
+	if errors.Is(err, fs.ErrNotExist) { // newer packages have it beside the modules
+		image, err = os.ReadFile(filepath.Join(tree, "vmlinuz"))
 	}
-	image, err := os.ReadFile(kernels[0])
+	if err != nil {
+		return fmt.Errorf("cannot find the kernel among the packages: %w", err)
+	}
+	unpacked, err := unpackKernel(image)
+	if err != nil {
+		return fmt.Errorf("cannot use the kernel %s: %w", kernel.Release, err)
+	}
+	about, err := json.Marshal(kernel)
 	if err != nil {
 		return err
 	}
-	kernel, err := unpackKernel(image)
-	if err != nil {
-		return fmt.Errorf("cannot use the kernel %s: %w", filepath.Base(kernels[0]), err)
+	for name, data := range map[string][]byte{"vmlinux": unpacked, kernelFile: about} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "vmlinux"), kernel, 0o644); err != nil {
+	if err := installModules(dir, tree, i.parts.modules); err != nil {
 		return err
 	}
-	version := strings.TrimPrefix(filepath.Base(kernels[0]), "vmlinuz-")
-	tree := filepath.Join(root, "usr", "lib", "modules", version)
-	if err := installModules(dir, tree); err != nil {
+	if err := os.RemoveAll(filepath.Join(tree, "vmlinuz")); err != nil {
 		return err
 	}
-	return depmod(ctx, root, version)
+	return depmod(ctx, root, kernel.Release)
 }
 
-func installModules(dir, tree string) error {
+// kernelFile says which kernel an image has.
+const kernelFile = "kernel.json"
+
+func installModules(dir, tree string, modules []string) error {
 	available, err := openModules(tree)
 	if err != nil {
 		return err
 	}
-	all, err := available.collect(append(earlyModules(), modules()...))
+	all, err := available.collect(append(earlyModules(), modules...))
 	if err != nil {
 		return err
 	}

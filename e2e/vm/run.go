@@ -39,6 +39,10 @@ type Command struct {
 	MemoryMB int
 	// Modules are further kernel modules to load; those of the network cards are.
 	Modules []string
+	// ModuleFiles are files of kernel modules that are loaded after Modules, with what they depend on.
+	ModuleFiles []string
+	// Parameters are further ones for the kernel's command line, such as ib_core.netns_mode=0.
+	Parameters []string
 	// Share is a folder of the host that the command sees as /share and may write to; empty means none.
 	Share string
 	// Folders are folders of the host that the command sees, read-only: paths outside by paths inside.
@@ -88,7 +92,7 @@ func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result,
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
 	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2),
-		memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink}
+		memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink, parameters: c.Parameters}
 	order, err := c.order(m)
 	if err != nil {
 		return Result{}, err
@@ -118,36 +122,8 @@ func (c *Command) timeout() time.Duration {
 func (c *Command) order(m *machine) (*guest.Order, error) {
 	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
 		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
-	add := func(outside, inside string, writable bool) error {
-		path, err := filepath.Abs(outside)
-		if err == nil {
-			_, err = os.Stat(path)
-		}
-		if err == nil && strings.Contains(path, ",") {
-			err = fmt.Errorf("%s has a comma in its name, which QEMU does not take", path)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot show a folder to a machine: %w", err)
-		}
-		tag := fmt.Sprintf("folder%d", len(m.folders))
-		m.folders = append(m.folders, hostFolder{tag: tag, path: path, writable: writable})
-		order.Folders = append(order.Folders, guest.Folder{Tag: tag, Path: inside, Writable: writable})
-		return nil
-	}
-	if c.Share != "" {
-		if err := add(c.Share, "/share", true); err != nil {
-			return nil, err
-		}
-	}
-	for outside, inside := range c.Folders {
-		if err := add(outside, inside, false); err != nil {
-			return nil, err
-		}
-	}
-	for outside, inside := range c.Written {
-		if err := add(outside, inside, true); err != nil {
-			return nil, err
-		}
+	if err := c.showFolders(m, order); err != nil {
+		return nil, fmt.Errorf("cannot show a folder to a machine: %w", err)
 	}
 	if c.Uplink != nil {
 		order.Uplink = c.Uplink.Link
@@ -163,6 +139,57 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 	}
 	return order, nil
 }
+
+// showFolders adds the folders of the host that the command needs to the machine and to its order.
+func (c *Command) showFolders(m *machine, order *guest.Order) error {
+	add := func(outside, inside string, writable bool) error {
+		path, err := filepath.Abs(outside)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err == nil && strings.Contains(path, ",") {
+			err = fmt.Errorf("%s has a comma in its name, which QEMU does not take", path)
+		}
+		if err != nil {
+			return err
+		}
+		tag := fmt.Sprintf("folder%d", len(m.folders))
+		m.folders = append(m.folders, hostFolder{tag: tag, path: path, writable: writable})
+		order.Folders = append(order.Folders, guest.Folder{Tag: tag, Path: inside, Writable: writable})
+		return nil
+	}
+	if c.Share != "" {
+		if err := add(c.Share, "/share", true); err != nil {
+			return err
+		}
+	}
+	for outside, inside := range c.Folders {
+		if err := add(outside, inside, false); err != nil {
+			return err
+		}
+	}
+	for outside, inside := range c.Written {
+		if err := add(outside, inside, true); err != nil {
+			return err
+		}
+	}
+	for i, file := range c.ModuleFiles {
+		inside := fmt.Sprintf("%s/%d", moduleFilesDir, i)
+		if err := add(filepath.Dir(file), inside, false); err != nil {
+			return err
+		}
+		needed, err := dependenciesOfFile(file)
+		if err != nil {
+			return err
+		}
+		order.Modules = append(order.Modules, needed...)
+		order.ModuleFiles = append(order.ModuleFiles, inside+"/"+filepath.Base(file))
+	}
+	return nil
+}
+
+// moduleFilesDir is the folder inside with Command.ModuleFiles.
+const moduleFilesDir = "/opt/modules"
 
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,14 +178,30 @@ func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
 	}
 }
 
-func TestKernelPackage(t *testing.T) {
-	name, err := kernelPackage("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst " +
-		"linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian)\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
-	if err != nil || name != "linux-image-6.12.1+deb13-amd64" {
-		t.Errorf("have %q: %v", name, err)
+func TestPlannedKernel(t *testing.T) {
+	kernel, err := plannedKernel("NOTE: only a simulation\nInst linux-base (4.12 Debian)\nInst " +
+		"linux-image-6.12.1+deb13-amd64 (6.12.1-1 Debian:13/stable [amd64])\nInst linux-image-amd64 (6.12.1-1 Debian)\n")
+	if want := (kernelVersion{Release: "6.12.1+deb13-amd64", Package: "6.12.1-1"}); err != nil || kernel != want {
+		t.Errorf("have %q: %v", kernel, err)
 	}
-	if _, err := kernelPackage("Inst linux-image-amd64 (1)\n"); err == nil {
+	want := []string{"linux-a-6.12.1+deb13-amd64=6.12.1-1", "linux-b-6.12.1+deb13-amd64=6.12.1-1"}
+	if diff := cmp.Diff(want, kernel.packages([]string{"linux-a-", "linux-b-"})); diff != "" {
+		t.Errorf("packages (-want +have):\n%s", diff)
+	}
+	if _, err := plannedKernel("Inst linux-image-amd64 (1)\n"); err == nil {
 		t.Error("a plan without a kernel is no error")
+	}
+}
+
+// An image is named by what it is made of, so that no kind is taken for another.
+func TestImagesOfKinds(t *testing.T) {
+	sriov, rdma := SRIOV.parts(), RDMA.parts()
+	if sriov.folder() == rdma.folder() || sriov.folder() != SRIOV.parts().folder() {
+		t.Errorf("folders are %s and %s", sriov.folder(), rdma.folder())
+	}
+	rdma.modules = append(rdma.modules, "other")
+	if rdma.folder() == RDMA.parts().folder() {
+		t.Error("another module is the same image")
 	}
 }
 
@@ -224,6 +241,39 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	}
 	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
 		t.Error("a folder that is not there is no error")
+	}
+}
+
+// A module's file is shown to the machine, which loads before it what it depends on.
+func TestModuleFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "own.ko")
+	if err := writeFile(file, elfModule("depends=middle,bottom\x00")); err != nil {
+		t.Fatal(err)
+	}
+	order, err := (&Command{Modules: []string{"wanted"}, ModuleFiles: []string{file}}).order(&machine{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &guest.Order{
+		Modules: []string{"igb", "igbvf", "wanted", "middle", "bottom"}, ModuleFiles: []string{"/opt/modules/0/own.ko"},
+		Folders: []guest.Folder{{Tag: "folder0", Path: "/opt/modules/0"}},
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order (-want +have):\n%s", diff)
+	}
+	if err := writeFile(file, []byte("no module")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Command{ModuleFiles: []string{file}}).order(&machine{}); err == nil {
+		t.Error("a file that is no module is no error")
+	}
+}
+
+func TestParameters(t *testing.T) {
+	arguments := (&machine{parameters: []string{"ib_core.netns_mode=0"}}).arguments()
+	line := arguments[slices.Index(arguments, "-append")+1]
+	if !strings.HasPrefix(line, "console=") || !strings.HasSuffix(line, " ib_core.netns_mode=0") {
+		t.Errorf("the kernel's command line is %q", line)
 	}
 }
 

@@ -42,6 +42,9 @@ type vmFlags struct {
 	cluster    clusterPlace
 	bin        string
 	nriTimeout time.Duration
+	// rdma makes it a machine with RDMA, and stockRXE one with the distribution's module.
+	rdma     rdmaMode
+	stockRXE bool
 }
 
 func vmCommand(w *where) *cobra.Command {
@@ -64,6 +67,10 @@ With --cluster the machine is the node of a Kubernetes whose control plane runs 
 bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
 value of --name). It ends with the machine.
 
+With --rdma the machine has the kernel of Debian's backports, RDMA's tools, and Soft RoCE ("rdma link add NAME type rxe
+netdev LINK"), whose devices follow their links into network namespaces as those of network cards do: the module is built of the
+kernel's source with a patch, which is fetched and kept, too. With --rdma=exclusive an RDMA device is in one namespace only.
+
 With --cluster=inside the control plane is in the machine, too, and nothing of it outside. The command begins when driver and controller
 work: after three minutes or more where all code is emulated.`,
 		Args: cobra.NoArgs,
@@ -84,6 +91,10 @@ work: after three minutes or more where all code is emulated.`,
 	set.StringVar(&f.bin, "bin", "bin", "with --cluster: folder with the binaries of driver and controller")
 	set.DurationVar(&f.nriTimeout, "nri-timeout", vmNRITimeout,
 		"with --cluster: how long containerd waits for the driver")
+	set.Var(&f.rdma, "rdma", "make it a machine with RDMA, whose devices are shared by network namespaces, or with "+
+		"--rdma=exclusive in one each")
+	set.Lookup("rdma").NoOptDefVal = string(rdmaShared)
+	set.BoolVar(&f.stockRXE, "stock-rxe", false, "with --rdma: take Soft RoCE as Debian has it")
 	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
 	return cmd
 }
@@ -131,6 +142,7 @@ func vmTestCommand(f *vmFlags) *cobra.Command {
 were skipped.`,
 		Example: `  lab vm test ./e2e/sriov
   lab vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF ./cnichain/kerneltest
+  lab vm test --rdma=exclusive ./e2e/rdma
   lab vm test --cluster --pfs 3 --run '^TestCluster' ./e2e/sriov`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,8 +163,12 @@ were skipped.`,
 // run prepares, boots, and returns an exitError if the command failed.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
-	image, err := vm.Prepare(ctx, vm.Options{CacheDir: f.where.cache, Mirror: f.mirror, Progress: cmd.ErrOrStderr()})
+	image, err := vm.Prepare(ctx, vm.Options{Kind: f.rdma.kind(), CacheDir: f.where.cache, Mirror: f.mirror,
+		Progress: cmd.ErrOrStderr()})
 	if err != nil {
+		return err
+	}
+	if err := f.addRDMA(ctx, image, &c, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "lab-vm-*")

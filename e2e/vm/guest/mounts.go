@@ -107,15 +107,23 @@ func loadEarlyModules() error {
 		return err
 	}
 	for _, module := range modules { // sorted by name
-		file, err := os.Open(filepath.Join(EarlyModules, module.Name()))
-		if err != nil {
+		if err := loadModule(filepath.Join(EarlyModules, module.Name())); err != nil {
 			return err
 		}
-		err = unix.FinitModule(int(file.Fd()), "", 0)
-		_ = file.Close() // was only read
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("cannot load kernel module %s: %w", module.Name(), err)
-		}
+	}
+	return nil
+}
+
+// loadModule loads the kernel module in a file, unless the kernel has one of that name.
+func loadModule(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = unix.FinitModule(int(file.Fd()), "", 0)
+	_ = file.Close() // was only read
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("cannot load kernel module %s: %w", path, err)
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ type Order struct {
 	Dir string `json:"dir,omitempty"`
 	// Modules are kernel modules to load before.
 	Modules []string `json:"modules,omitempty"`
+	// ModuleFiles are files of kernel modules to load after those.
+	ModuleFiles []string `json:"moduleFiles,omitempty"`
 	// VFs is how many virtual functions each physical function gets before.
 	VFs int `json:"vfs,omitempty"`
 	// Uplink is the name for the link with UplinkMAC; empty where there is none.

@@ -91,6 +91,11 @@ func prepare(order *Order) error {
 			return fmt.Errorf("cannot load kernel modules %v: %w: %s", order.Modules, err, output)
 		}
 	}
+	for _, file := range order.ModuleFiles {
+		if err := loadModule(file); err != nil {
+			return err
+		}
+	}
 	if err := setUp("lo"); err != nil {
 		return err
 	}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm"
+)
+
+// rdmaMode is who sees the RDMA devices of a machine; empty means that it has none. It is the value of a flag.
+type rdmaMode string
+
+const (
+	rdmaShared    rdmaMode = "shared"
+	rdmaExclusive rdmaMode = "exclusive"
+)
+
+// String, Set and Type implement pflag.Value.
+func (m *rdmaMode) String() string { return string(*m) }
+
+// Type is what help calls the value.
+func (m *rdmaMode) Type() string { return "mode" }
+
+// Set takes the flag's value.
+func (m *rdmaMode) Set(text string) error {
+	switch mode := rdmaMode(text); mode {
+	case rdmaShared, rdmaExclusive:
+		*m = mode
+		return nil
+	default:
+		return fmt.Errorf("it is %s or %s", rdmaShared, rdmaExclusive)
+	}
+}
+
+func (m *rdmaMode) kind() vm.Kind {
+	if *m == "" {
+		return vm.SRIOV
+	}
+	return vm.RDMA
+}
+
+// addRDMA adds to a command what makes its machine one with RDMA. Where the lab's variant of rxe cannot be had, the
+// machine has the distribution's, and tests that need the lab's skip.
+func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
+	if f.rdma == "" {
+		if f.stockRXE {
+			return errors.New("--stock-rxe is for machines with RDMA: add --rdma")
+		}
+		return nil
+	}
+	if f.rdma == rdmaExclusive {
+		c.Parameters = append(c.Parameters, "ib_core.netns_mode=0")
+	}
+	c.Modules = append(c.Modules, "ib_uverbs", "ib_umad", "rdma_ucm")
+	if f.stockRXE {
+		c.Modules = append(c.Modules, "rdma_rxe")
+		return nil
+	}
+	module, err := image.RXE(ctx)
+	if errors.Is(err, vm.ErrUnavailable) {
+		// for people only
+		_, _ = fmt.Fprintf(progress, "vm: Soft RoCE is as Debian has it, and tests that need the lab's are skipped: %v\n", err)
+		c.Modules = append(c.Modules, "rdma_rxe")
+		return nil
+	}
+	c.ModuleFiles = append(c.ModuleFiles, module)
+	return err
+}

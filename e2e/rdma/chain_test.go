@@ -1,0 +1,326 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// moving is a topology whose plugin moves its device into the pod.
+func moving(cniType string, pod int) string {
+	return fmt.Sprintf(`[{name: nic, type: %s, selector: {cel: "true"}, ifName: net1, rdma: {},
+		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`, cniType, pod)
+}
+
+// rdmaFunctions makes virtual functions with RDMA devices rxe0, rxe1, ..., and returns their links.
+func (b *bench) rdmaFunctions(count int) (links []string) {
+	b.Helper()
+	for i, address := range b.functions(count) {
+		links = append(links, b.linkOf(address))
+		b.must(netlink.LinkSetUp(b.link(links[i])))
+		b.machine().addDevice(fmt.Sprintf("rxe%d", i), links[i])
+	}
+	return links
+}
+
+// node is the path of the character device of an RDMA device whose name is unique on the machine.
+func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
+
+// An RDMA device moves into the pod with its function, works there for this pod only, and returns.
+func TestChainMovesRDMADevice(t *testing.T) {
+	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
+		t.Run(cniType, func(t *testing.T) {
+			b := newBench(t, exclusive)
+			b.needsLab()
+			links := b.rdmaFunctions(2)
+			d := newDriver(b)
+			left, right := d.tenant("left", moving(cniType, 1), links[0], true),
+				d.tenant("right", moving(cniType, 2), links[1], true)
+			left.attach()
+			right.attach()
+			b.machine().sees()
+			left.sees("rxe0")
+			right.sees("rxe1")
+			for device, pod := range map[string]*tenant{"rxe0": left, "rxe1": right} {
+				if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", b.node(device)}, pod.nodes()); diff != "" {
+					t.Errorf("device nodes of %s (-want +have):\n%s", device, diff)
+				}
+			}
+			ends := []*end{left.end("rxe0", "10.0.0.1"), right.end("rxe1", "10.0.0.2")}
+			b.opensOnlyInside(ends...)
+			ends[1].talk(ends[0])
+			b.must(d.executor.Check(context.Background(), left.attachment))
+			left.detach()
+			right.detach()
+			b.machine().sees("rxe0", "rxe1")
+			b.machine().has(links[0])
+			b.machine().has(links[1])
+		})
+	}
+}
+
+// Two pods that start at once exchange numbers of their devices now and then. Each gets its own.
+func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
+	b := newBench(t, exclusive)
+	b.needsLab()
+	links := b.rdmaFunctions(2)
+	d := newDriver(b)
+	changed := 0
+	for round := range 50 {
+		var pods []*tenant
+		var before []string
+		for i, link := range links {
+			pods = append(pods, d.tenant(fmt.Sprintf("p%d%c", round, 'a'+i), moving("netdev", i+1), link, true))
+			before = append(before, b.node(fmt.Sprintf("rxe%d", i)))
+		}
+		var group sync.WaitGroup
+		results := make([]error, len(pods))
+		for i, pod := range pods {
+			group.Go(func() { results[i] = pod.add() })
+		}
+		group.Wait()
+		b.must(errors.Join(results...))
+		for i, pod := range pods {
+			node := b.node(fmt.Sprintf("rxe%d", i))
+			if !slices.Contains(pod.nodes(), node) || len(pod.nodes()) != 2 {
+				t.Errorf("round %d: pod %d has %q, want %s", round, i, pod.nodes(), node)
+			}
+			if node != before[i] {
+				changed++
+			}
+			b.must(pod.open(filepath.Base(node)))
+			if err := pods[1-i].open(filepath.Base(node)); !errors.Is(err, unix.EPERM) {
+				t.Errorf("round %d: the other pod opens %s: %v", round, node, err)
+			}
+		}
+		for i, pod := range pods {
+			group.Go(func() { results[i] = pod.del() })
+		}
+		group.Wait()
+		b.must(errors.Join(results...))
+		for _, pod := range pods {
+			cnitest.RemovePod(pod.path)
+		}
+	}
+	b.machine().sees("rxe0", "rxe1")
+	t.Logf("%d of 100 moves changed a number", changed)
+}
+
+// A driver that is killed at any commit, or before or after any change of an RDMA device, leaves the next one what it
+// needs: function and RDMA device are on the machine under their names.
+func TestChainKilledAnywhere(t *testing.T) {
+	b := newBench(t, exclusive)
+	b.needsLab()
+	links := b.rdmaFunctions(1)
+	for after, survived := 0, false; !survived && !t.Failed(); after++ {
+		t.Run(fmt.Sprintf("at its call %d", after), func(t *testing.T) {
+			b := &bench{T: t}
+			d := newDriver(b)
+			pod := d.tenant("pod", moving("netdev", 1), links[0], true)
+			d.death = &death{after: after}
+			d.must(d.db.Close())
+			d.begin()
+			survived = pod.comeAndGo()
+			d.restart()
+			for _, left := range d.left {
+				d.must(d.executor.Del(context.Background(), left))
+			}
+			b.machine().sees("rxe0")
+			b.machine().has(links[0])
+			pod.sees()
+		})
+	}
+}
+
+// comeAndGo attaches and detaches, and says whether the driver has lived to see it.
+func (t *tenant) comeAndGo() (survived bool) {
+	defer func() {
+		if reason := recover(); reason != nil && reason != any(errKilled) {
+			panic(reason)
+		}
+	}()
+	t.attach()
+	t.detach()
+	return true
+}
+
+// Whatever becomes of an RDMA device in a pod, it is on the machine under its name in the end.
+func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
+	for name, change := range map[string]func(pod *tenant){
+		"renamed in the pod": func(pod *tenant) { pod.rename("rxe0", "mine") },
+		"moved to the machine by an administrator": func(pod *tenant) {
+			pod.must(pod.moveDevice("rxe0", pod.machine()))
+		},
+		"namespace destroyed": func(pod *tenant) { pod.destroy() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, exclusive)
+			b.needsLab()
+			links := b.rdmaFunctions(1)
+			d := newDriver(b)
+			pod := d.tenant("pod", moving("netdev", 1), links[0], true)
+			pod.attach()
+			change(pod)
+			b.eventually("pod detached", pod.del)
+			b.machine().has(links[0])
+			if devices := b.machine().devices(); !slices.Contains(devices, "rxe0") {
+				t.Errorf("the machine has %q", devices)
+			}
+		})
+	}
+}
+
+// addOther makes an RDMA device on another link of the machine. It is in the machine's own namespace.
+func (t *tenant) addOther(name string) {
+	t.Helper()
+	t.bench.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	t.machine().addDevice(name, "other")
+	t.Cleanup(func() { _ = netlink.RdmaLinkDel(name) })
+}
+
+// destroy ends the pod's namespace under the driver: nothing holds it any more.
+func (t *tenant) destroy() {
+	t.Helper()
+	cnitest.RemovePod(t.path)
+	t.must(host.Linux{}.Unpin(t.attachment.Pin))
+}
+
+// A name that another device has taken keeps the function back, with the reason, until it is free.
+func TestChainWhoseRDMANameIsTaken(t *testing.T) {
+	b := newBench(t, exclusive)
+	b.needsLab()
+	links := b.rdmaFunctions(1)
+	d := newDriver(b)
+	pod := d.tenant("pod", moving("netdev", 1), links[0], true)
+	pod.attach()
+	pod.addOther("rxe0")
+	pod.destroy() // the kernel calls it ibdevN
+	if err := pod.del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
+		t.Errorf("error is %v", err)
+	}
+	b.must(netlink.RdmaLinkDel("rxe0"))
+	b.eventually("pod detached", pod.del)
+	b.machine().sees("rxe0")
+	if device := b.uverbs("rxe0"); device == "" {
+		t.Error("no character device")
+	}
+}
+
+// An RDMA device that was removed while the pod had it: the function is held back with the reason, and given again when
+// the device is there again.
+func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
+	b := newBench(t, exclusive)
+	b.needsLab()
+	links := b.rdmaFunctions(1)
+	d := newDriver(b)
+	pod := d.tenant("pod", moving("netdev", 1), links[0], true)
+	pod.attach()
+	pod.inside(func() error { return netlink.RdmaLinkDel("rxe0") })
+	b.eventually("RDMA device gone", func() error {
+		if devices := pod.devices(); len(devices) > 0 {
+			return fmt.Errorf("the pod has %q", devices)
+		}
+		return nil
+	})
+	if err := d.executor.Check(context.Background(), pod.attachment); err == nil ||
+		!strings.Contains(err.Error(), "RDMA device rxe0 is gone") {
+		t.Errorf("Check says %v", err)
+	}
+	device := *pod.attachment.Steps[0].Step.Device
+	for d.executor.Quarantined(&device) == nil {
+		if err := pod.del(); err == nil && d.executor.Quarantined(&device) == nil {
+			t.Fatal("the function was given back without its RDMA device")
+		}
+	}
+	if err := d.executor.Quarantined(&device); !strings.Contains(err.Error(), "its RDMA device rxe0 is not on the host") {
+		t.Errorf("it is held back with %v", err)
+	}
+	b.machine().addDevice("rxe5", links[0]) // an administrator makes another
+	for _, left := range d.executor.Leftovers() {
+		b.must(d.executor.Retry(context.Background(), left.Key))
+	}
+	if err := d.executor.Quarantined(&device); err != nil {
+		t.Errorf("it is still held back: %v", err)
+	}
+	b.machine().sees("rxe0")
+}
+
+// Debian's Soft RoCE removes its device when the link moves: the pod does not start without it.
+func TestChainWithoutItsRDMADevice(t *testing.T) {
+	b := newBench(t, exclusive)
+	b.needsLab()
+	b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
+	d := newDriver(b)
+	b.machine().addDevice("rxe0", "veth0")
+	pod := d.tenant("pod", moving("netdev", 1), "veth0", true)
+	b.must(netlink.RdmaLinkDel("rxe0"))
+	if err := pod.add(); err == nil || !strings.Contains(err.Error(), "it has none; load the RDMA module") {
+		t.Errorf("error is %v", err)
+	}
+	b.machine().has("veth0")
+}
+
+// In shared mode the device stays; the list of device nodes is what separates pods.
+func TestChainInSharedMode(t *testing.T) {
+	b := newBench(t, shared)
+	b.needsLab()
+	links := b.rdmaFunctions(2)
+	d := newDriver(b)
+	left, right := d.tenant("left", moving("sriov", 1), links[0], true), d.tenant("right", moving("sriov", 2), links[1], true)
+	left.attach()
+	right.attach()
+	for device, pod := range map[string]*tenant{"rxe0": left, "rxe1": right} {
+		if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", b.node(device)}, pod.nodes()); diff != "" {
+			t.Errorf("device nodes of %s (-want +have):\n%s", device, diff)
+		}
+	}
+	ends := []*end{left.end("rxe0", "10.0.0.1"), right.end("rxe1", "10.0.0.2")}
+	ends[1].talk(ends[0])
+	left.detach()
+	right.detach()
+	b.machine().sees("rxe0", "rxe1")
+}
+
+// A port that several pods share through macvlan: each gets the port's RDMA device, and management devices where the
+// topology says so. In exclusive mode that is refused before anything is done.
+func TestChainOnASharedPort(t *testing.T) {
+	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
+		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
+	b := newBench(t, "")
+	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	b.machine().addDevice("rxe0", "port")
+	b.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe0") })
+	d := newDriver(b)
+	if mode, err := netlink.RdmaSystemGetNetnsMode(); err != nil || mode == exclusive {
+		devices, err := host.Linux{}.RDMADevices("")
+		b.must(err)
+		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.link("port").Attrs().Index}) {
+			t.Errorf("the machine has %+v", devices)
+		}
+		return // what is refused, unit tests say
+	}
+	one, two := d.tenant("one", fmt.Sprintf(step, 1), "port", false), d.tenant("two", fmt.Sprintf(step, 2), "port", false)
+	one.attach()
+	two.attach()
+	number := strings.TrimPrefix(b.uverbs("rxe0"), "uverbs")
+	want := []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/umad" + number, "/dev/infiniband/uverbs" + number}
+	for _, pod := range []*tenant{one, two} {
+		if diff := cmp.Diff(want, pod.nodes()); diff != "" {
+			t.Errorf("device nodes (-want +have):\n%s", diff)
+		}
+		pod.detach()
+	}
+	b.machine().sees("rxe0")
+}

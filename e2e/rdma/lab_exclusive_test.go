@@ -1,0 +1,219 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+// uverbs is the name of the character device of an RDMA device, whose name must be unique on the machine: this class of
+// sysfs shows all devices in every namespace.
+func (b *bench) uverbs(device string) string {
+	b.Helper()
+	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
+	b.must(err)
+	found := ""
+	for _, node := range nodes {
+		name, err := os.ReadFile(node)
+		b.must(err)
+		if strings.TrimSpace(string(name)) == device {
+			found = filepath.Base(filepath.Dir(node))
+		}
+	}
+	if found == "" {
+		b.Fatalf("no character device of %s among %q", device, nodes)
+	}
+	return found
+}
+
+// sees expects that a namespace sees RDMA devices and no others.
+func (p *place) sees(want ...string) {
+	p.Helper()
+	if have := p.devices(); !slices.Equal(have, want) {
+		p.Errorf("%s has the RDMA devices %q, want %q", p.path, have, want)
+	}
+}
+
+// has expects that a namespace has a link.
+func (p *place) has(link string) {
+	p.Helper()
+	p.inside(func() error {
+		_, err := netlink.LinkByName(link)
+		return err
+	})
+}
+
+// functionPair makes two virtual functions with RDMA devices rxe0 and rxe1, and two pods. Nothing has moved yet.
+func (b *bench) functionPair() (left, right *end, links []string) {
+	b.Helper()
+	b.needsLab()
+	for i, address := range b.functions(2) {
+		links = append(links, b.linkOf(address))
+		b.must(netlink.LinkSetUp(b.link(links[i])))
+		b.machine().addDevice(fmt.Sprintf("rxe%d", i), links[i])
+	}
+	return &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"},
+		&end{place: b.pod("right"), device: "rxe1", address: "10.0.0.2"}, links
+}
+
+// A virtual function and its RDMA device go to a pod in either order, work there, and come home in either order.
+func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
+	b := newBench(t, exclusive)
+	left, right, links := b.functionPair()
+	machine := b.machine()
+	machine.sees("rxe0", "rxe1")
+	for i, device := range []string{"rxe0", "rxe1"} {
+		if _, err := os.Stat(sysPCI(b.addressOf(links[i]), "infiniband", device)); err != nil {
+			b.Errorf("the RDMA device is not below its PCI function: %v", err)
+		}
+	}
+	b.must(machine.moveDevice("rxe0", left.place))
+	machine.moveLink(links[0], left.place)
+	machine.moveLink(links[1], right.place)
+	machine.sees("rxe1") // the link has gone, and the device not with it
+	b.must(machine.moveDevice("rxe1", right.place))
+	machine.sees()
+	left.sees("rxe0")
+	right.sees("rxe1")
+	left.place.address(links[0], left.address)
+	right.place.address(links[1], right.address)
+	right.talk(left)
+	b.opensOnlyInside(left, right)
+
+	left.moveLink(links[0], machine)
+	b.must(left.moveDevice("rxe0", machine))
+	b.must(right.moveDevice("rxe1", machine))
+	right.moveLink(links[1], machine)
+	machine.sees("rxe0", "rxe1")
+	machine.has(links[0])
+	machine.has(links[1])
+
+	for i, e := range []*end{right, left} { // each to where the other was
+		machine.moveLink(links[i], e.place)
+		b.must(machine.moveDevice(fmt.Sprintf("rxe%d", i), e.place))
+		e.device = fmt.Sprintf("rxe%d", i)
+		e.place.address(links[i], e.address)
+	}
+	left.rping(right)
+}
+
+// addressOf is the PCI address of a link in the machine's own namespace.
+func (b *bench) addressOf(link string) string {
+	b.Helper()
+	target, err := os.Readlink("/sys/class/net/" + link + "/device")
+	b.must(err)
+	return filepath.Base(target)
+}
+
+// opensOnlyInside expects that processes of other namespaces than a device's can't open it, root included, although
+// they see its node.
+func (b *bench) opensOnlyInside(ends ...*end) {
+	b.Helper()
+	for _, e := range ends {
+		node := b.uverbs(e.device)
+		if err := e.open(node); err != nil {
+			b.Errorf("%s of %s can't be opened in its namespace: %v", node, e.device, err)
+		}
+		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
+			if err := other.open(node); other != e && !errors.Is(err, unix.EPERM) {
+				b.Errorf("%s of %s opened in %s: %v, want EPERM", node, e.device, other.path, err)
+			}
+		}
+	}
+}
+
+// When a namespace ends, function and RDMA device come home by themselves: the latter under a name that the kernel
+// chooses, if its name is taken.
+func TestLabEndOfNamespace(t *testing.T) {
+	b := newBench(t, exclusive)
+	left, right, links := b.functionPair()
+	machine := b.machine()
+	for i, e := range []*end{left, right} {
+		machine.moveLink(links[i], e.place)
+		b.must(machine.moveDevice(e.device, e.place))
+	}
+	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	machine.addDevice("rxe1", "other") // the name of what the pod has
+	cnitest.RemovePod(left.path)
+	cnitest.RemovePod(right.path)
+	b.eventually("RDMA devices at home", func() error {
+		have := machine.devices()
+		if len(have) != 3 || !strings.HasPrefix(have[0], "ibdev") || have[1] != "rxe0" || have[2] != "rxe1" {
+			return fmt.Errorf("there are %q, want rxe0, rxe1 and an ibdev", have)
+		}
+		return nil
+	})
+	for _, link := range links {
+		b.eventually("link "+link+" at home", func() error {
+			_, err := netlink.LinkByName(link)
+			return err
+		})
+	}
+	node := sysPCI(b.addressOf(links[1]), "infiniband", machine.devices()[0])
+	if _, err := os.Stat(node); err != nil {
+		b.Errorf("the device with the new name is not that of the function: %v", err)
+	}
+}
+
+// vethPair makes two pods that a veth joins, and then RDMA devices rxe0 and rxe1 on its ends: in this order Debian's Soft
+// RoCE works, too.
+func (b *bench) vethPair() (left, right *end) {
+	b.Helper()
+	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}
+	right = &end{place: b.pod("right"), device: "rxe1", address: "10.0.0.2"}
+	b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
+	for i, e := range []*end{left, right} {
+		link := fmt.Sprintf("veth%d", i)
+		b.machine().moveLink(link, e.place)
+		e.place.address(link, e.address)
+		e.addDevice(e.device, link)
+	}
+	return left, right
+}
+
+// An RDMA device that was made on a link inside a pod begins in the machine's namespace, and works in the pod's.
+func TestLabDeviceMovesToItsLink(t *testing.T) {
+	b := newBench(t, exclusive)
+	left, right := b.vethPair()
+	b.machine().sees("rxe0", "rxe1")
+	for _, e := range []*end{left, right} {
+		b.must(b.machine().moveDevice(e.device, e.place))
+		e.sees(e.device)
+	}
+	right.pingPong(left, 4096)
+	right.sendBandwidth(left)
+	b.opensOnlyInside(left, right)
+	for _, e := range []*end{left, right} {
+		b.must(e.moveDevice(e.device, b.machine()))
+	}
+	b.machine().sees("rxe0", "rxe1")
+}
+
+// A device gives its number up when it moves, and takes the lowest that is free: names of nodes must be looked up
+// after a move.
+func TestLabNumberChangesWithMove(t *testing.T) {
+	b := newBench(t, exclusive)
+	pod := b.pod("pod")
+	before := map[string]string{}
+	for i, name := range []string{"rxe0", "rxe1"} {
+		link := fmt.Sprintf("plain%d", i)
+		b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: link}})
+		b.machine().addDevice(name, link)
+		before[name] = b.uverbs(name)
+	}
+	b.must(netlink.RdmaLinkDel("rxe0"))
+	b.must(b.machine().moveDevice("rxe1", pod))
+	if diff := cmp.Diff(before["rxe0"], b.uverbs("rxe1")); diff != "" {
+		b.Errorf("node of rxe1, which was %s (-want +have):\n%s", before["rxe1"], diff)
+	}
+}

@@ -1,0 +1,74 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// opensEverywhere expects that processes of every namespace can open a device.
+func (b *bench) opensEverywhere(ends ...*end) {
+	b.Helper()
+	for _, e := range ends {
+		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
+			if err := other.open(b.uverbs(e.device)); err != nil {
+				b.Errorf("%s opened in %s: %v", e.device, other.path, err)
+			}
+		}
+	}
+}
+
+// In shared mode an RDMA device can't be moved.
+func TestLabSharedDeviceCannotMove(t *testing.T) {
+	b := newBench(t, shared)
+	pod := b.pod("pod")
+	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
+	b.machine().addDevice("rxe0", "plain0")
+	if err := b.machine().moveDevice("rxe0", pod); !errors.Is(err, unix.EOPNOTSUPP) {
+		b.Errorf("moving the device: %v, want EOPNOTSUPP", err)
+	}
+	b.machine().sees("rxe0")
+	pod.sees("rxe0")
+}
+
+// In shared mode an RDMA device on a pod's macvlan works there, and is seen and can be opened everywhere.
+func TestLabSharedMacvlan(t *testing.T) {
+	b := newBench(t, shared)
+	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})
+	var ends []*end
+	for i, name := range []string{"left", "right"} {
+		e := &end{place: b.pod(name), device: fmt.Sprintf("rxe%d", i), address: fmt.Sprintf("10.0.0.%d", i+1)}
+		link := fmt.Sprintf("macvlan%d", i)
+		b.add(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: link, ParentIndex: b.link("parent").Attrs().Index},
+			Mode: netlink.MACVLAN_MODE_BRIDGE})
+		b.machine().moveLink(link, e.place)
+		e.place.address(link, e.address)
+		e.addDevice(e.device, link)
+		ends = append(ends, e)
+	}
+	for _, p := range []*place{b.machine(), ends[0].place, ends[1].place} {
+		p.sees("rxe0", "rxe1")
+	}
+	ends[1].talk(ends[0])
+	b.opensEverywhere(ends...)
+}
+
+// In shared mode a virtual function goes to a pod alone, and its RDMA device works there.
+func TestLabSharedFunction(t *testing.T) {
+	b := newBench(t, shared)
+	left, right, links := b.functionPair()
+	for i, e := range []*end{left, right} {
+		b.machine().moveLink(links[i], e.place)
+		e.place.address(links[i], e.address)
+		e.sees("rxe0", "rxe1")
+	}
+	right.talk(left)
+	b.opensEverywhere(left, right)
+	for i, e := range []*end{left, right} {
+		e.moveLink(links[i], b.machine())
+	}
+	b.machine().sees("rxe0", "rxe1")
+}

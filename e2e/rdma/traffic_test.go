@@ -1,0 +1,123 @@
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// end is one of two ends that talk: an RDMA device in a namespace, with the address of its link.
+type end struct {
+	*place
+	device, address string
+}
+
+// command is a program that runs in the namespace, with a sysfs that shows the namespace's RDMA devices, which
+// libibverbs reads.
+func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
+	const script = `mount -t sysfs sysfs /sys && exec "$@"`
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.path, "unshare", "--mount", "bash", "-c",
+		script, "bash"}, args...)...)
+}
+
+// gid is the index of the GID of the end's address, as programs take it: the kernel adds it when the link has the
+// address.
+func (e *end) gid() (index string) {
+	e.Helper()
+	mapped := netip.AddrFrom16(netip.MustParseAddr(e.address).As16()).As16()
+	var groups []string
+	for i := 0; i < len(mapped); i += 2 {
+		groups = append(groups, fmt.Sprintf("%02x%02x", mapped[i], mapped[i+1]))
+	}
+	want := strings.Join(groups, ":")
+	e.eventually(fmt.Sprintf("GID of %s on %s", e.address, e.device), func() error {
+		output, err := e.command(context.Background(), "bash", "-c", `cat /sys/class/infiniband/`+e.device+
+			`/ports/1/gids/{0..7}`).CombinedOutput()
+		table := strings.Fields(string(output))
+		position := slices.Index(table, want)
+		if err == nil && position < 0 {
+			err = errors.New("it is not there")
+		}
+		index = fmt.Sprint(position)
+		if err != nil {
+			err = fmt.Errorf("%w: %q", err, table)
+		}
+		return err
+	})
+	return index
+}
+
+// rping connects with rdma_cm from one end to another, and sends messages: it needs the queue pair 1 of both devices.
+func (e *end) rping(server *end) {
+	e.Helper()
+	server.gid() // rdma_cm finds the device by it
+	e.gid()
+	address := []string{"-a", server.address, "-C", "3"}
+	e.converse(server, slices.Concat([]string{"rping", "-s"}, address), slices.Concat([]string{"rping", "-c"}, address))
+}
+
+// pingPong exchanges messages, of a size in bytes, on a reliable connection of verbs, which is arranged over TCP.
+func (e *end) pingPong(server *end, size int) {
+	e.Helper()
+	e.converse(server, pingPong(server, size), append(pingPong(e, size), server.address))
+}
+
+// pingPong is the command of a server, or with an address that of a client.
+func pingPong(e *end, size int) []string {
+	return []string{"ibv_rc_pingpong", "-d", e.device, "-g", e.gid(), "-n", "20", "-s", fmt.Sprint(size)}
+}
+
+// sendBandwidth sends as fast as it goes.
+func (e *end) sendBandwidth(server *end) {
+	e.Helper()
+	command := func(e *end) []string {
+		return []string{"ib_send_bw", "-d", e.device, "-x", e.gid(), "-n", "20", "-s", "4096", "-F"}
+	}
+	e.converse(server, command(server), append(command(e), server.address))
+}
+
+// converse starts a server, and then a client again and again until the server is there for it. Both must end well.
+func (e *end) converse(server *end, serve, ask []string) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	listener := server.command(ctx, serve...)
+	var said bytes.Buffer
+	listener.Stdout, listener.Stderr = &said, &said
+	start := time.Now()
+	e.must(listener.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- listener.Wait() }()
+	for {
+		output, err := e.command(ctx, ask...).CombinedOutput()
+		if err == nil {
+			break
+		}
+		select {
+		case ending := <-ended:
+			e.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
+		case <-ctx.Done():
+			<-ended
+			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %s", ask, patience, err, output, serve, &said)
+		default: // the server does not listen yet
+		}
+	}
+	if err := <-ended; err != nil {
+		e.Fatalf("%q: %v: %s", serve, err, &said)
+	}
+	e.Logf("%s from %s to %s took %s", ask[0], e.path, server.path, time.Since(start).Round(time.Millisecond))
+}
+
+// talk sends in every way.
+func (e *end) talk(server *end) {
+	e.Helper()
+	e.rping(server)
+	e.pingPong(server, 4096)
+	e.sendBandwidth(server)
+}

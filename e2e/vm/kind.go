@@ -1,0 +1,79 @@
+package vm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Kind says what the machines of an image are for.
+type Kind int
+
+const (
+	// SRIOV machines have the kernel of Debian's stable suite.
+	SRIOV Kind = iota
+	// RDMA machines have the kernel of its backports, whose rxe can be used in network namespaces, and RDMA's tools.
+	RDMA
+)
+
+// recipe is the version of how images are made: whoever changes that increases it.
+const recipe = "1"
+
+const (
+	suite     = "trixie"
+	backports = suite + "-backports"
+)
+
+// parts are what an image is made of.
+type parts struct {
+	// prefix is how the names of its folder begin in the cache.
+	prefix string
+	// suites are those of Debian that it is taken from; kernelSuite is the one that its kernel is from.
+	suites      []string
+	kernelSuite string
+	// packages are those of Debian, without what apt adds because they depend on it. The kernel is not among them: the
+	// packages that it depends on would set up a boot loader.
+	packages []string
+	// kernelPackages are how the names of the packages begin that the kernel is in, before its release.
+	kernelPackages []string
+	// modules are those that machines can load beside earlyModules.
+	modules []string
+}
+
+func (k Kind) parts() *parts {
+	p := &parts{
+		prefix: "vm-", suites: []string{suite, suite + "-updates"}, kernelSuite: suite,
+		packages: strings.Fields(`qemu-system-x86 bash busybox-static coreutils dash ethtool findutils grep gzip
+			iproute2 iptables iputils-ping jq kmod mawk mount nftables pciutils procps sed tar tcpdump util-linux`),
+		kernelPackages: []string{"linux-image-"},
+		modules: strings.Fields(`igb igbvf vfio-pci vfio_iommu_type1 virtio_net virtio_rng
+			8021q bonding bridge br_netfilter dummy ifb ipvlan ipvtap macvlan macvtap openvswitch tun veth vrf vxlan
+			nf_tables nft_compat nft_ct nft_chain_nat nft_masq nft_nat nft_limit nft_reject_inet nf_conntrack
+			ip_tables ip6_tables iptable_filter iptable_nat xt_conntrack xt_MASQUERADE xt_comment xt_mark xt_addrtype
+			xt_nat xt_tcpudp sch_ingress sch_tbf sch_htb sch_fq_codel cls_u32 cls_matchall act_mirred act_police
+			act_vlan xfrm_user inet_diag af_packet_diag`),
+	}
+	if k == RDMA {
+		p.prefix, p.kernelSuite, p.suites = "vm-rdma-", backports, append(p.suites, backports)
+		p.packages = append(p.packages, strings.Fields("ibverbs-providers ibverbs-utils perftest rdmacm-utils")...)
+		p.kernelPackages = []string{"linux-binary-", "linux-modules-", "linux-base-"}
+		p.modules = append(p.modules, rdmaModules()...)
+	}
+	return p
+}
+
+// rdmaModules are those of RDMA, without what they depend on.
+func rdmaModules() []string {
+	return strings.Fields("ib_core ib_uverbs ib_umad rdma_ucm rdma_cm ib_cm iw_cm rdma_rxe")
+}
+
+// earlyModules are those without which the root file system can't be mounted.
+func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
+
+// folder is the name of the image in the cache, which says what it is made of.
+func (p *parts) folder() string {
+	all := []string{recipe, p.kernelSuite, strings.Join(p.packages, " "), strings.Join(earlyModules(), " "),
+		strings.Join(p.modules, " ")}
+	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
+	return p.prefix + hex.EncodeToString(sum[:])[:16]
+}

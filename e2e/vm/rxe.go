@@ -1,0 +1,146 @@
+package vm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed" // for rxePatch
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rxePatch is under the kernel's licence: see rxe/README.md.
+//
+//go:embed rxe/rxe.patch
+var rxePatch []byte
+
+const rxeModule = "rdma_rxe.ko"
+
+// buildRXEScript runs in the build root. Its arguments are the kernel's release and its first two numbers.
+const buildRXEScript = `set -eu
+mount -t proc proc /proc # in which objtool looks
+ln -s mawk /usr/bin/awk
+cd /rxe
+tar --extract --xz --file "/usr/src/linux-source-$2.tar.xz" --strip-components=5 "linux-source-$2/drivers/infiniband/sw/rxe"
+patch --force --strip=1 --fuzz=0 <rxe.patch
+make -s -j "$(nproc)" -C "/lib/modules/$1/build" M=/rxe modules
+x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
+
+// RXE returns the file of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
+// network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has it:
+// from nothing that takes a minute and downloads 250 MB. It fails with ErrUnavailable if that cannot be had, or not
+// built here; that the patch does not fit the source is another error.
+func (i *Image) RXE(ctx context.Context) (string, error) {
+	var kernel kernelVersion
+	data, err := os.ReadFile(filepath.Join(i.dir, kernelFile))
+	if err == nil {
+		err = json.Unmarshal(data, &kernel)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read which kernel the image has: %w", err)
+	}
+	sum := sha256.Sum256(append([]byte(buildRXEScript), rxePatch...))
+	dir := filepath.Join(filepath.Dir(i.dir), fmt.Sprintf("rxe-%s-%s", cmp.Or(kernel.Package, kernel.Release),
+		hex.EncodeToString(sum[:])[:16]))
+	unlock, err := lock(ctx, dir+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err != nil {
+		if err := i.makeRXE(ctx, dir, kernel); err != nil {
+			return "", fmt.Errorf("cannot build rxe for kernel %s: %w", kernel.Release, err)
+		}
+	}
+	return filepath.Join(dir, rxeModule), nil
+}
+
+// makeRXE builds in a folder of its own; dir gets its name only when it is complete.
+func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: only root can build it", ErrUnavailable)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "making-rxe-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // not needed any more
+	start := time.Now()
+	i.printf("fetching the source of kernel %s and a compiler, about 250 MB, once", kernel.Release)
+	source := strings.Join(strings.SplitN(kernel.Release, ".", 3)[:2], ".")
+	files, err := i.fetchSource(ctx, filepath.Join(tmp, "apt"), kernel, source)
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(tmp, "root")
+	if err := unpack(ctx, root, files); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(root, "rxe", "rxe.patch"), rxePatch); err != nil {
+		return err
+	}
+	if err := runInRoot(ctx, root, buildRXEScript, kernel.Release, source); err != nil {
+		return err
+	}
+	module, err := os.ReadFile(filepath.Join(root, "rxe", rxeModule))
+	if err != nil {
+		return err
+	}
+	built := filepath.Join(tmp, "built")
+	if err := writeFile(filepath.Join(built, rxeModule), module); err != nil {
+		return err
+	}
+	i.printf("rxe is built after %.0f s: %s", time.Since(start).Seconds(), dir)
+	return os.Rename(built, dir)
+}
+
+// fetchSource downloads what the module is built of and with.
+func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersion, source string) ([]string, error) {
+	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
+	if err == nil {
+		_, err = private.run(ctx, "update")
+	}
+	if err == nil {
+		_, err = private.run(ctx, append([]string{"install", "--download-only", "--target-release",
+			i.parts.kernelSuite, "linux-headers-" + kernel.Release + "=" + kernel.Package,
+			"linux-source-" + source + "=" + kernel.Package},
+			strings.Fields("bash coreutils dash findutils grep make mawk mount patch sed tar xz-utils")...)...)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; if the mirror has only a later kernel by now, remove the image %s to take that one", err,
+			i.dir)
+		return nil, unavailable(ctx, err)
+	}
+	return private.files()
+}
+
+// runInRoot runs a script with root as its root, and in a process namespace of its own, which ends with it.
+func runInRoot(ctx context.Context, root, script string, args ...string) error {
+	for _, name := range []string{"dev", "proc", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mknod(filepath.Join(root, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		return fmt.Errorf("%w: cannot make /dev/null in the build root: %w", ErrUnavailable, err)
+	}
+	cmd := exec.CommandContext(ctx, "/usr/bin/bash", append([]string{"-c", script, "bash"}, args...)...)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin", "HOME=/tmp"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: unix.CLONE_NEWPID,
+		Unshareflags: unix.CLONE_NEWNS}
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
+	}
+	return nil
+}
