@@ -7,9 +7,8 @@ var OpenSysfs = openSysfs
 var (
 	OpenKernel = openKernel
 	SettingsIn = settingsIn
-	// RDMADevicesIn and RDMALinksIn are how it understands what is said of RDMA devices.
-	RDMADevicesIn = rdmaDevicesIn
-	RDMALinksIn   = rdmaLinksIn
+	// RDMALinkLayer is how it understands the protocol of an RDMA device.
+	RDMALinkLayer = rdmaLinkLayer
 	// OpenUevents and ReadUevents are what KernelEvents does with uevents.
 	OpenUevents = openUevents
 	ReadUevents = readUevents

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -196,66 +195,11 @@ func count(list []string, wanted string) int {
 	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != wanted }))
 }
 
-// The messages are those of fill_dev_info and fill_port_info of the kernel's nldev.c, with the numbers of its
-// include/uapi/rdma/rdma_netlink.h.
-func TestRDMAMessages(t *testing.T) {
-	const index, name, port, firmware, guid, state, netdevIndex, netdevName, protocol = 1, 2, 3, 5, 6, 12, 50, 51, 67
-	text := func(s string) []byte { return append([]byte(s), 0) }
-	device := func(number uint32, called, speaks string) []byte {
-		message := slices.Concat(attribute(index, words(number)), attribute(name, text(called)),
-			attribute(port, words(1)), attribute(firmware, text("28.39.2048")), attribute(guid, words(1, 2)))
-		if speaks == "" {
-			return message
-		}
-		return append(message, attribute(protocol, text(speaks))...)
-	}
-	devices, err := discovery.RDMADevicesIn([][]byte{device(0, "mlx5_bond_0", "roce"), device(4, "ibp7s0", "ib"),
-		device(5, "hfi1_0", "opa"), device(6, "siw0", "iw"), device(7, "usnic_0", "usnic"), device(9, "raw0", ""),
-		device(4, "ibp7s0", "ib")})
-	want := []discovery.RDMADevice{{Name: "mlx5_bond_0", LinkLayer: "ethernet"},
-		{Index: 4, Name: "ibp7s0", LinkLayer: "infiniband"}, {Index: 5, Name: "hfi1_0", LinkLayer: "infiniband"},
-		{Index: 6, Name: "siw0", LinkLayer: "ethernet"}, {Index: 7, Name: "usnic_0", LinkLayer: "ethernet"},
-		{Index: 9, Name: "raw0"}}
-	if diff := cmp.Diff(want, devices); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	portOf := func(number, link uint32) []byte {
-		message := slices.Concat(attribute(index, words(3)), attribute(name, text("rxe0")),
-			attribute(port, words(number)), attribute(state, []byte{4}))
-		if link == 0 { // its link is in another network namespace, or it has none
-			return message
-		}
-		return slices.Concat(message, attribute(netdevIndex, words(link)), attribute(netdevName, text("v0")))
-	}
-	links, err := discovery.RDMALinksIn([][]byte{portOf(1, 12), portOf(2, 0), portOf(3, 5), portOf(4, 12)})
-	if diff := cmp.Diff([]int{5, 12}, links); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if _, err := discovery.RDMALinksIn(nil); err == nil {
-		t.Error("a device of which no port was read has ports")
-	}
-	for _, bad := range [][]byte{{200, 0, 1, 0}, attribute(name, text("mlx5_0")), attribute(index, []byte{1})} {
-		if devices, err := discovery.RDMADevicesIn([][]byte{bad}); err == nil {
-			t.Errorf("%v was understood: %v", bad, devices)
+func TestLinkLayers(t *testing.T) {
+	for protocol, want := range map[string]string{"roce": "ethernet", "ib": "infiniband", "opa": "infiniband",
+		"iw": "ethernet", "usnic": "ethernet", "": "", "raw": ""} {
+		if layer := discovery.RDMALinkLayer(protocol); layer != want {
+			t.Errorf("the link layer of %q is %q, want %q", protocol, layer, want)
 		}
 	}
-}
-
-// attribute is a netlink attribute with its padding.
-func attribute(number int, value []byte) []byte { return nl.NewRtAttr(number, value).Serialize() }
-
-// FuzzRDMAMessages reads any bytes as messages about RDMA devices.
-func FuzzRDMAMessages(f *testing.F) {
-	f.Add(slices.Concat(attribute(1, words(3)), attribute(2, []byte("rxe0\x00")), attribute(67, []byte("roce\x00"))))
-	f.Add(attribute(50, words(4)))
-	f.Add([]byte{4, 0, 1, 0, 3})
-	f.Fuzz(func(t *testing.T, message []byte) {
-		devices, err := discovery.RDMADevicesIn([][]byte{message})
-		if err == nil && (len(devices) != 1 || devices[0].Index < 0 || strings.Contains(devices[0].Name, "\x00")) {
-			t.Errorf("devices %+v", devices)
-		}
-		if links, err := discovery.RDMALinksIn([][]byte{message}); err == nil && len(links) > 1 {
-			t.Errorf("one port has the links %v", links)
-		}
-	})
 }

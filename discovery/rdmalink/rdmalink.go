@@ -66,18 +66,24 @@ type Handle struct {
 	socket *nl.SocketHandle
 }
 
-// Open opens a handle in the network namespace at a path; empty: the caller's. A kernel without RDMA gives an error that
-// is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so it is to be done only where something
-// says that there are RDMA devices.
+// Open opens a handle in the network namespace at a path; empty: the caller's. See [OpenAt].
 func Open(path string) (*Handle, error) {
-	namespace := netns.None()
-	if path != "" {
-		var err error
-		if namespace, err = netns.GetFromPath(path); err != nil {
-			return nil, err
-		}
-		defer func() { _ = namespace.Close() }()
+	if path == "" {
+		return OpenAt(netns.None())
 	}
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = namespace.Close() }() // nothing was written
+	return OpenAt(namespace)
+}
+
+// OpenAt opens a handle in a network namespace; netns.None() is the caller's, for which no privilege is needed. A kernel
+// without RDMA gives an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so it is to
+// be done only where something says that there are RDMA devices; and as long as a handle is open, the kernel's RDMA
+// modules cannot be unloaded.
+func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
@@ -105,32 +111,46 @@ func (h *Handle) Mode() (string, error) {
 	return mode, nil
 }
 
-// Devices lists the RDMA devices of the namespace by name; in shared mode those are all of the machine.
-func (h *Handle) Devices() ([]Device, error) {
-	messages, err := h.dump(nl.RDMA_NLDEV_CMD_GET)
+// List lists the RDMA devices of the namespace by name, without the links of their ports; in shared mode those are all of
+// the machine. A list that a change has interrupted is an error that is netlink.ErrDumpInterrupted.
+func (h *Handle) List() ([]Device, error) {
+	messages, err := h.request(nl.RDMA_NLDEV_CMD_GET, unix.NLM_F_DUMP, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list RDMA devices: %w", err)
 	}
-	devices := make([]Device, 0, len(messages))
-	for _, message := range messages {
-		device, err := parseDevice(message)
-		if err != nil {
-			return nil, fmt.Errorf("cannot understand the kernel's list of RDMA devices: %w", err)
-		}
-		ports, err := h.dump(commandPortGet, indexAttribute(device.Index))
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
-			continue // the device has gone meanwhile
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot list the ports of RDMA device %s: %w", device.Name, err)
-		}
-		if device.Links, err = parsePorts(ports); err != nil {
-			return nil, fmt.Errorf("cannot understand the kernel's list of ports of RDMA device %s: %w", device.Name,
-				err)
-		}
-		devices = append(devices, device)
+	return parseDevices(messages)
+}
+
+// Links returns the indexes of the links of a device's ports that are in the namespace, sorted (fill_port_info of
+// nldev.c).
+func (h *Handle) Links(index uint32) ([]int, error) {
+	messages, err := h.request(commandPortGet, unix.NLM_F_DUMP, []*nl.RtAttr{indexAttribute(index)})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the ports of RDMA device %d: %w", index, err)
 	}
-	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
+	return parsePorts(messages)
+}
+
+// Devices is List with Links. What changes meanwhile is read again.
+func (h *Handle) Devices() (devices []Device, err error) {
+	for range 10 {
+		if devices, err = h.devices(); err == nil {
+			return devices, nil
+		}
+	}
+	return nil, err
+}
+
+func (h *Handle) devices() ([]Device, error) {
+	devices, err := h.List()
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices {
+		if devices[i].Links, err = h.Links(devices[i].Index); err != nil {
+			return nil, err // the kernel has no error of its own for devices that have gone since
+		}
+	}
 	return devices, nil
 }
 
@@ -173,17 +193,6 @@ func (h *Handle) Rename(index uint32, name string) error {
 	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
 }
 
-// dump repeats a dump that a change has interrupted: it would show devices as gone.
-func (h *Handle) dump(command int, attributes ...*nl.RtAttr) (messages [][]byte, err error) {
-	for range 10 {
-		messages, err = h.request(command, unix.NLM_F_DUMP, attributes)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return messages, err
-		}
-	}
-	return nil, err
-}
-
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}
@@ -204,20 +213,42 @@ func parseDevice(message []byte) (Device, error) {
 	}
 	device := Device{Name: text(values[nl.RDMA_NLDEV_ATTR_DEV_NAME]), Protocol: text(values[attributeProtocol])}
 	index, hasIndex := number(values[nl.RDMA_NLDEV_ATTR_DEV_INDEX])
-	if device.Name == "" || !hasIndex {
-		return Device{}, errors.New("a device without name or index")
+	if !hasIndex {
+		return Device{}, errors.New("a device without an index")
 	}
 	device.Index = index
 	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // of a device, not of a port, it is their count
 	return device, nil
 }
 
+// parseDevices returns the devices that messages tell of, by name. A dump in which one appears or goes may list another
+// twice.
+func parseDevices(messages [][]byte) ([]Device, error) {
+	devices := make([]Device, 0, len(messages))
+	for _, message := range messages {
+		device, err := parseDevice(message)
+		if err != nil {
+			return nil, fmt.Errorf("cannot understand the kernel's list of RDMA devices: %w", err)
+		}
+		if !slices.ContainsFunc(devices, func(known Device) bool { return known.Index == device.Index }) {
+			devices = append(devices, device)
+		}
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
+	return devices, nil
+}
+
+// parsePorts returns the links that messages about ports tell of. If a driver fails for a port the kernel ends the list
+// there without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
+	if len(messages) == 0 {
+		return nil, errors.New("cannot understand the kernel's list of ports of an RDMA device: it is empty")
+	}
 	var links []int
 	for _, message := range messages {
 		values, err := parse(message)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot understand the kernel's list of ports of an RDMA device: %w", err)
 		}
 		if link, has := number(values[attributeNdev]); has && link != 0 {
 			links = append(links, int(link))
@@ -247,7 +278,7 @@ func parse(message []byte) (map[uint16][]byte, error) {
 	return values, nil
 }
 
-func text(value []byte) string { return strings.TrimRight(string(value), "\x00") }
+func text(value []byte) string { return unix.ByteSliceToString(value) }
 
 func number(value []byte) (uint32, bool) {
 	if len(value) != 4 {

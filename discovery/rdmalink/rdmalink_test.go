@@ -3,6 +3,7 @@ package rdmalink
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
@@ -32,7 +33,6 @@ func TestParseDevice(t *testing.T) {
 		t.Errorf("the device is %+v, %v, want %+v", device, err, want)
 	}
 	for name, data := range map[string][]byte{
-		"no name":      message(nl.NewRtAttr(1, nl.Uint32Attr(7))),
 		"no index":     message(nl.NewRtAttr(2, nl.ZeroTerminated("mlx5_0"))),
 		"short index":  message(nl.NewRtAttr(1, []byte{1}), nl.NewRtAttr(2, nl.ZeroTerminated("mlx5_0"))),
 		"cut":          whole[:10],
@@ -48,6 +48,19 @@ func TestParseDevice(t *testing.T) {
 	}
 }
 
+func TestParseDevices(t *testing.T) {
+	device := func(index uint32, name string) []byte {
+		return message(nl.NewRtAttr(1, nl.Uint32Attr(index)), nl.NewRtAttr(2, nl.ZeroTerminated(name)))
+	}
+	devices, err := parseDevices([][]byte{device(4, "rxe1"), device(2, "rxe0"), device(4, "rxe1")})
+	if err != nil || len(devices) != 2 || devices[0].Name != "rxe0" || devices[1].Index != 4 {
+		t.Errorf("the devices are %+v, %v: each once and by name is wanted", devices, err)
+	}
+	if devices, err := parseDevices([][]byte{device(1, "rxe0"), message(nl.NewRtAttr(2, nl.ZeroTerminated("x")))}); err == nil {
+		t.Errorf("the devices are %+v", devices)
+	}
+}
+
 func TestParsePorts(t *testing.T) {
 	port := func(index uint32) []byte {
 		return message(nl.NewRtAttr(1, nl.Uint32Attr(0)), nl.NewRtAttr(3, nl.Uint32Attr(1)),
@@ -58,4 +71,24 @@ func TestParsePorts(t *testing.T) {
 	if err != nil || !slices.Equal(links, []int{4, 9}) {
 		t.Errorf("the links are %v, %v", links, err)
 	}
+	if links, err := parsePorts(nil); err == nil {
+		t.Errorf("a device of which no port was read has the links %v", links)
+	}
+}
+
+// FuzzMessages reads any bytes as messages about RDMA devices.
+func FuzzMessages(f *testing.F) {
+	f.Add(message(nl.NewRtAttr(1, nl.Uint32Attr(3)), nl.NewRtAttr(2, nl.ZeroTerminated("rxe0")),
+		nl.NewRtAttr(67, nl.ZeroTerminated("roce"))))
+	f.Add(message(nl.NewRtAttr(50, nl.Uint32Attr(4))))
+	f.Add([]byte{4, 0, 1, 0, 3})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		devices, err := parseDevices([][]byte{data})
+		if err == nil && (len(devices) != 1 || strings.Contains(devices[0].Name, "\x00")) {
+			t.Errorf("devices %+v", devices)
+		}
+		if links, err := parsePorts([][]byte{data}); err == nil && len(links) > 1 {
+			t.Errorf("one port has the links %v", links)
+		}
+	})
 }

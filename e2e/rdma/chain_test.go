@@ -311,12 +311,14 @@ func TestChainOnASharedPort(t *testing.T) {
 		}
 		return // what is refused, unit tests say
 	}
-	one, two := d.tenant("one", fmt.Sprintf(step, 1), "port", false), d.tenant("two", fmt.Sprintf(step, 2), "port", false)
-	one.attach()
-	two.attach()
+	pods := []*tenant{d.tenant("one", fmt.Sprintf(step, 1), "port", false),
+		d.tenant("two", fmt.Sprintf(step, 2), "port", false)}
+	for _, pod := range pods {
+		pod.attach()
+	}
 	number := strings.TrimPrefix(b.uverbs("rxe0"), "uverbs")
 	want := []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/umad" + number, "/dev/infiniband/uverbs" + number}
-	for _, pod := range []*tenant{one, two} {
+	for _, pod := range pods {
 		if diff := cmp.Diff(want, pod.nodes()); diff != "" {
 			t.Errorf("device nodes (-want +have):\n%s", diff)
 		}
