@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -137,7 +138,10 @@ func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "/usr/bin/bash", append([]string{"-c", script, "bash"}, args...)...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin", "HOME=/tmp"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: unix.CLONE_NEWPID,
-		Unshareflags: unix.CLONE_NEWNS}
+		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	// The kernel sends the death signal when the thread ends that has started the process, so this one has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
