@@ -11,6 +11,7 @@ MINUTES   ?= 10
 SEED      ?= 0
 SAMPLES   ?= 50
 SRIOV_FLAGS ?=
+RDMA_FLAGS ?=
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
@@ -25,7 +26,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-kernel test-allocator e2e e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,10 +48,11 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 	$(MAKE) e2e
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 45 minutes)
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
 	$(MAKE) -j 2 test e2e-older
 	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) rdma-test RDMA_FLAGS=--optional; else echo "not root: tests on RDMA devices are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v /cnichain/kerneltest)
@@ -105,6 +107,22 @@ sriov-inside: build ## Run the test on a virtual machine that is all of a cluste
 
 sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead; CLUSTER=outside or inside adds Kubernetes)
 	@$(LAB) vm $(if $(CMD),run,shell) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
+
+rdma-test: build ## Run the tests on RDMA devices, in virtual machines with Soft RoCE, of which one is a node of Kubernetes (root)
+	$(LAB) build
+	$(MAKE) -j 3 --output-sync=target rdma-exclusive rdma-shared rdma-pods
+
+rdma-exclusive:
+	$(LAB) vm test --rdma=exclusive $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
+
+rdma-shared:
+	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
+
+rdma-pods:
+	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 20m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
+
+rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
+	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)

@@ -103,8 +103,8 @@ func (e *end) converse(server *end, serve, ask []string) {
 		case ending := <-ended:
 			e.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
 		case <-ctx.Done():
-			<-ended
-			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %s", ask, patience, err, output, serve, &said)
+			ending := <-ended
+			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", ask, patience, err, output, serve, ending, &said)
 		default: // the server does not listen yet
 		}
 	}

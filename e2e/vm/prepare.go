@@ -144,18 +144,18 @@ func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, 
 	if err == nil {
 		files, kernel, err = private.fetch(ctx, i.parts)
 	}
-	return files, kernel, unavailable(ctx, err)
+	return files, kernel, unavailable(ctx, ErrUnavailable, err)
 }
 
-// unavailable makes an error of fetching packages ErrUnavailable, unless the caller has stopped it.
-func unavailable(ctx context.Context, err error) error {
+// unavailable makes an error of fetching packages one of the kind, unless the caller has stopped it.
+func unavailable(ctx context.Context, kind, err error) error {
 	if err == nil {
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("stopped while packages were fetched: %w", cause)
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", kind, err)
 }
 
 func (i *Image) printf(format string, args ...any) {

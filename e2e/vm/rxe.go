@@ -8,10 +8,12 @@ import (
 	_ "embed" // for rxePatch
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +25,9 @@ import (
 //
 //go:embed rxe/rxe.patch
 var rxePatch []byte
+
+// ErrNoRXE says that the lab's variant of Soft RoCE can't be built here: tests that need it are skipped then.
+var ErrNoRXE = errors.New("the lab's Soft RoCE cannot be had here")
 
 const rxeModule = "rdma_rxe.ko"
 
@@ -38,8 +43,8 @@ x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
 
 // RXE returns the file of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
 // network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has it:
-// from nothing that takes a minute and downloads 250 MB. It fails with ErrUnavailable if that cannot be had, or not
-// built here; that the patch does not fit the source is another error.
+// from nothing that takes a minute and downloads 250 MB. It fails with ErrNoRXE if that cannot be had, or not built
+// here; that the patch does not fit the source is another error.
 func (i *Image) RXE(ctx context.Context) (string, error) {
 	var kernel kernelVersion
 	data, err := os.ReadFile(filepath.Join(i.dir, kernelFile))
@@ -59,7 +64,7 @@ func (i *Image) RXE(ctx context.Context) (string, error) {
 	defer unlock()
 	if _, err := os.Stat(dir); err != nil {
 		if err := i.makeRXE(ctx, dir, kernel); err != nil {
-			return "", fmt.Errorf("cannot build rxe for kernel %s: %w", kernel.Release, err)
+			return "", fmt.Errorf("cannot build Soft RoCE for kernel %s: %w", kernel.Release, err)
 		}
 	}
 	return filepath.Join(dir, rxeModule), nil
@@ -68,7 +73,7 @@ func (i *Image) RXE(ctx context.Context) (string, error) {
 // makeRXE builds in a folder of its own; dir gets its name only when it is complete.
 func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%w: only root can build it", ErrUnavailable)
+		return fmt.Errorf("%w: only root can build it", ErrNoRXE)
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "making-rxe-*")
 	if err != nil {
@@ -117,9 +122,9 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 			strings.Fields("bash coreutils dash findutils grep make mawk mount patch sed tar xz-utils")...)...)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w; if the mirror has only a later kernel by now, remove the image %s to take that one", err,
-			i.dir)
-		return nil, unavailable(ctx, err)
+		err = unavailable(ctx, ErrNoRXE, err)
+		return nil, fmt.Errorf("%w; if the mirror has only a later kernel by now, remove the image %s to take that one",
+			err, i.dir)
 	}
 	return private.files()
 }
@@ -132,12 +137,15 @@ func runInRoot(ctx context.Context, root, script string, args ...string) error {
 		}
 	}
 	if err := unix.Mknod(filepath.Join(root, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
-		return fmt.Errorf("%w: cannot make /dev/null in the build root: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: cannot make /dev/null in the build root: %w", ErrNoRXE, err)
 	}
 	cmd := exec.CommandContext(ctx, "/usr/bin/bash", append([]string{"-c", script, "bash"}, args...)...)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin", "HOME=/tmp"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: unix.CLONE_NEWPID,
-		Unshareflags: unix.CLONE_NEWNS}
+		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	// The kernel sends the death signal when the thread ends that has started the process, so this one has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))

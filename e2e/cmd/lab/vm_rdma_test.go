@@ -1,0 +1,45 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm"
+)
+
+func TestRDMAMode(t *testing.T) {
+	var mode rdmaMode
+	if mode.kind() != vm.SRIOV {
+		t.Error("without the flag it is a machine with RDMA")
+	}
+	if err := mode.Set("other"); err == nil || mode != "" {
+		t.Errorf("an unknown mode is taken: %q, %v", mode, err)
+	}
+	for _, text := range []string{"shared", "exclusive"} {
+		if err := mode.Set(text); err != nil || mode.String() != text || mode.kind() != vm.RDMA {
+			t.Errorf("mode %s is %q: %v", text, mode, err)
+		}
+	}
+}
+
+// The mode is on the kernel's command line before any device can be there.
+func TestModeIsAParameter(t *testing.T) {
+	for mode, want := range map[rdmaMode][]string{rdmaShared: nil, rdmaExclusive: {"ib_core.netns_mode=0"}} {
+		f := &vmFlags{rdma: mode, stockRXE: true}
+		var c vm.Command
+		if err := f.addRDMA(t.Context(), &vm.Image{}, &c, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(c.Parameters, want) || !slices.Contains(c.Modules, "rdma_rxe") || c.ModuleFiles != nil {
+			t.Errorf("mode %s is the command %+v", mode, c)
+		}
+	}
+}
+
+func TestStockRXEWithoutRDMA(t *testing.T) {
+	f := &vmFlags{stockRXE: true}
+	if err := f.addRDMA(t.Context(), &vm.Image{}, &vm.Command{}, io.Discard); err == nil {
+		t.Error("--stock-rxe without --rdma is no error")
+	}
+}
