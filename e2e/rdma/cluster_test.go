@@ -140,6 +140,20 @@ func (c *cluster) delete(object client.Object) {
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
 	start := time.Now()
+	c.podObject(name, template)
+	c.until("pod "+name+" that is Ready", func(ctx context.Context) error { return c.isReady(ctx, name) })
+	p := &place{bench: c.bench}
+	c.until("process of pod "+name, func(context.Context) (err error) {
+		p.path, err = namespaceOf(name)
+		return err
+	})
+	c.Logf("pod %s runs after %s", name, time.Since(start).Round(time.Second))
+	return p
+}
+
+// podObject makes the pod, and waits for nothing.
+func (c *cluster) podObject(name, template string) {
+	c.Helper()
 	c.apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
@@ -166,14 +180,6 @@ spec:
   - {name: loader, hostPath: {path: /usr/lib64}}
   - {name: providers, hostPath: {path: /etc/libibverbs.d}}
 `, name, template, observed))
-	c.until("pod "+name+" that is Ready", func(ctx context.Context) error { return c.isReady(ctx, name) })
-	p := &place{bench: c.bench}
-	c.until("process of pod "+name, func(context.Context) (err error) {
-		p.path, err = namespaceOf(name)
-		return err
-	})
-	c.Logf("pod %s runs after %s", name, time.Since(start).Round(time.Second))
-	return p
 }
 
 // namespaceOf finds a pod's network namespace by a process of its container.

@@ -192,7 +192,9 @@ func (t *tenant) detach() {
 func (t *tenant) nodes() []string { return t.attachment.Steps[0].DeviceNodes }
 
 // end is the tenant as one that talks.
-func (t *tenant) end(device, address string) *end { return &end{place: t.place, device: device, address: address} }
+func (t *tenant) end(device, address string) *end {
+	return &end{place: t.place, device: device, address: address}
+}
 
 // rename renames an RDMA device of a namespace.
 func (p *place) rename(device, name string) {

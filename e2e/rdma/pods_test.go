@@ -1,0 +1,277 @@
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// expose offers virtual functions exclusively, and the link "port" to several.
+func (c *cluster) expose() {
+	c.Helper()
+	c.apply(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: functions}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: netdev, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: port}
+spec:
+  priority: 200
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "port"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: true
+    supportedCNIPlugins: [{name: macvlan, capacity: 4}]
+`)
+}
+
+// topology makes a topology with RDMA devices, of one step that takes a device with RDMA, and a claim template of its
+// name. Extra are further fields of the step.
+func (c *cluster) topology(name, cniType, selector, extra string) {
+	c.Helper()
+	c.apply(fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: %[1]s}
+spec:
+  steps:
+  - name: nic
+    type: %[2]s
+    selector: {cel: '%[3]s && device.attributes["dra.networking"].rdma'}
+    rdma: {}%[4]s
+    config: {ipam: {type: host-local, subnet: 10.8.0.0/24}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %[1]s}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: nic, exactly: {deviceClassName: %[1]s-nic}}
+`, name, cniType, selector, extra))
+}
+
+const ofFunctions = `device.attributes["dra.networking"].type == "vf"`
+
+// execute runs a program of the machine in a pod's container.
+func (c *cluster) execute(ctx context.Context, pod string, args ...string) (string, error) {
+	command := append([]string{"exec", pod, "--"}, args...)
+	output, err := exec.CommandContext(ctx, "kubectl", command...).CombinedOutput()
+	return string(output), err
+}
+
+// addressOfPod is the IPv4 address of net1.
+func (p *place) addressOfPod() (address string) {
+	p.Helper()
+	p.inside(func() error {
+		link, err := netlink.LinkByName("net1")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err == nil && len(addresses) > 0 {
+			address = addresses[0].IP.String()
+		}
+		return err
+	})
+	return address
+}
+
+// talks starts a server in a pod and then a client in another, again and again until the server listens.
+func (c *cluster) talks(server, asking string, serve, ask []string) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
+	defer cancel()
+	listener := exec.CommandContext(ctx, "kubectl", append([]string{"exec", server, "--"}, serve...)...)
+	var said bytes.Buffer
+	listener.Stdout, listener.Stderr = &said, &said
+	c.must(listener.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- listener.Wait() }()
+	for {
+		output, err := c.execute(ctx, asking, ask...)
+		if err == nil {
+			break
+		}
+		select {
+		case ending := <-ended:
+			c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
+		case <-ctx.Done():
+			<-ended
+			c.Fatalf("%q has not succeeded: %v: %s\n%q: %s", ask, err, output, serve, &said)
+		case <-time.After(time.Second):
+		}
+	}
+	if err := <-ended; err != nil {
+		c.Fatalf("%q: %v: %s", serve, err, &said)
+	}
+}
+
+// goes deletes a pod and waits until it has gone.
+func (c *cluster) goes(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		c.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}})
+	}
+}
+
+// Pods that name a claim of a topology with RDMA see and open exactly their own device, and exchange data through it.
+// When they go the device is on the machine under its name.
+func TestClusterPodsExchangeData(t *testing.T) {
+	c := newCluster(t, "")
+	c.needsLab()
+	c.rdmaFunctions(2)
+	before := c.machine().devices()
+	c.expose()
+	c.topology("rdma", "netdev", ofFunctions, "")
+	left, right := c.pod("left", "rdma"), c.pod("right", "rdma")
+	nodes := map[string]string{}
+	for _, pod := range []string{"left", "right"} {
+		output, err := c.execute(context.Background(), pod, "/usr/bin/find", "/dev/infiniband", "-type", "c")
+		c.must(err)
+		names := strings.Fields(output)
+		slices.Sort(names)
+		if len(names) != 2 || names[0] != "/dev/infiniband/rdma_cm" {
+			t.Errorf("pod %s has %q, want rdma_cm and one of its own", pod, names)
+			continue
+		}
+		nodes[names[1]] = pod
+	}
+	if len(nodes) != 2 {
+		t.Errorf("two pods have one device: %v", nodes)
+	}
+	address := left.addressOfPod()
+	if address == "" || right.addressOfPod() == "" {
+		t.Fatal("a pod has no address")
+	}
+	c.talks("left", "right", []string{"/usr/bin/rping", "-s", "-a", address, "-C", "3"},
+		[]string{"/usr/bin/rping", "-c", "-a", address, "-C", "3"})
+	c.talks("left", "right", []string{"/usr/bin/ib_send_bw", "-x", "1", "-n", "20", "-s", "4096", "-F"},
+		[]string{"/usr/bin/ib_send_bw", "-x", "1", "-n", "20", "-s", "4096", "-F", address})
+	c.goes("left", "right")
+	c.eventually("RDMA devices on the machine", func() error {
+		if diff := cmp.Diff(before, c.machine().devices()); diff != "" {
+			return fmt.Errorf("(-before +now):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// What a process may lock is what the topology says: with little, an application cannot register its memory, whoever it
+// runs as; with enough it can.
+func TestClusterLockedMemory(t *testing.T) {
+	c := newCluster(t, "")
+	c.needsLab()
+	c.rdmaFunctions(2)
+	c.expose()
+	c.topology("little", "netdev", ofFunctions, "\n    limits: {lockedMemory: 64Ki}")
+	c.topology("much", "netdev", ofFunctions, "\n    limits: {lockedMemory: 1Gi}")
+	for template, want := range map[string]struct{ limit, text string }{
+		"little": {"65536", "Couldn't register MR"}, "much": {"1073741824", ""},
+	} {
+		c.pod(template, template)
+		output, err := c.execute(context.Background(), template, "/usr/bin/prlimit", "--memlock", "--noheadings", "--raw",
+			"--output", "SOFT,HARD")
+		c.must(err)
+		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
+			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
+		}
+		// Without a peer a server that has its memory waits.
+		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
+			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
+		switch {
+		case want.text != "" && !strings.Contains(output, want.text):
+			t.Errorf("pod %s: %v: %s, want %q", template, err, output, want.text)
+		case want.text == "" && !strings.Contains(output, "local address"):
+			t.Errorf("pod %s: %v: %s, want the server's address", template, err, output)
+		}
+		c.goes(template)
+	}
+}
+
+// More objects of an RDMA device than the topology allows are refused, also when the device has another name.
+func TestClusterRDMALimits(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	c.rdmaFunctions(1)
+	c.expose()
+	c.topology("limited", "netdev", ofFunctions, "\n    limits: {rdmaHandles: 1, rdmaObjects: 2}")
+	pod := c.pod("limited", "limited")
+	refused := func(name string) {
+		t.Helper()
+		output, err := c.execute(context.Background(), "limited", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",
+			"-d", name, "-g", "1")
+		if !strings.Contains(output, "Couldn't create CQ") && !strings.Contains(output, "Couldn't register MR") {
+			t.Errorf("%s: %v: %s, want a refusal", name, err, output)
+		}
+	}
+	refused("rxe0")
+	pod.rename("rxe0", "mine")
+	refused("mine")
+	c.goes("limited")
+	c.eventually("RDMA device under its name", func() error {
+		if devices := c.machine().devices(); !slices.Equal(devices, []string{"rxe0"}) {
+			return fmt.Errorf("the machine has %q", devices)
+		}
+		return nil
+	})
+}
+
+// Several pods share a port: in shared mode each gets its RDMA device; in exclusive mode they are told why not.
+func TestClusterSharedPort(t *testing.T) {
+	c := newCluster(t, "")
+	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	c.machine().addDevice("rxe9", "port")
+	c.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe9") })
+	mode, err := netlink.RdmaSystemGetNetnsMode()
+	c.must(err)
+	c.expose()
+	c.topology("shared", "macvlan", `device.attributes["dra.networking"].ifName == "port"`, "")
+	if mode == shared {
+		for _, name := range []string{"one", "two"} {
+			c.pod(name, "shared")
+			output, err := c.execute(context.Background(), name, "/usr/bin/find", "/dev/infiniband", "-type", "c")
+			c.must(err)
+			names := strings.Fields(output)
+			slices.Sort(names)
+			if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", c.node("rxe9")}, names); diff != "" {
+				t.Errorf("device nodes of pod %s (-want +have):\n%s", name, diff)
+			}
+		}
+		return
+	}
+	c.podObject("refused", "shared")
+	c.until("event that says why", func(ctx context.Context) error {
+		events := &corev1.EventList{}
+		if err := c.objects.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
+			return event.InvolvedObject.Name == "refused" && strings.Contains(event.Message, "rdma system set netns shared")
+		}) {
+			return fmt.Errorf("it is none of %d events", len(events.Items))
+		}
+		return nil
+	})
+}
