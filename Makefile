@@ -14,7 +14,7 @@ SRIOV_FLAGS ?=
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
-	|TestSchedulerBypassed|TestRollingUpdate)$$
+	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade)$$
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
