@@ -64,7 +64,7 @@ test-allocator: ## Hold what is published against the real allocator, with thous
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
-	$(RACE) -count=1 -timeout 10m -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/dra-network-cni/...
+	$(RACE) -count=1 -timeout 10m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/dra-network-cni/...
 
 e2e: e2e-lab ## Run the tests on a real local Kubernetes (root)
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
