@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,9 +24,10 @@ const machineVariable = "CNITEST_MACHINE"
 
 // OnMachine says whether the test runs on a machine of its own: with its own network namespace, mounts, sysfs, and an
 // empty /run and /var/lib. Called outside, it runs the test again there as a process and returns false: the caller
-// returns then. Whatever the test leaves or kills vanishes with the process. Only for tests that are not subtests.
-// Skips without root.
-func OnMachine(t *testing.T) bool {
+// returns then. Whatever the test leaves or kills vanishes with the process. Machines share processes, memory and /tmp,
+// and run in parallel, since tests of namespaces wait for the kernel most of the time. Environment has further
+// variables of the process, each as NAME=VALUE. Only for tests that are not subtests. Skips without root.
+func OnMachine(t *testing.T, environment ...string) bool {
 	t.Helper()
 	if os.Getenv(machineVariable) == t.Name() {
 		furnish(t)
@@ -34,13 +36,14 @@ func OnMachine(t *testing.T) bool {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces and mounts")
 	}
+	t.Parallel()
 	arguments := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.v", "-test.count=1"}
 	if deadline, limited := t.Deadline(); limited {
 		arguments = append(arguments, "-test.timeout="+time.Until(deadline).String())
 	}
 	inside := exec.Command("/proc/self/exe", arguments...)
-	inside.Env = append(os.Environ(), machineVariable+"="+t.Name(),
-		"GORACE=atexit_sleep_ms=0") // the race detector sleeps 1 s at every exit
+	inside.Env = slices.Concat(os.Environ(), environment, []string{machineVariable + "=" + t.Name(),
+		"GORACE=atexit_sleep_ms=0"}) // the race detector sleeps 1 s at every exit
 	inside.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 	var output bytes.Buffer
 	inside.Stdout, inside.Stderr = &output, &output

@@ -77,7 +77,7 @@ func (p *plugin) follow(t *testing.T, s script) {
 	}
 }
 
-// grandchildVariable makes a process that ignores SIGTERM.
+// grandchildVariable makes a process that ignores SIGTERM. Its value is the path of the plugin that started it.
 const grandchildVariable = "KERNELTEST_GRANDCHILD"
 
 // double is the plugin's main function.
@@ -166,7 +166,7 @@ func hang() int {
 		return refuse(err)
 	}
 	grandchild := exec.Command(self)
-	grandchild.Env, grandchild.Stdout = []string{grandchildVariable + "=1"}, os.Stdout
+	grandchild.Env, grandchild.Stdout = []string{grandchildVariable + "=" + os.Args[0]}, os.Stdout
 	if err := grandchild.Start(); err != nil {
 		return refuse(err)
 	}

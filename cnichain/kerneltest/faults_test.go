@@ -205,7 +205,7 @@ func TestDoubleHangs(t *testing.T) {
 	}
 }
 
-// processesOf finds running processes of a binary, and the grandchildren of the scripted plugin.
+// processesOf finds running processes of a scripted plugin, and its grandchildren.
 func processesOf(t *testing.T, path string) (found []string) {
 	t.Helper()
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -218,7 +218,8 @@ func processesOf(t *testing.T, path string) (found []string) {
 			continue // it has ended
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(environ), "cmdline"))
-		if strings.HasPrefix(string(command), path+"\x00") || strings.Contains(string(data), grandchildVariable+"=1") {
+		if strings.HasPrefix(string(command), path+"\x00") ||
+			strings.HasPrefix(string(data), grandchildVariable+"="+path+"\x00") {
 			found = append(found, filepath.Base(filepath.Dir(environ)))
 		}
 	}

@@ -28,6 +28,9 @@ const (
 // Plugins is the binary that is all of the project's CNI plugins, and is in the driver's image, too.
 const Plugins = "dra-network-cni"
 
+// DefaultTag is that of the images that the manifests name.
+const DefaultTag = "dev"
+
 // PluginNames are the names that it goes by on a node.
 func PluginNames() []string { return []string{"netdev"} }
 
@@ -41,8 +44,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Pack writes an image archive of each binary into dir and returns their paths.
-func Pack(bin, dir string) ([]string, error) {
+// Pack writes an image archive of each binary into dir and returns their paths. The tag is that of the images.
+func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -50,7 +53,7 @@ func Pack(bin, dir string) ([]string, error) {
 	for _, name := range []string{Driver, Controller} {
 		path := filepath.Join(dir, name+".tar")
 		spec := image.Spec{
-			Ref:        "localhost/" + name + ":dev",
+			Ref:        "localhost/" + name + ":" + tag,
 			Files:      []image.File{{Path: "/" + name, Source: filepath.Join(bin, name)}},
 			Entrypoint: []string{"/" + name},
 		}
@@ -80,7 +83,7 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	tars, err := Pack(options.Bin, dir)
+	tars, err := Pack(options.Bin, dir, DefaultTag)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,13 @@ func newEnv(t *testing.T, namespace string) *env {
 	if theCluster.err != nil {
 		t.Fatalf("no cluster: %v", theCluster.err)
 	}
-	e := &env{T: t, cluster: theCluster.cluster, client: theCluster.client, namespace: namespace}
+	return newEnvOn(t, theCluster.cluster, theCluster.client, namespace)
+}
+
+// newEnvOn is newEnv on a cluster of the test's own.
+func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, namespace string) *env {
+	t.Helper()
+	e := &env{T: t, cluster: cluster, client: client, namespace: namespace}
 	e.driverReady() // another test may have stopped or killed it
 	before := e.state()
 	t.Cleanup(func() {

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -44,6 +45,21 @@ func TestMain(m *testing.M) {
 func start() (*lab.Cluster, kubernetes.Interface, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
+	cluster, client, err := up(ctx, *clusterName)
+	if err != nil {
+		return nil, nil, err
+	}
+	theCluster.cluster = cluster
+	clone, err := filepath.Abs("../..")
+	if err == nil {
+		err = stack.Install(ctx, cluster,
+			stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
+	}
+	return cluster, client, err
+}
+
+// up starts a cluster with the test plugins, and without the driver.
+func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
 		return nil, nil, err
@@ -53,27 +69,24 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 		return nil, nil, err
 	}
 	// one place, so that a run that is killed leaves no more than this
-	extra := filepath.Join(cache, *clusterName+"-cni")
+	extra := filepath.Join(cache, name+"-cni")
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
 		"../cmd/ovn-k8s-cni-overlay")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: *clusterName, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra),
+	cluster, err := lab.Up(ctx, lab.Options{Name: name, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra),
 		Progress: os.Stderr})
 	if err != nil {
 		return nil, nil, err
 	}
-	theCluster.cluster = cluster
-	if err := stack.Install(ctx, cluster,
-		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr}); err != nil {
-		return nil, nil, err
-	}
 	config, err := cluster.RESTConfig()
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		var client kubernetes.Interface
+		if client, err = kubernetes.NewForConfig(config); err == nil {
+			return cluster, client, nil
+		}
 	}
-	client, err := kubernetes.NewForConfig(config)
-	return cluster, client, err
+	return nil, nil, errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,10 +103,14 @@ func (e *env) taints(ctx context.Context, name string) (string, error) {
 }
 
 // netdra asks the node's driver by the command line for people.
-func (e *env) netdra(args ...string) (string, error) {
+func (e *env) netdra(args ...string) (string, error) { return e.netdraOf("../../bin", args...) }
+
+// netdraOf is netdra with the program of another folder.
+func (e *env) netdraOf(bin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	socket := e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/netdra.sock")
-	output, err := exec.CommandContext(ctx, "../../bin/netdra", append(args, "--socket="+socket)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, filepath.Join(bin, "netdra"),
+		append(args, "--socket="+socket)...).CombinedOutput()
 	return string(output), err
 }

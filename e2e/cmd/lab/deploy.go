@@ -47,7 +47,7 @@ func packCommand() *cobra.Command {
 		Example: "  make build && lab pack --out bin/images",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tars, err := stack.Pack(bin, out)
+			tars, err := stack.Pack(bin, out, stack.DefaultTag)
 			if err != nil {
 				return err
 			}

@@ -117,7 +117,7 @@ func (f *vmFlags) runAsCluster(
 
 // clusterOptions are those of any cluster that has a machine as its node.
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
-	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"))
+	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"), stack.DefaultTag)
 	return lab.Options{
 		Name: f.where.name + "-vm", CacheDir: f.where.cache, NRITimeout: f.nriTimeout, Images: images,
 		Progress:     progress,

@@ -1,0 +1,95 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// concurrent are imports of code that several goroutines may run.
+const concurrent = " sync sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
+
+// The packages that are tested without the race detector (PURE in the Makefile) have nothing for it to find: neither
+// they nor their tests start goroutines or have locks.
+func TestPurePackagesStartNoGoroutines(t *testing.T) {
+	roots := purePackages(t)
+	files := 0
+	eachGoFile(t, func(path string, text []byte) {
+		if !isBelow(path, roots) {
+			return
+		}
+		files++
+		for _, finding := range concurrency(t, path, text) {
+			t.Errorf("%s: take the package out of PURE in the Makefile", finding)
+		}
+	})
+	if files < 50 {
+		t.Errorf("only %d files were looked at", files)
+	}
+}
+
+// What the test above looks for is found.
+func TestConcurrencyIsFound(t *testing.T) {
+	for text, want := range map[string]int{
+		"package p\n\nimport \"sync\"\n\nvar mu sync.Mutex\n":        1,
+		"package p\n\nfunc f() { go f() }\n":                         1,
+		"package p\n\nimport \"strings\"\n\nvar _ = strings.Title\n": 0,
+	} {
+		if found := concurrency(t, "p.go", []byte(text)); len(found) != want {
+			t.Errorf("%s: found %q, want %d", text, found, want)
+		}
+	}
+}
+
+// purePackages reads PURE, each without "./"; those of a pattern end in "...".
+func purePackages(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, found := strings.Cut(line, ":="); found && strings.TrimSpace(name) == "PURE" {
+			return strings.Fields(strings.ReplaceAll(value, "./", ""))
+		}
+	}
+	t.Fatal("the Makefile does not set PURE")
+	return nil
+}
+
+// isBelow reports whether a file belongs to one of the packages.
+func isBelow(path string, packages []string) bool {
+	for _, name := range packages {
+		tree, isTree := strings.CutSuffix(name, "...")
+		if filepath.Dir(path) == name || isTree && strings.HasPrefix(path, tree) {
+			return true
+		}
+	}
+	return false
+}
+
+// concurrency returns where a file starts goroutines, or imports what is for code that several may run.
+func concurrency(t *testing.T, path string, text []byte) (found []string) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.GoStmt:
+			found = append(found, set.Position(node.Pos()).String()+" starts a goroutine")
+		case *ast.ImportSpec:
+			if strings.Contains(concurrent, " "+strings.Trim(node.Path.Value, `"`)+" ") {
+				found = append(found, set.Position(node.Pos()).String()+" imports "+node.Path.Value)
+			}
+		}
+		return true
+	})
+	return found
+}

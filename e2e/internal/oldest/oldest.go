@@ -1,0 +1,103 @@
+// Package oldest builds the oldest version of the project that can be upgraded from, out of the history of the clone.
+//
+// The rule of this package: it needs no network beyond Go modules, and nothing that it builds is in the repository.
+package oldest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Commit is the oldest version that can be upgraded from: its journal, its gates and its node socket must be
+// understood. Whoever gives up reading what a version has written moves it on, to a later commit of main.
+const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
+
+// ErrNoHistory is returned where the clone does not have the commit.
+var ErrNoHistory = errors.New("the clone does not have the commit")
+
+// Version is what was built.
+type Version struct {
+	// Bin has the programs, and Deploy is the deploy folder.
+	Bin, Deploy string
+}
+
+// Build builds the programs of a commit into a folder of the cache that has the commit's ID, unless it is there. Several
+// may build at once: each in a folder of its own, which gets its name when it is complete.
+func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
+	dir := filepath.Join(cache, "version-"+commit)
+	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
+	_, err := os.Stat(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return version, err
+	}
+	if err := findCommit(ctx, clone, commit); err != nil {
+		return version, err
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return version, fmt.Errorf("cannot make the cache folder: %w", err)
+	}
+	tmp, err := os.MkdirTemp(cache, "building-*")
+	if err != nil {
+		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // what is kept has been moved
+	if err := buildInto(ctx, clone, commit, tmp); err != nil {
+		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
+	}
+	err = os.Rename(filepath.Join(tmp, "kept"), dir)
+	if errors.Is(err, fs.ErrExist) { // somebody else was faster
+		err = nil
+	}
+	return version, err
+}
+
+// findCommit reports ErrNoHistory if the clone does not have the commit, or is none.
+func findCommit(ctx context.Context, clone, commit string) error {
+	err := run(ctx, clone, "git", "cat-file", "-e", commit+"^{commit}")
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%w %s: %w; fetch the history of main, for example with git fetch --unshallow", ErrNoHistory,
+			commit, err)
+	}
+	return err
+}
+
+// buildInto leaves the programs and the deploy folder below kept. Sources are not kept: no test needs them.
+func buildInto(ctx context.Context, clone, commit, dir string) error {
+	archive, sources, kept := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources"), filepath.Join(dir,
+		"kept")
+	for _, path := range []string{sources, kept} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, command := range [][]string{
+		{clone, "git", "archive", "--format=tar", "--output=" + archive, commit},
+		{dir, "tar", "-x", "-f", archive, "-C", sources},
+		// As the Makefile builds them, so that Go has compiled what did not change.
+		{sources, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=false", "-ldflags=-s -w", "-o",
+			filepath.Join(kept, "bin") + "/", "./cmd/..."},
+	} {
+		if err := run(ctx, command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return os.Rename(filepath.Join(sources, "deploy"), filepath.Join(kept, "deploy"))
+}
+
+// run runs a command in a folder. Settings of the caller that would change what Go builds are taken away.
+func run(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}
