@@ -113,8 +113,12 @@ func (c *cluster) apply(documents string) {
 			object.SetNamespace(metav1.NamespaceDefault)
 		}
 		c.until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook may have to start
-			return c.objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
+			err := c.objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 				client.FieldOwner("test"), client.ForceOwnership)
+			if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
+				c.must(err)
+			}
+			return err
 		})
 		c.Cleanup(func() { c.delete(object) })
 	}

@@ -41,7 +41,9 @@ spec:
   action: expose
   exposure:
     allowMultipleAllocations: true
-    supportedCNIPlugins: [{name: macvlan, capacity: 4}]
+    capacity:
+      macvlans: {value: "4", requestPolicy: {default: "1"}}
+    supportedCNIPlugins: [{name: macvlan}]
 `)
 }
 
