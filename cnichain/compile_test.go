@@ -75,7 +75,7 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			[]string{"spec.steps[1].config", "config.x[0]", `"a" is not a step that this one depends on`}},
 		"template of an unknown field": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a], config: {x: "{{ a.colour }}"}}]`,
-			[]string{`a step has no "colour"`}},
+			[]string{`a step has no such field`}},
 		"the pod's own interface": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, ifName: eth0}]`,
 			[]string{"spec.steps[0].ifName", "belongs to the pod's own network"}},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -93,7 +94,7 @@ func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
 	defer cancel()
 	result := make(chan error, 1)
 	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
-		return errors.New("the driver is stopping: the next one tries again")
+		return attach.ShutdownError("retry leftover " + strconv.Quote(key))
 	}
 	return <-result
 }
@@ -111,5 +112,5 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		d.publisher.Trigger() // its device is free again
 		return nil
 	}
-	return fmt.Errorf("there is no leftover %q", key)
+	return fmt.Errorf("cannot retry leftover %q: there is no such leftover any more; netdra doctor lists those that are left", key)
 }

@@ -138,7 +138,7 @@ func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
 		if _, err := os.Lstat(path); err != nil {
-			return fmt.Errorf("socket of the driver is gone: %w", err)
+			return fmt.Errorf("a socket of the driver is gone: %w", err)
 		}
 	}
 	return nil
@@ -158,7 +158,8 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 			continue
 		}
 		if failures++; failures > 1 {
-			return fmt.Errorf("%w; starting over to register with kubelet again", err)
+			return fmt.Errorf("cannot keep the registration with kubelet: %w; the driver restarts to recreate its "+
+				"sockets; if this recurs, find what deletes them", err)
 		}
 	}
 }

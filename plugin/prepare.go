@@ -205,7 +205,7 @@ func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error 
 	if use.Restorable {
 		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
 	}
-	return fmt.Errorf("device %s (%s) can't be taken from the node: %s; %s", device.Name, device.IfName,
+	return fmt.Errorf("device %s (%s) cannot be taken from the node: %s; %s", device.Name, device.IfName,
 		use.Reason, remedy)
 }
 
@@ -424,7 +424,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !d.sandboxes.GoTracked(func() { result <- d.unprepare(ctx, uid) }) {
-		return errors.New("the driver is stopping: the next one releases the claim")
+		return attach.ShutdownError("release the claim")
 	}
 	return <-result
 }

@@ -163,7 +163,7 @@ func TestQuarantine(t *testing.T) {
 	}
 	f.must(refused())
 	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict ||
-		!strings.Contains(body, "no leftover") {
+		!strings.Contains(body, "there is no such leftover") {
 		t.Errorf("status %d: %s", code, body)
 	}
 }
@@ -220,7 +220,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.busyLinks = map[discovery.IfName]discovery.Use{"up0": {Reason: "it is a port of the bridge br0"}}
 	err := f.claims.Hold(record, f.baselines)
 	if err == nil ||
-		!strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
+		!strings.Contains(err.Error(), "up0 (up0) cannot be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
 	}
 	if len(f.claims.All()) != 0 {
@@ -241,7 +241,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 			"or set allowInUse in the policy"},
 		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, true, ""},
 		{discovery.Use{Reason: "it carries a default route"}, true,
-			"can't be taken from the node: it carries a default route"},
+			"cannot be taken from the node: it carries a default route"},
 	} {
 		f := newFixture(t)
 		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
@@ -261,7 +261,7 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	results, err := f.dra.UnprepareResourceClaims(context.Background(),
 		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)
-	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is stopping") {
+	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is shutting down") {
 		t.Errorf("the release ended with %v", err)
 	}
 	f.expect(attachedA, "claim-a")

@@ -167,7 +167,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			case spent[j] >= budget:
 				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of "+
 					"the node, "+
-					"and all %d policies share %d; make it simpler: compare whole values with == or in", spent[j],
+					"and all %d policies share %d: make it simpler; compare whole values with == or in", spent[j],
 					asking, readingCost)
 			default:
 				var cost uint64

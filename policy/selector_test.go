@@ -29,7 +29,7 @@ func TestCheckSelector(t *testing.T) {
 		`@pfname == "x"`:                                                 `did you mean device.attributes["dra.networking"].pfName?`,
 		`@custom == 1`:                                                   "guard it with has(",
 		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`: "has no capacity",
-		`device.attributes[@type].x == 1`:                                  "computes the name",
+		`device.attributes[@type].x == 1`:                                  "an attribute name is computed",
 		`@ifName.matches(@driver.replace("a", "b"))`:                       "",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, @type == "vf"))))))`: "may cost",
 	} {
@@ -75,7 +75,7 @@ func TestCheckClassSelector(t *testing.T) {
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                        "",
 		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                     `has(device.capacity["dra.networking"].x)`,
 		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:           "",
-		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "computes the name",
+		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "an attribute name is computed",
 		`@type == "vf" &&`:                                                                     "cannot compile",
 	} {
 		err := policy.CheckClassSelector(expand(expression))

@@ -131,7 +131,7 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 	all, each := separateCounters(main, "", extra)
 	if len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
 		return nil,
-			fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
+			fmt.Errorf("its policies need %d shared counters and the limit is %d; remove capacities or policies",
 				len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 	}
 	set := d.set(all)

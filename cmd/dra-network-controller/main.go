@@ -153,7 +153,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	}
 	if err := errors.Join(manager.AddHealthzCheck("ping", healthz.Ping),
 		manager.AddReadyzCheck("ping", healthz.Ping)); err != nil {
-		return nil, fmt.Errorf("cannot set up health checks: %w", err)
+		return nil, fmt.Errorf("cannot register the health checks: %w; report this as a bug", err)
 	}
 	return manager, nil
 }

@@ -118,7 +118,7 @@ func TestPlanRefuses(t *testing.T) {
 			want: `device up0 has no attribute "colour"`},
 		"twice one name": {
 			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"},
-			want:      "a fixed interface name can't be given to several instances",
+			want:      "a fixed interface name cannot be given to several instances",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
 	for file, want := range map[string]string{
 		pods: "there is no DeviceExposurePolicy in " + pods +
-			", so nothing would be published: give a file that has one",
+			", so nothing would be published; give a file that has one",
 		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
 	} {
 		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused ||

@@ -71,8 +71,8 @@ func TestReportRefuses(t *testing.T) {
 		"give an IP address and a port":       {"--serve", "localhost:9681"},
 		"--output: open": {"-f", file, "--from", recordedFunctions(t), "-o",
 			"/nowhere/report.html"},
-		"/dev/null is no file":      {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
-		"none of the others can be": {"--serve", "127.0.0.1:0", "-o", "report.html"},
+		"/dev/null: it is not a regular file": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
 	} {
 		if code, stdout, stderr := runNetdra(t, "",
 			append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) ||

@@ -123,7 +123,7 @@ func parameters(topology, step string) []byte {
 		Step:               step,
 	})
 	if err != nil {
-		panic(fmt.Sprintf("strings can't be written as JSON: %v", err)) // impossible: the type holds strings only
+		panic(fmt.Sprintf("strings cannot be written as JSON: %v", err)) // impossible: the type holds strings only
 	}
 	return raw
 }

@@ -259,7 +259,7 @@ func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no CNI plugin %q in %v: install it there", plugin, paths)
+	return "", fmt.Errorf("no CNI plugin %q in %v; install it there", plugin, paths)
 }
 
 // Decode reads what a plugin answers to VERSION.

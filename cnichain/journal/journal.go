@@ -97,7 +97,7 @@ func syncDir(path string) error {
 }
 
 var (
-	errNewer   = errors.New("it was written by a newer driver: run that version, or a newer one")
+	errNewer   = errors.New("it was written by a newer driver; run that version, or a newer one")
 	errDamaged = errors.New("damaged")
 )
 

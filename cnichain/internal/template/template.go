@@ -148,7 +148,7 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	for _, place := range places {
 		value, err := t.resolve(text[place[2]:place[3]], resolve)
 		if err != nil {
-			return nil, fmt.Errorf("%s: {{ %s }}: %w", path, text[place[2]:place[3]], err)
+			return nil, fmt.Errorf("%s: cannot resolve template %q: %w", path, "{{ "+text[place[2]:place[3]]+" }}", err)
 		}
 		if place[0] == 0 && place[1] == len(text) {
 			return value, nil

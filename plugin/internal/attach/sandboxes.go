@@ -22,6 +22,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
+// ShutdownError is the error of an action, "attach pod ns/name", that a driver refuses because it ends: its successor
+// does it, when kubelet or the user asks again.
+func ShutdownError(action string) error {
+	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
+}
+
 // Config says what sandboxes work with.
 type Config struct {
 	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
@@ -331,20 +337,21 @@ func (s *Sandboxes) IsUnsynced(id string) bool {
 // mayBegin is called with the lock held.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
-		return errors.New("the driver is stopping: the next one attaches the pod")
+		return ShutdownError("attach pod " + pod.String())
 	}
 	for i := range records {
 		uid := records[i].Claim.UID
 		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
-			return fmt.Errorf("claim %s is being released", records[i].Claim)
+			return fmt.Errorf("cannot attach claim %s: it is being released; wait until the pod is made again",
+				records[i].Claim)
 		}
 		if !exclusive(&records[i]) {
 			continue
 		}
 		for _, other := range s.byID {
 			if other.pod.UID != pod.UID && other.uses(uid) {
-				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use "+
-					"a claim of its own", records[i].Claim, other.pod)
+				return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give "+
+					"each pod its own claim with a ResourceClaimTemplate", records[i].Claim, other.pod)
 			}
 		}
 	}

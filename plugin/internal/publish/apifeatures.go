@@ -147,7 +147,7 @@ func (f feature) problem() string {
 		f.name, f.effect)
 }
 
-var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the " +
+var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for; enable the " +
 	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
 
 // keeps says whether the API server would store a slice with everything in it.

@@ -83,7 +83,8 @@ func TestTakenNames(t *testing.T) {
 	add := order{command: "ADD", ifName: "net1", netns: b.pod, config: up0}
 
 	b.bridge(b.inPod, "net1")
-	b.fails(add, `cannot move link \"up0\" to \"net1\"`, `link \"net1\" has the name`)
+	b.fails(add, `cannot move link \"up0\" to the pod: the name \"net1\" is taken by link`,
+		"file exists; choose another ifName")
 	b.delete(b.inPod, "net1")
 	b.clean(before)
 
@@ -107,7 +108,8 @@ func TestTakenNames(t *testing.T) {
 	inPod := b.links(b.inPod)
 	b.bridge(b.host, "up0")
 	onHost := b.links(b.host)
-	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0}, `link \"up0\" has the name`)
+	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0},
+		`to the host: the name \"up0\" is taken by link \"up0\": file exists; rename that link`)
 	b.expectLinks(b.inPod, inPod...)
 	b.expectLinks(b.host, onHost...)
 	b.delete(b.host, "up0")

@@ -188,7 +188,7 @@ func checkIOMMU(input *Input) []Finding {
 		return nil
 	}
 	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " +
-		strings.Join(topologies, ", ") + " can't be attached on this node"}
+		strings.Join(topologies, ", ") + " cannot be attached on this node"}
 	switch {
 	case input.IOMMUGroups == 0:
 		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the "+

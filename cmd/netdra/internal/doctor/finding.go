@@ -109,7 +109,7 @@ func needsCaches(input *Input) string {
 		return missing
 	}
 	if !input.Driver.State.Synced {
-		return "the driver has not heard the API server yet"
+		return "the driver has not synced with the API server yet"
 	}
 	return ""
 }
@@ -137,7 +137,7 @@ func needsAnswers(input *Input) string {
 		return missing
 	}
 	if input.Cluster.Problem != "" {
-		return "the API server can't be asked"
+		return "the API server cannot be asked"
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ const (
 	stepDone     = "done"
 	stepFailed   = "failed"
 	stepUndone   = "undone"
-	stepLeftOver = "can't be undone"
+	stepLeftOver = "cannot be undone"
 	stepLost     = "interface lost"
 )
 
