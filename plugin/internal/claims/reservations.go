@@ -40,6 +40,16 @@ type Rivals struct {
 	Evict func(*Record)
 }
 
+// isClosed reports whether a channel that carries no values is closed.
+func isClosed(signal <-chan struct{}) bool {
+	select {
+	case <-signal:
+		return true
+	default:
+		return false
+	}
+}
+
 // HoldWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
 // Claims that want the same devices get them in the order in which they came.
 func (c *Store) HoldWhenFree(
@@ -68,7 +78,8 @@ func (c *Store) HoldWhenFree(
 		select {
 		case <-freed:
 		case <-notice.C():
-			if !slices.ContainsFunc(conflict.holders, leaving) {
+			// A release may end between Hold and this look: the claim is not leaving any more then, but freed is closed.
+			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
 			}
 		case <-limit.C():
