@@ -167,7 +167,7 @@ func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	record := f.prepared("claim-a", "a", "up0")
-	orphaned := func() bool { return d.claimStates()[0].Orphaned }
+	orphaned := func() bool { return d.claimStates()[0].Unused }
 	if !d.isOrphaned(&record, sets.New("b")) || d.isOrphaned(&record, sets.New("a", "b")) {
 		t.Error("its pod decides")
 	}

@@ -319,7 +319,7 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 		}
 		// Of a shared device this would be said to every pod that has a share.
 		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
-			return fmt.Sprintf("interface %s is not in the pod any more", name)
+			return attach.MissingText(name)
 		}
 		return ""
 	}

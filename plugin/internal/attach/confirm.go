@@ -2,7 +2,6 @@ package attach
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
@@ -151,13 +151,15 @@ func (s *Sandboxes) reportMissing(changed []*sandbox) {
 		uids := box.attachedClaims()
 		var err error
 		if missing := box.missingNames(); len(missing) > 0 {
-			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was "+
-				"removed, or an application has moved it; delete the pod to have it attached anew", missing)
+			err = errors.New(MissingText(missing...))
 			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
 		s.observer.InterfacesChanged(box.pod, uids, err)
 	}
 }
+
+// MissingText returns what owners of a pod read about interfaces that are missing in it.
+func MissingText(names ...string) string { return nodestate.MissingText("the pod", names...) }
 
 // MissingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {

@@ -294,9 +294,7 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		switch {
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
-			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on "+
-				"was removed, or an application has moved it; delete the pod to have it attached anew",
-				attach.MissingOf(steps, missing, uid, &devices[i]))
+			entry.message = attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"

@@ -2,6 +2,7 @@ package nodestate
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -28,16 +29,16 @@ func TestRoundTrip(t *testing.T) {
 				Problems: []Problem{{Source: "slices", Text: "bad"}}, NotReady: []string{"NRI"},
 				CNIPlugins: []string{"macvlan"},
 			}, &State{},
-			`{"node":"n","heard":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"","runtime":"","kernel":""},` +
+			`{"node":"n","synced":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"","runtime":"","kernel":""},` +
 				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"","logDir":"","nriSocket":""},` +
-				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,"cniPlugins":["macvlan"],"topologies":null}`,
+				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,"cniPlugins":["macvlan"],"topologies":null,"heard":true}`,
 		},
 		"claim": {
 			&Claim{ClaimRecord: ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "u"},
 				PreparedAt: since,
-				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Orphaned: true}, &Claim{},
+				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Unused: true}, &Claim{},
 			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z","consumers":[{"podUID":"p","position":1}],` +
-				`"devices":null,"plans":null,"forsaken":true}`,
+				`"devices":null,"plans":null,"unused":true,"forsaken":true}`,
 		},
 		"sandbox": {
 			&Sandbox{ID: "s", Pod: executor.Pod{Namespace: "ns", Name: "p", UID: "p"}, Claims: []string{"u"},
@@ -68,6 +69,17 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("after a round trip (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A netdra may be newer than the driver of its node.
+func TestAnswersOfEarlierDrivers(t *testing.T) {
+	var state State
+	var claim Claim
+	err := errors.Join(json.Unmarshal([]byte(`{"node":"n","heard":true}`), &state),
+		json.Unmarshal([]byte(`{"claim":{"uid":"u"},"forsaken":true}`), &claim))
+	if err != nil || state.Node != "n" || !state.Synced || claim.Claim.UID != "u" || !claim.Unused {
+		t.Errorf("%+v, %+v, %v", state, claim, err)
 	}
 }
 

@@ -76,7 +76,7 @@ func checkPins(input *Input) []Finding {
 func checkClaims(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Claims {
-		if claim := &input.Driver.Claims[i]; claim.Orphaned {
+		if claim := &input.Driver.Claims[i]; claim.Unused {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it",
 					claim.Claim), Where: "claim UID " + claim.Claim.UID,

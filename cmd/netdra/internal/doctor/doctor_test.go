@@ -172,7 +172,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Warn, "cdi-specs", []string{goneClaim}},
 		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
-		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Orphaned = true }, Warn, "claims",
+		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
 			[]string{"claim ns/net"}},
 		"link on its way home": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
 			"links", []string{"dra-0badcafe"}},
@@ -397,12 +397,12 @@ func TestLittleIsKnown(t *testing.T) {
 // What pods make or remove while the node is looked at is nothing that is left over.
 func TestPodsComeAndGoMeanwhile(t *testing.T) {
 	n := healthy(t)
-	n.answers.Claims[0].Orphaned = true
+	n.answers.Claims[0].Unused = true
 	later := n.answers
 	later.Claims = append(slices.Clone(n.answers.Claims),
 		nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "new",
 			UID: goneClaim}}})
-	later.Claims[0].Orphaned = false
+	later.Claims[0].Unused = false
 	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes),
 		nodestate.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
 	n.later = &later

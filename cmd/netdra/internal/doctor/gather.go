@@ -78,8 +78,8 @@ func (input *Input) known(later *nodestate.Answers) {
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
-		return c.Orphaned && !slices.ContainsFunc(later.Claims,
-			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
+		return c.Unused && !slices.ContainsFunc(later.Claims,
+			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
 	})
 }
 
