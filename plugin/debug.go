@@ -90,7 +90,7 @@ func (d *Driver) debugHandler() http.Handler {
 // retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
 // middle.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
 	result := make(chan error, 1)
 	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {

@@ -325,7 +325,7 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 	}
 }
 
-// quarantined says whether a device is held back.
+// quarantined reports whether a device is held back.
 func quarantined(executor *executor.Executor) func(discovery.Device) bool {
 	return func(device discovery.Device) bool {
 		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
@@ -429,7 +429,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweeper checks what nobody tells the driver of.
+// sweeper checks what no event reports to the driver.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
 		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.namespaces.isNamed,

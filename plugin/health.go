@@ -25,7 +25,7 @@ type lockProbe struct {
 	done chan struct{}
 }
 
-// ok says whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
+// ok reports whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	p.mu.Lock()
 	if p.done == nil {

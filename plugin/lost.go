@@ -99,7 +99,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	}
 }
 
-// isAttachedUnrecorded says whether a pod has a prepared claim still from before the journal was lost.
+// isAttachedUnrecorded reports whether a pod has a prepared claim still from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -134,7 +134,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	return lost, nil
 }
 
-// isForPod says whether a claim has devices of this driver, and is reserved for a pod.
+// isForPod reports whether a claim has devices of this driver, and is reserved for a pod.
 func isForPod(claim *resourceapi.ResourceClaim, podUID string) bool {
 	return claim.Status.Allocation != nil &&
 		slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {

@@ -50,7 +50,7 @@ type draPlugin struct {
 	health    *status.Health
 	metrics   *metrics
 	locks     *keylock.Locks
-	// connected says whether the container runtime would tell us about a new pod.
+	// connected reports whether the container runtime would tell us about a new pod.
 	connected func() bool
 	// busy says what the node itself does with a link.
 	busy  func(context.Context, discovery.IfName) (discovery.Use, error)
@@ -152,7 +152,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 }
 
 // takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they
-// must come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
+// must return to the host. What a crash leaves of them later never becomes the baseline, since the claim is not
+// released before.
 func (d *draPlugin) takeBaselines(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -325,7 +326,7 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 	return claimspec.CheckNamespace(topology, namespace, labels)
 }
 
-// addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
+// addConsumers resolves the pods that the claim is reserved for. attaches reports whether they are given interfaces.
 func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) error {
@@ -396,7 +397,7 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
 }
 
-// UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
+// UnprepareResourceClaims ends when every device is on the host; until then it is an error, and kubelet asks again.
 func (d *draPlugin) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
@@ -438,8 +439,8 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// isLeaving says whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim some
-// time after its pod was deleted by force.
+// isLeaving reports whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim
+// some time after its pod was deleted by force.
 func (d *draPlugin) isLeaving(record *claims.Record) bool {
 	if d.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
@@ -486,7 +487,7 @@ func (d *draPlugin) evict(record *claims.Record) {
 	}
 }
 
-// isAbandoned says whether the API server has none of the pods that use a claim any more.
+// isAbandoned reports whether the API server has none of the pods that use a claim any more.
 func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.cluster.podUIDIsGone(consumer.PodUID) {

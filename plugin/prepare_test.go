@@ -118,8 +118,8 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	}
 }
 
-// A device that can't be brought home does not keep its pod from ending for ever: it is quarantined, refused at once to
-// the next claim, and given out again when it has come home.
+// A device that can't be returned to the host does not keep its pod from ending for ever: it is quarantined, refused at
+// once to the next claim, and given out again when it has returned to the host.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -168,7 +168,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// What the journal does not say of attachments does not matter: a claim is released when its devices are home.
+// What the journal does not say of attachments does not matter: a claim is released when its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

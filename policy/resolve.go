@@ -101,7 +101,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 	return r
 }
 
-// forNode says whether a policy is for a node. A selector that cannot be read is an error.
+// forNode reports whether a policy is for a node. A selector that cannot be read is an error.
 func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	if p.Spec.NodeSelector == nil {
 		return true, nil
@@ -113,7 +113,7 @@ func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	return s.Matches(labels.Set(node.Labels)), nil
 }
 
-// excludes says whether the policy hides what it matches.
+// excludes reports whether the policy hides what it matches.
 func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
 }
@@ -179,7 +179,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// asks says whether the policy's expression is asked about devices.
+// asks reports whether the policy's expression is asked about devices.
 func (r *rule) asks() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
@@ -237,7 +237,7 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
+// decide reports whether the policy matches a device, and why. A match of an expose policy is no victory yet.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

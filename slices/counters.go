@@ -74,7 +74,7 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// peers says whether two shared entries of one device must not be used at once.
+// peers reports whether two shared entries of one device must not be used at once.
 func peers(a, b Entry) bool {
 	group := a.Persona.ExclusionGroup
 	return group != "" && !b.Persona.Exclusive && b.Persona.ExclusionGroup == group

@@ -140,8 +140,8 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a
-// few steps that hang, so the time of each step alone would add up. Only this process' time counts.
+// retriesExhausted reports whether a step has failed too often, or its attachment for too long: an attempt has time for
+// a few steps that hang, so the time of each step alone would add up. Only this process' time counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }

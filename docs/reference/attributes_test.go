@@ -100,7 +100,7 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 	return "string"
 }
 
-// inTopologies says whether a selector of a topology may read it, by asking for what it would be refused for.
+// inTopologies reports whether a selector of a topology may read it, by asking for what it would be refused for.
 func inTopologies(name resourceapi.QualifiedName) string {
 	domain, bare, _ := strings.Cut(string(name), "/")
 	if policy.CheckClassSelector(fmt.Sprintf(`device.attributes[%q].%s == device.attributes[%q].%s`, domain, bare,

@@ -109,7 +109,7 @@ func validateSharing(e *Exposure, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// modes says whether the exposure has exclusive and shared plugins.
+// modes reports whether the exposure has exclusive and shared plugins.
 func (e *Exposure) modes() (exclusive, shared bool) {
 	for _, p := range e.SupportedCNIPlugins {
 		exclusive = exclusive || p.Exclusive
@@ -254,12 +254,12 @@ func attributeNameProblem(name string) string {
 	return ""
 }
 
-// isSuffix says whether s can end a device name.
+// isSuffix reports whether s can end a device name.
 func isSuffix(s string) bool {
 	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
 }
 
-// isPluginName says whether s is a file name that needs no care.
+// isPluginName reports whether s is a file name that needs no care.
 func isPluginName(s string) bool {
 	ok, err := regexp.MatchString(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, s)
 	return ok && err == nil

@@ -57,7 +57,7 @@ func (c *carrierTracker) links() []string {
 	return lost
 }
 
-// observe takes note of a reading. It says whether the answer of isLost has changed for any device.
+// observe takes note of a reading. It reports whether the answer of isLost has changed for any device.
 func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func carriesCable(kind string) bool {
 	return false
 }
 
-// isLost says whether a device, or the physical function of a virtual one, has lost its carrier.
+// isLost reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,6 +55,6 @@ func TestCarriersThatAreLost(t *testing.T) {
 	}
 	pf.Carrier, pf.AdminUp = false, true
 	if c.observe(discovery.Facts{Devices: []discovery.Device{pf}}) {
-		t.Error("a card that comes home from a pod has lost its carrier")
+		t.Error("a card that returns to the host from a pod has lost its carrier")
 	}
 }

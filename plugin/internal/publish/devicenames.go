@@ -16,8 +16,8 @@ import (
 const settleTime = 10 * time.Second
 
 // deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims
-// hold them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one
-// goroutine may use it.
+// hold them, and the speeds of links, which have none while they are down or on their way back to the host. It is
+// durable. Only one goroutine may use it.
 type deviceNames struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
@@ -148,7 +148,7 @@ func (m *deviceNames) again() time.Duration {
 	return soonest
 }
 
-// settled says whether a function has had its name for long enough.
+// settled reports whether a function has had its name for long enough.
 func (m *deviceNames) settled(device *discovery.Device) bool {
 	seen, ok := m.fresh[device.PCIAddress]
 	if !ok || seen.name != device.Name {

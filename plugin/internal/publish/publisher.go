@@ -85,9 +85,9 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are where CNI plugins are looked up.
 	CNIDirs []string
-	// Quarantined says whether a device is held back.
+	// Quarantined reports whether a device is held back.
 	Quarantined func(discovery.Device) bool
-	// MayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	// MayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// HealthChanged is called when the health of devices is another one.
 	HealthChanged func()
@@ -109,10 +109,10 @@ type Publisher struct {
 	server   *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
-	// quarantined says whether a device is held back.
+	// quarantined reports whether a device is held back.
 	quarantined func(discovery.Device) bool
 	carriers    *carrierTracker
-	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	// mayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
 	healthChanged func()
@@ -335,7 +335,7 @@ func (p *Publisher) facts(
 	return facts, r.holdings(), nil
 }
 
-// setGone notes which held devices are gone, and says whether that is news.
+// setGone notes which held devices are gone, and reports whether that is news.
 func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -344,10 +344,10 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	return changed
 }
 
-// LostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
+// LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
 
-// IsGone says whether a claim holds a device that does not exist any more.
+// IsGone reports whether a claim holds a device that does not exist any more.
 func (p *Publisher) IsGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

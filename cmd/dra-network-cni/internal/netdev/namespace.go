@@ -31,8 +31,8 @@ func openNamespace(path string) (*namespace, error) {
 	return &namespace{handle: handle, links: links}, nil
 }
 
-// isGone says whether a namespace could not be opened since nothing is at its path, or a file on which none is mounted
-// any more.
+// isGone reports whether a namespace could not be opened since nothing is at its path, or a file on which none is
+// mounted any more.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
@@ -48,7 +48,7 @@ func (n *namespace) close() {
 // id tells namespaces apart while they are there.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has says whether a link has an index.
+// has reports whether a link has an index.
 func (n *namespace) has(index int) (bool, error) {
 	_, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

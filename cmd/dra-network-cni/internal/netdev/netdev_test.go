@@ -20,7 +20,8 @@ import (
 
 const up0 = `"device": "up0"`
 
-// A link goes into the pod and comes home as it was, with its index, and nothing is left; in every version of CNI.
+// A link goes into the pod and returns to the host as it was, with its index, and nothing is left; in every version of
+// CNI.
 func TestMovesAndReturns(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -56,7 +57,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.must(func() error { _, err := b.call(order{command: "STATUS", config: up0}); return err }())
 }
 
-// A link that was down comes home down.
+// A link that was down returns to the host down.
 func TestReturnsDown(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -177,7 +178,8 @@ func TestOneGetsTheLink(t *testing.T) {
 	}
 }
 
-// It is the link that was moved which comes home, whatever an application has called it, and whatever has its name.
+// It is the link that was moved which returns to the host, whatever an application has called it, and whatever has its
+// name.
 func TestRenamedInThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -246,7 +248,7 @@ func TestAddAgain(t *testing.T) {
 	b.clean(before)
 }
 
-// What no attachment has any more comes home; what one has stays.
+// What no attachment has any more returns to the host; what one has stays.
 func TestGarbage(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -390,7 +392,7 @@ func TestCommands(t *testing.T) {
 const killsVariable = "NETDEV_KILLS"
 
 // The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never
-// lost, and DEL brings it home as it was.
+// lost, and DEL returns it to the host as it was.
 func TestKilled(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {

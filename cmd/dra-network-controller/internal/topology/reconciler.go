@@ -147,7 +147,7 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, cnichain.Remarks(topology, schemas)...), nil
 }
 
-// wasAccepted says whether the topology was accepted as it is now.
+// wasAccepted reports whether the topology was accepted as it is now.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&

@@ -113,7 +113,7 @@ func unreadable(err error) opinion {
 		fmt.Sprintf("cannot be read: %v", err))}}
 }
 
-// sameSpec says whether two objects have the same specification.
+// sameSpec reports whether two objects have the same specification.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`

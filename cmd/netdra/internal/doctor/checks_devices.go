@@ -159,7 +159,7 @@ func checkManagers(input *Input) []Finding {
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
 				link.Name), Where: "interface " + link.Name,
-			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those " +
+			Why: "when the device returns to the host it is given addresses and routes, and its next owner gets it with those " +
 				"or not at all", Do: do,
 		})
 	}

@@ -174,7 +174,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
 			[]string{"claim ns/net"}},
-		"link on its way home": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
+		"link on its way back to the host": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
 			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
