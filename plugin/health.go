@@ -129,7 +129,7 @@ const (
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
 )
 
-// socketPeriod is how often is looked whether the sockets are there.
+// socketPeriod is how often the driver checks that its sockets are there.
 const socketPeriod = 10 * time.Second
 
 // socketsAreThere returns an error if somebody has removed a socket of the driver. Kubelet forgets a plugin whose
@@ -144,7 +144,9 @@ func (d *Driver) socketsAreThere() error {
 	return nil
 }
 
-// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them.
+// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them. Once may
+// be somebody who replaces the folder by one that has them, or a look that failed by itself, and a restart costs every
+// pod that starts at that moment an attempt.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {

@@ -32,9 +32,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// kubelet gives up on either call after 45 s.
+// kubelet gives up on either call after 45 s, and starts no other container of the pod meanwhile.
 const (
-	prepareLimit   = 20 * time.Second
+	// prepareLimit is for claims.ReleaseWait, 12 s, and what follows it. Preparing changes nothing on the host, so what
+	// takes longer fails, and kubelet asks again.
+	prepareLimit = 20 * time.Second
+	// unprepareLimit is one call of a plugin with all of its 30 s, and some seconds for the journal: the answer has to
+	// come before kubelet gives up, else its error is lost. What is not done is done by the next call.
 	unprepareLimit = 35 * time.Second
 )
 

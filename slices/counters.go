@@ -16,7 +16,8 @@ const (
 	exclusionSlots = "exclusion-slots"
 	// bandwidthCounter is the counter of what the virtual functions of a physical function divide, in Mbit/s.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// lock is the counter of which every exclusive entry of a virtual function takes the only one.
+	// lock is a counter of one, which every exclusive entry of a virtual function takes: so at most one of them is
+	// held.
 	lock = "lock"
 )
 

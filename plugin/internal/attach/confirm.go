@@ -123,7 +123,7 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 }
 
 // inspect looks into the namespace of every ready sandbox and notes which interfaces are missing. It returns the
-// sandboxes where that has changed. Namespaces are listed with each sweep, and not watched: a netlink subscription is a
+// sandboxes where that has changed. Namespaces are listed with each sweep, and not watched: a subscription is a
 // socket for each pod, of which notifications are lost when its buffer is full, so the list would be needed all the
 // same.
 func (s *Sandboxes) inspect() (changed []*sandbox) {

@@ -52,8 +52,8 @@ func TestHealthyNode(t *testing.T) {
 	}
 }
 
-// fault is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
-type planted struct {
+// faultCase is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
+type faultCase struct {
 	plant func(*testNode)
 	level Level
 	check string
@@ -63,7 +63,7 @@ type planted struct {
 func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 	const nri = "[plugins.\"io.containerd.nri.v1.nri\"]\n"
 	const cri = "[plugins.\"io.containerd.cri.v1.runtime\"]\n"
-	tests := map[string]planted{
+	tests := map[string]faultCase{
 		"NRI is off": {func(n *testNode) { n.containerd(nri + "disable = true\n") }, Fail, "nri-enabled",
 			[]string{"/etc/containerd/config.toml", "disable = false"}},
 		"NRI is a disabled plugin": {func(n *testNode) {

@@ -95,7 +95,7 @@ func checks() []check {
 	return all
 }
 
-// driver is needed by checks of what only the driver knows.
+// needsDriver is for checks of what only the driver knows: it returns why they cannot run, empty if they can.
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"

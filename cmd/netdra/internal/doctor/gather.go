@@ -57,7 +57,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 		input.Plugins = sources.plugins(input)
 		input.Mounts = sources.mounts(input.process("dra-network-driver"))
 		if after, err := sources.readDriver(ctx); err == nil {
-			input.known(after)
+			input.dropInUse(after)
 		}
 	}
 	if sources.Cluster != nil {
@@ -72,8 +72,9 @@ func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// known leaves out the files of what the driver has now.
-func (input *Input) known(later *nodestate.Answers) {
+// dropInUse removes the files of claims and sandboxes that the driver has by now: they were made between its first
+// answers and the look at the files.
+func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
@@ -232,7 +233,7 @@ func (s *Sources) mounts(process *Process) []string {
 		return nil
 	}
 	if !process.Contained {
-		return []string{""} // of which everything is below
+		return []string{""} // a driver that runs on the host sees every path
 	}
 	var paths []string
 	for line := range strings.Lines(s.text(path.Join("/proc", process.PID, "mountinfo"))) {

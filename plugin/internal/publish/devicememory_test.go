@@ -18,10 +18,10 @@ import (
 // functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
-	var m *deviceNames
+	var m *deviceMemory
 	start := func(boot string) {
 		var err error
-		m, _, err = loadDeviceNames(f.db, boot, f.clock)
+		m, _, err = loadDeviceMemory(f.db, boot, f.clock)
 		f.must(err)
 	}
 	read := func(pf string, inUse ...discovery.Device) string {
@@ -68,7 +68,7 @@ func TestSpeedsAreRemembered(t *testing.T) {
 	boots := 0
 	read := func(speed int) int {
 		boots++
-		m, _, err := loadDeviceNames(f.db, string(rune('a'+boots/2)), f.clock)
+		m, _, err := loadDeviceMemory(f.db, string(rune('a'+boots/2)), f.clock)
 		f.must(err)
 		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC,
 			LinkSpeed: speed}}})
@@ -89,7 +89,7 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := loadDeviceNames(opened.DB, "boot", clock)
+	m, _, err := loadDeviceMemory(opened.DB, "boot", clock)
 	if err != nil {
 		t.Fatal(err)
 	}
