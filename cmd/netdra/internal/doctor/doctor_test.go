@@ -149,6 +149,11 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 				"rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast",
 			"node.extraMounts[0].hostPath=/etc/cni/net.d"}},
+		"folder of a plugin with a schema in the cluster": {func(n *testNode) {
+			n.answers.State.HostPaths = map[string][]string{"macvlan": {"/etc/vendor"}}
+			n.write("proc/30/status", "NSpid:\t30\t1\n")
+			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
+		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
 		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners",
 			[]string{"process sriovdp"}},
 		"another DRA driver": {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") },

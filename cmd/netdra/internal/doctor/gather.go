@@ -246,8 +246,7 @@ func (s *Sources) mounts(process *Process) []string {
 }
 
 func (s *Sources) plugin(input *Input, name string) PluginFile {
-	schema, _ := cnichain.DefaultSchemas().Lookup(name)
-	plugin := PluginFile{HostPaths: schema.HostPaths}
+	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name)}
 	for _, dir := range input.Settings.CNIDirs {
 		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {
@@ -265,6 +264,16 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 		}
 	}
 	return plugin
+}
+
+// hostPaths returns what a plugin needs of the host. Only the driver knows the schemas of the cluster, which may replace
+// built-in ones; drivers that do not report them have at least those that are built in.
+func hostPaths(state *nodestate.State, plugin string) []string {
+	if state.HostPaths != nil {
+		return state.HostPaths[plugin]
+	}
+	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
+	return schema.HostPaths
 }
 
 // mostLinks is how many links to links are followed.
