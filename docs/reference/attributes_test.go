@@ -32,6 +32,9 @@ In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a doma
   ~device.attributes["DOMAIN"].?numaNode.orValue(-1)~, or ~has(…) &&~ before it.
 - **no**: it is not published, since it changes too often or only the administrator needs it.
 
+~device.driver~ is the DRA driver that publishes the device, always ~dra.networking~. The kernel's driver of a card is the attribute
+~device.attributes["DOMAIN"].driver~.
+
 Published entries have more, which topologies read with a guard: ~PLUGIN~ is true where the policy supports ~host-device~,
 and so on (the DeviceClass of a step asks for its plugin by itself), and there are the policy's ~additionalAttributes~.
 ~SUPPORTED~ is for people.
