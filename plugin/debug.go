@@ -112,5 +112,6 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		d.publisher.Trigger() // its device is free again
 		return nil
 	}
-	return fmt.Errorf("cannot retry leftover %q: there is no such leftover any more; netdra doctor lists those that are left", key)
+	return fmt.Errorf("cannot retry leftover %q: there is no such leftover any more; netdra doctor lists those "+
+		"that are left", key)
 }

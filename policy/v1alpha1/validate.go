@@ -51,7 +51,8 @@ func validateAction(spec *DeviceExposurePolicySpec, path *field.Path) field.Erro
 	case ActionExclude:
 		if spec.Exposure != nil {
 			return field.ErrorList{field.Forbidden(exposure,
-				"exposure says how devices are offered, but action is exclude: remove exposure, or set action to expose")}
+				"exposure says how devices are offered, but action is exclude: remove exposure, or set action to "+
+					"expose")}
 		}
 		return nil
 	case ActionExpose, "":
@@ -69,7 +70,8 @@ func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if e.DeviceNameSuffix != "" && !isSuffix(e.DeviceNameSuffix) {
 		errs = append(errs, field.Invalid(path.Child("deviceNameSuffix"), e.DeviceNameSuffix,
-			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"`))
+			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for `+
+				`example "-macvlan"`))
 	}
 	if e.ExclusionGroup != "" && len(validation.IsDNS1123Label(e.ExclusionGroup)) > 0 {
 		errs = append(errs, field.Invalid(path.Child("exclusionGroup"), e.ExclusionGroup,

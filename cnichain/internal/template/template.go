@@ -57,7 +57,8 @@ const (
 // few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
-	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,3})\](?:\.([a-z]+))?)?$`
+	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,` +
+		`3})\](?:\.([a-z]+))?)?$`
 )
 
 // Lookup gives a token its value: a JSON value (string, bool, number, list).

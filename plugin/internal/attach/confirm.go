@@ -265,7 +265,8 @@ func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin
 		case suspects[uid]:
 			logger := klog.FromContext(s.work).WithValues("claimUID", uid)
 			if err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid)); err != nil {
-				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep tries again")
+				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep "+
+					"tries again")
 				continue
 			}
 			logger.Info("Closed the gate of a claim without a journal record: its pods have ended")

@@ -39,8 +39,10 @@ func TestTransitions(t *testing.T) {
 			"detaching detaching detaching detaching gone"},
 		"fail in the background": {func(b *sandbox) { _ = b.stopWaiting(); b.reportFailure(errors.New("no")) },
 			"attaching opening ready detaching gone"},
-		"stop":              {func(b *sandbox) { b.markReleasing(nil) }, "detaching detaching detaching detaching gone"},
-		"release one claim": {func(b *sandbox) { b.markReleasing([]string{"a"}) }, "detaching opening ready detaching gone"},
+		"stop": {func(b *sandbox) { b.markReleasing(nil) }, "detaching detaching detaching detaching " +
+			"gone"},
+		"release one claim": {func(b *sandbox) { b.markReleasing([]string{"a"}) }, "detaching opening ready " +
+			"detaching gone"},
 		"release both": {func(b *sandbox) { b.markReleasing([]string{"a", "b"}) },
 			"detaching detaching detaching detaching gone"},
 		"release one after the other": {func(b *sandbox) { b.markReleasing([]string{"a"}); b.markReleasing([]string{"b"}) },

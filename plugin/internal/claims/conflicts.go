@@ -38,8 +38,8 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 			}
 		}
 		if wanted, held := findClash(record.Plans, other.Plans); wanted != nil {
-			return other, fmt.Errorf("cannot run step %q (%s) on device %s while claim %s runs %s on it: their schemas "+
-				"exclude each other; wait until that claim is released",
+			return other, fmt.Errorf("cannot run step %q (%s) on device %s while claim %s runs %s on it: their "+
+				"schemas exclude each other; wait until that claim is released",
 				wanted.Name, wanted.Type, wanted.Device.Name, other.Claim, held.Type)
 		}
 	}
@@ -70,15 +70,15 @@ func selfConflict(record *Record) error {
 		for j := range record.Devices[:i] {
 			earlier, later := &record.Devices[j], &record.Devices[i]
 			if reason := exclusionReason(earlier, later); reason != "" {
-				return fmt.Errorf("cannot prepare requests %q and %q: their devices %s and %s exclude each other (%s); "+
-					"delete the pod and its claim to have them allocated again",
+				return fmt.Errorf("cannot prepare requests %q and %q: their devices %s and %s exclude each other "+
+					"(%s); delete the pod and its claim to have them allocated again",
 					earlier.Request, later.Request, earlier.Name, later.Name, reason)
 			}
 		}
 	}
 	if first, second := findClash(record.Plans, record.Plans); first != nil {
-		return fmt.Errorf("cannot run steps %q (%s) and %q (%s) on device %s: their schemas exclude each other; delete "+
-			"the pod and its claim, or change the topology",
+		return fmt.Errorf("cannot run steps %q (%s) and %q (%s) on device %s: their schemas exclude each other; "+
+			"delete the pod and its claim, or change the topology",
 			first.Name, first.Type, second.Name, second.Type, first.Device.Name)
 	}
 	return nil
@@ -130,16 +130,16 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 		for _, counter := range slices.Sorted(maps.Keys(device.Persona.ConsumePerAllocation)) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
-				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s of its %s, and policy %s requires "+
-					"%s; delete the pod and its claim to have them allocated again",
+				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s of its %s, and policy %s "+
+					"requires %s; delete the pod and its claim to have them allocated again",
 					device.Name, taken.String(), counter, device.Persona.Policy, least.String())
 			}
 		}
 		for _, capacity := range device.Persona.Capacity {
 			total := consumed(device, capacity.Name, record, held...)
 			if total.Cmp(capacity.Value) > 0 {
-				return fmt.Errorf("cannot prepare device %s of pool %s: it has %s of %s, and with this claim %s would be "+
-					"taken; wait until other claims are released",
+				return fmt.Errorf("cannot prepare device %s of pool %s: it has %s of %s, and with this claim %s "+
+					"would be taken; wait until other claims are released",
 					device.Name, device.Pool, capacity.Value.String(), capacity.Name, total.String())
 			}
 		}

@@ -29,15 +29,19 @@ func TestRoundTrip(t *testing.T) {
 				Problems: []Problem{{Source: "slices", Text: "bad"}}, NotReady: []string{"NRI"},
 				CNIPlugins: []string{"macvlan"},
 			}, &State{},
-			`{"node":"n","synced":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"","runtime":"","kernel":""},` +
-				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"","logDir":"","nriSocket":""},` +
-				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,"cniPlugins":["macvlan"],"topologies":null,"heard":true}`,
+			`{"node":"n","synced":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"",` +
+				`"runtime":"","kernel":""},` +
+				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"",` +
+				`"logDir":"","nriSocket":""},` +
+				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,` +
+				`"cniPlugins":["macvlan"],"topologies":null,"heard":true}`,
 		},
 		"claim": {
 			&Claim{ClaimRecord: ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "u"},
 				PreparedAt: since,
 				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Unused: true}, &Claim{},
-			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z","consumers":[{"podUID":"p","position":1}],` +
+			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z",` +
+				`"consumers":[{"podUID":"p","position":1}],` +
 				`"devices":null,"plans":null,"unused":true,"forsaken":true}`,
 		},
 		"sandbox": {
@@ -45,7 +49,8 @@ func TestRoundTrip(t *testing.T) {
 				State: SandboxReady, Since: since, Pin: "/pin",
 				Interfaces: []Interface{{ClaimUID: "u", Pool: "n/eth0", Device: "eth0", Interface: "net1",
 					Missing: "net1"}}}, &Sandbox{},
-			`{"id":"s","pod":{"namespace":"ns","name":"p","uid":"p"},"claims":["u"],"state":"ready","since":"2026-01-02T03:04:05Z","pin":"/pin",` +
+			`{"id":"s","pod":{"namespace":"ns","name":"p","uid":"p"},"claims":["u"],"state":"ready",` +
+				`"since":"2026-01-02T03:04:05Z","pin":"/pin",` +
 				`"interfaces":[{"claimUID":"u","pool":"n/eth0","device":"eth0","interface":"net1","missing":"net1"}]}`,
 		},
 		"orphan": {

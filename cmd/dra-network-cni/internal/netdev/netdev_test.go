@@ -274,7 +274,8 @@ func TestGarbage(t *testing.T) {
 }
 
 const addresses = up0 +
-	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": [{"dst": "10.9.0.0/16"}]}`
+	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
+	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
 // Addresses are set in the pod, and given back: with the link, without its namespace, and if they can't be set.
 func TestAddresses(t *testing.T) {

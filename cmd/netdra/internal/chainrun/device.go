@@ -102,8 +102,10 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && found.Type != discovery.TypeBridge
 		if movesDevices(schemas, device.CNIs[0]) && found.Type == discovery.TypeBridge {
 			problems = append(problems,
-				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network namespace, "+
-					"which the kernel refuses for bridges; give another link, or use a plugin that adds a port to the bridge",
+				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network "+
+					"namespace, "+
+					"which the kernel refuses for bridges; give another link, or use a plugin that adds a port to "+
+					"the bridge",
 					choice.link, choice.step, device.CNIs[0]))
 			continue
 		}

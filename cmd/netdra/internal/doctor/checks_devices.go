@@ -159,8 +159,8 @@ func checkManagers(input *Input) []Finding {
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
 				link.Name), Where: "interface " + link.Name,
-			Why: "when the device returns to the host it is given addresses and routes, and its next owner gets it with those " +
-				"or not at all", Do: do,
+			Why: "when the device returns to the host it is given addresses and routes, and its next owner gets " +
+				"it with those or not at all", Do: do,
 		})
 	}
 	return found

@@ -266,8 +266,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	return plugin
 }
 
-// hostPaths returns what a plugin needs of the host. Only the driver knows the schemas of the cluster, which may replace
-// built-in ones; drivers that do not report them have at least those that are built in.
+// hostPaths returns what a plugin needs of the host. Only the driver knows the schemas of the cluster, which may
+// replace built-in ones; drivers that do not report them have at least those that are built in.
 func hostPaths(state *nodestate.State, plugin string) []string {
 	if state.HostPaths != nil {
 		return state.HostPaths[plugin]

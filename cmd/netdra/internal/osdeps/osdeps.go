@@ -128,8 +128,8 @@ func makeNamespace(path string) error {
 	defer handle.Close()
 	loopback, err := handle.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("cannot find loopback link \"lo\" in network namespace %q: %w; report this as a bug, since the "+
-			"kernel makes it with the namespace", path, err)
+		return fmt.Errorf("cannot find loopback link \"lo\" in network namespace %q: %w; report this as a bug, "+
+			"since the kernel makes it with the namespace", path, err)
 	}
 	if err := handle.LinkSetUp(loopback); err != nil {
 		return fmt.Errorf("cannot set loopback link \"lo\" up in network namespace %q: %w; run netdra as root", path, err)
