@@ -57,7 +57,8 @@ func TestClaimsSayWhatTheStepsAllow(t *testing.T) {
 	want := []string{
 		`left "" {"master":"left","runtimeConfig":{"mac":"02:00:00:00:00:01"}}`,
 		`right "second" {"master":"right","runtimeConfig":{"mac":"02:00:00:00:00:02"}}`,
-		`bond "data0" {"ipam":{"type":"host-local"},"runtimeConfig":{"ips":["10.1.0.5/24","fd00::5/64"],"portMappings":[]}}`,
+		`bond "data0" {"ipam":{"type":"host-local"},"runtimeConfig":{"ips":["10.1.0.5/24","fd00::5/64"],` +
+			`"portMappings":[]}}`,
 		`apart "" {"master":"apart"}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

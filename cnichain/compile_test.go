@@ -42,7 +42,8 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			`[{name: b, type: tuning, dependOn: [a]}, {name: a, type: macvlan, selector: {cel: "true"}}]`,
 			[]string{"spec.steps[0].dependOn[0]", `step "b" must stand after "a": move it down`}},
 		"steps that depend on each other": {
-			`[{name: a, type: tuning, dependOn: [c]}, {name: b, type: tuning, dependOn: [a]}, {name: c, type: tuning, dependOn: [b]}]`,
+			`[{name: a, type: tuning, dependOn: [c]}, {name: b, type: tuning, dependOn: [a]}, {name: c, type: ` +
+				`tuning, dependOn: [b]}]`,
 			[]string{"spec.steps[0].dependOn[0]",
 				`"c": steps a → c → b → a depend on each other: remove one from dependOn`}},
 		"too large a number": {
@@ -71,11 +72,13 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			`[{name: a, type: tuning, selector: {cel: "true"}}]`,
 			[]string{"spec.steps[0].dependOn", "tuning works on an interface that another step made"}},
 		"template of no ancestor": {
-			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: "true"}, config: {x: ["{{ a.mac }}"]}}]`,
+			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: "true"},` +
+				` config: {x: ["{{ a.mac }}"]}}]`,
 			[]string{"spec.steps[1].config", "config.x[0]", `"a" is not a step that this one depends on`}},
 		"template of an unknown field": {
-			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a], config: {x: "{{ a.colour }}"}}]`,
-			[]string{`a step has no "colour"`}},
+			`[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: tuning, dependOn: [a], config: ` +
+				`{x: "{{ a.colour }}"}}]`,
+			[]string{`a step has no such field`}},
 		"the pod's own interface": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, ifName: eth0}]`,
 			[]string{"spec.steps[0].ifName", "belongs to the pod's own network"}},
@@ -131,7 +134,8 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 }
 
 func TestCompileProblems(t *testing.T) {
-	twoRoots := `[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: "true"}, ifName: fixed0}]`
+	twoRoots := `[{name: a, type: macvlan, selector: {cel: "true"}}, {name: b, type: macvlan, selector: {cel: ` +
+		`"true"}, ifName: fixed0}]`
 	for name, test := range map[string]struct {
 		steps   string
 		devices []RootDevice
@@ -162,7 +166,8 @@ func TestCompileProblems(t *testing.T) {
 		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`,
 			[]RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
 			[]string{`Unsupported value: "bridge"`, "host-device"}},
-		"attribute that the device lacks": {`[{name: a, type: macvlan, selector: {cel: "true"}, config: {x: "{{ device.nope }}"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
+		"attribute that the device lacks": {`[{name: a, type: macvlan, selector: {cel: "true"}, config: {x: "{{ ` +
+			`device.nope }}"}}]`, []RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("macvlan"),
 			[]string{`has no attribute "nope"; it has ifName, mtu`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +193,8 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	if len(problems) > 0 || plan.Steps[0].RuntimeDeviceID != "0000:01:00.0" {
 		t.Fatalf("plan %+v, problems %v", plan, problems)
 	}
-	const want = `{"mtu":1500,"note":"{{ pod.name }}","runtimeConfig":{"deviceID":"0000:01:00.0","portMappings":[9007199254740993]}}`
+	const want = `{"mtu":1500,"note":"{{ pod.name }}","runtimeConfig":{"deviceID":"0000:01:00.0",` +
+		`"portMappings":[9007199254740993]}}`
 	if preview, err := Preview(&plan.Steps[0]); err != nil || string(preview) != want {
 		t.Errorf("preview is %s, %v\nwant       %s", preview, err, want)
 	}

@@ -90,10 +90,12 @@ func TestContractsOfTheCluster(t *testing.T) {
 			[]string{"spec.steps[2].dependOn: Invalid value: [\"a\",\"b\"]: mine works on 1 interface at most, and " +
 				"the steps in dependOn make 2 (a, b): name fewer steps"}},
 		"enough": {`{cniType: mine, input: {interfaces: {min: 2, max: 2}}}`, nil},
-		"numbers": {`{cniType: mine, config: {properties: {ratio: {type: number, minimum: 1}, list: {type: array, items: {type: integer}}, free: {type: object}}}}`,
+		"numbers": {`{cniType: mine, config: {properties: {ratio: {type: number, minimum: 1}, list: {type: array, ` +
+			`items: {type: integer}}, free: {type: object}}}}`,
 			[]string{"config.list[1]: Invalid value: \"2\": is a string, must be a whole number",
 				"config.ratio: Invalid value: 0.5: must be at least 1"}},
-		"further fields": {`{cniType: mine, config: {properties: {ratio: {type: number}, list: {}, free: {type: object, additionalProperties: {type: integer}}}}}`,
+		"further fields": {`{cniType: mine, config: {properties: {ratio: {type: number}, list: {}, free: {type: ` +
+			`object, additionalProperties: {type: integer}}}}}`,
 			[]string{"config.free[any]: Invalid value: \"thing\": is a string, must be a whole number"}},
 		"no parameters": {`{cniType: mine, config: {}}`,
 			[]string{"config.free: Invalid value: mine has no parameter of that name; it has args, capabilities",

@@ -22,7 +22,7 @@ func ExampleValidate() {
 	// Output:
 	// spec.steps[0].dependOn[0]: Invalid value: "uplink": step "tune" must stand after "uplink": move it down, below the steps in its dependOn
 	// spec.steps[1].type: Invalid value: "../macvlan": must be the bare file name of a CNI plugin, for example macvlan
-	// spec.steps[1].config: Invalid value: "uplink": config.note: {{ pod.colour }}: pod has no colour; it has [name namespace uid]
+	// spec.steps[1].config: Invalid value: "uplink": config.note: cannot resolve template "{{ pod.colour }}": pod has no such field; use name, namespace, uid
 }
 
 // What a plan would pass to a plugin is known before there is a pod, but for what depends on it.

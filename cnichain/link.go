@@ -19,7 +19,7 @@ type Link struct {
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
 }
 
-// Same says whether a link is the one that was seen before: an application can make another of the same name, and of
+// Same reports whether a link is the one that was seen before: an application can make another of the same name, and of
 // the same index once that is free, but not of the same kind on the same parent.
 func (l *Link) Same(seen *Link) bool {
 	if l.Index != seen.Index {

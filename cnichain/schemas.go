@@ -120,13 +120,13 @@ func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) e
 	}
 }
 
-// makesInterface says whether a plugin of this type makes the interface CNI_IFNAME; so do plugins without a schema.
+// makesInterface reports whether a plugin of this type makes the interface CNI_IFNAME; so do plugins without a schema.
 func (s Schemas) makesInterface(cniType string) bool {
 	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
 }
 
-// wantsPrevResult says whether a derived step is given its parents' results: as the step says, else as the schema says,
-// else yes.
+// wantsPrevResult reports whether a derived step is given its parents' results: as the step says, else as the schema
+// says, else yes.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {
 	if step.PrevResult != "" {
 		return step.PrevResult == v1alpha1.PrevResultParents

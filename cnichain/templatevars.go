@@ -1,9 +1,12 @@
 package cnichain
 
 import (
+	"errors"
 	"fmt"
-	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
 func reservedRoots() []string {
@@ -14,7 +17,7 @@ func dryObject(t template.Token) (any, error) {
 	allowed := map[string][]string{template.VarPod: {"name", "namespace", "uid"},
 		template.VarClaim: {"name", "namespace", "uid"}, template.VarNode: {"name"}}
 	if !slices.Contains(allowed[t.Root], t.Field) || t.Index >= 0 {
-		return nil, fmt.Errorf("%s has no %s; it has %v", t.Root, t.Field, allowed[t.Root])
+		return nil, fmt.Errorf("%s has no such field; use %s", t.Root, strings.Join(allowed[t.Root], ", "))
 	}
 	return "name", nil
 }
@@ -34,6 +37,6 @@ func dryStep(t template.Token) (any, error) {
 			return "192.0.2.1", nil
 		}
 	}
-	return nil, fmt.Errorf("a step has no %q; it has interfaceName, mac, sandbox, interfaces, pciAddress, "+
-		"ips[N].address and ips[N].gateway", t.String()[len(t.Root)+1:])
+	return nil, errors.New("a step has no such field; use interfaceName, mac, sandbox, interfaces, pciAddress, " +
+		"ips[N].address or ips[N].gateway")
 }

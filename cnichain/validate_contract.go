@@ -72,7 +72,7 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	return interfaces
 }
 
-// place says whether a plugin can be a step, and one with or without parents.
+// place reports whether a plugin can be a step, and one with or without parents.
 func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.Output.Interfaces == interfacesNone {

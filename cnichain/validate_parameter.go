@@ -84,7 +84,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	}
 }
 
-// checkType says whether a parameter has the type of its value.
+// checkType reports whether a parameter has the type of its value.
 func (p *parameters) checkType(
 	path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter,
 ) bool {

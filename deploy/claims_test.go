@@ -19,10 +19,14 @@ func TestClaimsAreWhole(t *testing.T) {
 		two   = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
 		fresh = `{metadata: {name: new}, spec: {steps: [{name: a, type: macvlan}]}}`
 		// The labels of the namespace are team: ai, tier: "1".
-		ours       = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: ai}}}, status: {deviceClasses: [lan-port]}}`
-		theirs     = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: web}}}, status: {deviceClasses: [lan-port]}}`
-		labelled   = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {colour: red}}}, status: {deviceClasses: [lan-port]}}`
-		expression = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchExpressions: [{key: KEY, operator: OPERATOR, values: [ai, db]}]}}, status: {deviceClasses: [lan-port]}}`
+		ours = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: ai}}}, status: ` +
+			`{deviceClasses: [lan-port]}}`
+		theirs = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: web}}}, status: ` +
+			`{deviceClasses: [lan-port]}}`
+		labelled = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {colour: red}}}, status: ` +
+			`{deviceClasses: [lan-port]}}`
+		expression = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchExpressions: [{key: KEY, operator: ` +
+			`OPERATOR, values: [ai, db]}]}}, status: {deviceClasses: [lan-port]}}`
 	)
 	exactly := func(classes ...string) string {
 		var requests []string
@@ -34,7 +38,8 @@ func TestClaimsAreWhole(t *testing.T) {
 	with := func(key, operator string) string {
 		return strings.NewReplacer("KEY", key, "OPERATOR", operator).Replace(expression)
 	}
-	firstAvailable := `{devices: {requests: [{name: any, firstAvailable: [{name: x, deviceClassName: CLASS}, {name: y, deviceClassName: gpu}]}]}}`
+	firstAvailable := `{devices: {requests: [{name: any, firstAvailable: [{name: x, deviceClassName: CLASS}, ` +
+		`{name: y, deviceClassName: gpu}]}]}}`
 	const wrongNamespace = "may not be used in the namespace apps"
 	for name, test := range map[string]struct {
 		topology, claim string

@@ -44,7 +44,7 @@ func newEvaluation(
 	return e
 }
 
-// matches says whether the policy's conditions are met.
+// matches reports whether the policy's conditions are met.
 func (e *evaluation) matches() bool {
 	var conditions []plugincel.ExpressionAccessor
 	for _, condition := range e.policy.Spec.MatchConditions {

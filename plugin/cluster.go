@@ -151,7 +151,7 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// hasSynced says whether every cache is filled.
+// hasSynced reports whether every cache is filled.
 func (c *cluster) hasSynced() bool {
 	return !slices.ContainsFunc(c.informers,
 		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
@@ -256,7 +256,7 @@ func (c *cluster) ThisNode() (*corev1.Node, error) {
 	if node, ok := item.(*corev1.Node); ok && err == nil {
 		return node, nil
 	}
-	return nil, fmt.Errorf("the API server knows no node %q: check --node-name", c.nodeName)
+	return nil, fmt.Errorf("the API server knows no node %q; check --node-name", c.nodeName)
 }
 
 // namespaceLabels returns the labels of a namespace.
@@ -265,7 +265,7 @@ func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
 	if namespace, ok := item.(*corev1.Namespace); ok && found && err == nil {
 		return namespace.Labels, nil
 	}
-	return nil, fmt.Errorf("namespace %s is not known yet: try again", name)
+	return nil, fmt.Errorf("namespace %s is not known yet; try again", name)
 }
 
 // cachedPod returns a pod from the cache, nil if it is not there.
@@ -288,7 +288,7 @@ func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	return uids, c.pods.HasSynced()
 }
 
-// podUIDIsGone says whether the API server had no such pod on this node when it was heard last.
+// podUIDIsGone reports whether the API server had no such pod on this node when it was heard last.
 func (c *cluster) podUIDIsGone(uid string) bool {
 	if !c.pods.HasSynced() {
 		return false
@@ -321,7 +321,7 @@ func (c *cluster) onPodGone(wake func()) error {
 	return err
 }
 
-// podIsLeaving says whether a pod is gone from the API server as far as is known, is being deleted, or has ended.
+// podIsLeaving reports whether a pod is gone from the API server as far as is known, is being deleted, or has ended.
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
@@ -332,8 +332,8 @@ func (c *cluster) podIsLeaving(uid string) bool {
 	return c.pods.HasSynced()
 }
 
-// podIsGone says whether the API server had no such pod when it was heard last. While it has not been heard nothing is
-// gone.
+// podIsGone reports whether the API server had no such pod when it was heard last. While it has not been heard nothing
+// is gone.
 func (c *cluster) podIsGone(pod executor.Pod) bool {
 	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil
 }

@@ -332,7 +332,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	for range 3 {
 		sweeper.Sweep(context.Background())
 	}
-	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interfaces [net1] are not in the pod any more") {
+	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is not in the pod any more") {
 		t.Errorf("told is %q", f.lost)
 	}
 	record, _ := f.claims.Get("claim-a")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -89,11 +90,11 @@ func (d *Driver) debugHandler() http.Handler {
 // retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
 // middle.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
 	result := make(chan error, 1)
 	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
-		return errors.New("the driver is stopping: the next one tries again")
+		return attach.ShutdownError("retry leftover " + strconv.Quote(key))
 	}
 	return <-result
 }
@@ -111,5 +112,6 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		d.publisher.Trigger() // its device is free again
 		return nil
 	}
-	return fmt.Errorf("there is no leftover %q", key)
+	return fmt.Errorf("cannot retry leftover %q: there is no such leftover any more; netdra doctor lists those "+
+		"that are left", key)
 }

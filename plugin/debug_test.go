@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,8 @@ func TestStateOfTheNode(t *testing.T) {
 	topology.Spec.Steps[0].Driver = "vfio-pci"
 	f.must(f.dra.cluster.topologies.GetStore().Add(topology))
 	f.offer("missing")
+	f.must(f.dra.cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "vendor"},
+		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "vendor", HostPaths: []string{"/etc/vendor"}}}))
 
 	got := d.state()
 	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
@@ -152,6 +155,9 @@ func TestStateOfTheNode(t *testing.T) {
 	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Synced {
 		t.Error("topologies were not read yet")
 	}
+	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) || len(paths["whereabouts"]) == 0 {
+		t.Errorf("plugins need %v", paths)
+	}
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)
 	}
@@ -167,7 +173,7 @@ func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
 	record := f.prepared("claim-a", "a", "up0")
-	orphaned := func() bool { return d.claimStates()[0].Orphaned }
+	orphaned := func() bool { return d.claimStates()[0].Unused }
 	if !d.isOrphaned(&record, sets.New("b")) || d.isOrphaned(&record, sets.New("a", "b")) {
 		t.Error("its pod decides")
 	}

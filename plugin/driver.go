@@ -219,7 +219,8 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	return d.sandboxes.Recover(attachments)
 }
 
-// earlierLimit is how long CNI plugins that an earlier process started may still run.
+// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would
+// have ended them after 30 s; ten more are for their end.
 const earlierLimit = 40 * time.Second
 
 // exec runs CNI plugins.
@@ -317,15 +318,15 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
-		// Of a shared device this would be said to every pod that has a share.
+		// Health is of a device, and kubelet gives it to all pods that share it: only one of them misses the interface.
 		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
-			return fmt.Sprintf("interface %s is not in the pod any more", name)
+			return attach.MissingText(name)
 		}
 		return ""
 	}
 }
 
-// quarantined says whether a device is held back.
+// quarantined reports whether a device is held back.
 func quarantined(executor *executor.Executor) func(discovery.Device) bool {
 	return func(device discovery.Device) bool {
 		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
@@ -368,7 +369,8 @@ func (d *Driver) Close() {
 	}
 }
 
-// shutdownLimit is how long a stopping driver lets running chains end.
+// shutdownLimit is how long a stopping driver lets running chains end: a call of a plugin takes 30 s at most, and
+// kubelet kills the pod after its terminationGracePeriodSeconds, which is 60 s.
 const shutdownLimit = 45 * time.Second
 
 // Run runs the driver until ctx ends or something fails that only a new process cures. NRI and the gates come up first
@@ -429,7 +431,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweeper checks what nobody tells the driver of.
+// sweeper checks what no event reports to the driver.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
 		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.namespaces.isNamed,

@@ -317,7 +317,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 	}
 }
 
-// ready says whether a sandbox is ready and its gates are open.
+// ready reports whether a sandbox is ready and its gates are open.
 func (f *fixture) ready(id string) bool {
 	for _, state := range f.boxes.States() {
 		if state.ID != id || state.State != nodestate.SandboxReady {

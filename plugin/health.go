@@ -25,7 +25,7 @@ type lockProbe struct {
 	done chan struct{}
 }
 
-// ok says whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
+// ok reports whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	p.mu.Lock()
 	if p.done == nil {
@@ -129,7 +129,7 @@ const (
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
 )
 
-// socketPeriod is how often is looked whether the sockets are there.
+// socketPeriod is how often the driver checks that its sockets are there.
 const socketPeriod = 10 * time.Second
 
 // socketsAreThere returns an error if somebody has removed a socket of the driver. Kubelet forgets a plugin whose
@@ -138,13 +138,15 @@ func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
 		if _, err := os.Lstat(path); err != nil {
-			return fmt.Errorf("socket of the driver is gone: %w", err)
+			return fmt.Errorf("a socket of the driver is gone: %w", err)
 		}
 	}
 	return nil
 }
 
-// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them.
+// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them. Once may
+// be somebody who replaces the folder by one that has them, or a look that failed by itself, and a restart costs every
+// pod that starts at that moment an attempt.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {
@@ -158,7 +160,8 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 			continue
 		}
 		if failures++; failures > 1 {
-			return fmt.Errorf("%w; starting over to register with kubelet again", err)
+			return fmt.Errorf("cannot keep the registration with kubelet: %w; the driver restarts to recreate its "+
+				"sockets; if this recurs, find what deletes them", err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	states := make([]nodestate.Claim, 0, len(records))
 	pods, known := d.cluster.podUIDs()
 	for i := range records {
-		states = append(states, nodestate.Claim{ClaimRecord: records[i], Orphaned: known &&
+		states = append(states, nodestate.Claim{ClaimRecord: records[i], Unused: known &&
 			d.isOrphaned(&records[i], pods)})
 	}
 	return states

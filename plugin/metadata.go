@@ -110,8 +110,8 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	}
 }
 
-// lacksMetadata says whether a file is missing of those that the kubeletplugin library has written when the claim was
-// prepared: one CDI spec for each request.
+// lacksMetadata reports whether a file is missing of those that the kubeletplugin library has written when the claim
+// was prepared: one CDI spec for each request.
 func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)

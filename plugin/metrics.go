@@ -83,7 +83,7 @@ type measuredCalls struct {
 	logger  klog.Logger
 }
 
-// Record implements cnichain.Recorder.
+// Record implements executor.Recorder.
 func (c measuredCalls) Record(call executor.Call) {
 	telemetry.Observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
 	c.logger.V(telemetry.LevelCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim",

@@ -19,8 +19,12 @@ type namespaces struct {
 	procDir, dir string
 }
 
-var errNoNamespace = errors.New("the container runtime does not say which network namespace the sandbox has (it was " +
-	"killed while it made it): delete the pod")
+// What a user does about a sandbox whose namespace is not found: one that has lost its process never gets it back, but
+// a file that cannot be read is no evidence of that.
+const (
+	deletePod = "delete the pod"
+	checkProc = "check that the driver's container has the host's /proc and may read it"
+)
 
 // pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one
 // that has ended.
@@ -35,28 +39,48 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 			return namespace.GetPath(), nil
 		}
 	}
+	// The OCI specification gives a container each namespace that its list names and the runtime's for the others, so a
+	// list without a network namespace is that of a pod on the host's network. Only an empty list says nothing: every
+	// sandbox has at least a mount namespace.
 	if len(all) > 0 || pod.GetPid() == 0 {
 		return "", nil
 	}
+	path, action, err := n.pathOfProcess(pod)
+	if err != nil {
+		return "", fmt.Errorf("cannot find the network namespace of sandbox %s: the runtime reports none, probably "+
+			"after a crash (%w); %s", pod.GetId(), err, action)
+	}
+	return path, nil
+}
+
+// pathOfProcess returns the path of the namespace that a sandbox's process is in; if it is not found, also what a user
+// does about that.
+func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err error) {
 	process := filepath.Join(n.procDir, strconv.FormatUint(uint64(pod.GetPid()), 10))
 	cgroup, err := os.ReadFile(filepath.Join(process, "cgroup"))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%w: it has no process %d", errNoNamespace, pod.GetPid())
+		return "", deletePod, fmt.Errorf("process %d has ended", pod.GetPid())
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
+		return "", checkProc, err
 	}
+	// The kernel gives the number of a process that has ended to another one. The runtime names the sandbox's cgroup by
+	// its ID, and no process of another pod is in there.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
-		return "", fmt.Errorf("%w: process %d is not the sandbox's any more", errNoNamespace, pod.GetPid())
+		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
-	return n.path(filepath.Join(process, "ns", "net"))
+	path, err = n.path(filepath.Join(process, "ns", "net"))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", deletePod, fmt.Errorf("process %d has ended", pod.GetPid())
+	}
+	return path, checkProc, err
 }
 
 // path prefers the name that the runtime gave to a process's namespace, which is there as long as the sandbox.
 func (n namespaces) path(ofProcess string) (string, error) {
 	namespace, err := os.Stat(ofProcess)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNoNamespace, err)
+		return "", err
 	}
 	if ours, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(ours, namespace) {
 		return "", err // the driver is on the host's network
@@ -74,7 +98,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	return ofProcess, nil
 }
 
-// isNamed says whether the runtime has a path for the network namespace at a pin: then its sandbox has not ended.
+// isNamed reports whether the runtime has a path for the network namespace at a pin: then its sandbox has not ended.
 func (n namespaces) isNamed(pin string) bool {
 	path, err := n.path(pin)
 	return err != nil || path != pin // what can't be read is no evidence of an end

@@ -59,8 +59,8 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 		"on the host's network":    {known("ipc", "pid"), "", ""},
 		"of its process":           {lost("a-0", 7), ofProcess, ""},
 		"ended":                    {lost("a-0", 0), "", ""},
-		"no such process":          {lost("a-0", 5), "", "it has no process 5"},
-		"another's process":        {lost("a-0", 8), "", "process 8 is not the sandbox's any more"},
+		"no such process":          {lost("a-0", 5), "", "process 5 has ended); delete the pod"},
+		"another's process":        {lost("a-0", 8), "", "process 8 now belongs to another cgroup); delete the pod"},
 		"of a process on the host": {lost("h-0", 9), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,6 +21,7 @@ func (d *Driver) state() nodestate.State {
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
 			d.missing()...), Problems: d.publisher.Problems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
+		HostPaths: d.cluster.pluginHostPaths(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
@@ -37,6 +38,17 @@ func (d *Driver) state() nodestate.State {
 			Kernel: info.KernelVersion}
 	}
 	return state
+}
+
+// pluginHostPaths are the paths of the host that plugins need, by CNI type.
+func (c *cluster) pluginHostPaths() map[string][]string {
+	paths := map[string][]string{}
+	for cniType, schema := range c.PluginSchemas().All() {
+		if len(schema.HostPaths) > 0 {
+			paths[cniType] = schema.HostPaths
+		}
+	}
+	return paths
 }
 
 // topologyStates are sorted by name.

@@ -36,7 +36,9 @@ func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err er
 	r.driver.statuses.AttachFailed(pod, records, err, again)
 }
 
-// InterfacesChanged implements Observer. It has the devices looked at, too.
+// InterfacesChanged implements Observer. The publisher looks at the devices, too: an interface that is missing in its
+// pod may be a device that does not exist any more, or that an application has moved elsewhere, and no event of the
+// host's namespace reports that.
 func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
 	for _, uid := range claimUIDs {
 		r.driver.statuses.Changed(uid)

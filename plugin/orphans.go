@@ -58,7 +58,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	return found, missingIsEmpty(err)
 }
 
-// isGone says whether its owner has removed it since it was listed.
+// isGone reports whether its owner has removed it since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
@@ -76,15 +76,15 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost says whether a journal was lost: then pods may run whose claims are not known, and containers of theirs
-// are started with metadata.
+// journalLost reports whether a journal was lost: then pods may run whose claims are not known, and containers of
+// theirs are started with metadata.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return missingIsEmpty(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
-// keepsPin says whether a pin is of something that could not be undone: it is needed to try again.
+// keepsPin reports whether a pin is of something that could not be undone: it is needed to try again.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.dra.executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {
@@ -170,7 +170,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 // metadataDir is the folder of metadata in the plugin's directory (k8s.io/dynamic-resource-allocation/kubeletplugin).
 const metadataDir = "dra-device-metadata"
 
-// hasMetadata says whether a file of metadata is that of a prepared claim.
+// hasMetadata reports whether a file of metadata is that of a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
 	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {

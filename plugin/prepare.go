@@ -32,9 +32,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// kubelet gives up on either call after 45 s.
+// kubelet gives up on either call after 45 s, and starts no other container of the pod meanwhile.
 const (
-	prepareLimit   = 20 * time.Second
+	// prepareLimit is for claims.ReleaseWait, 12 s, and what follows it. Preparing changes nothing on the host, so what
+	// takes longer fails, and kubelet asks again.
+	prepareLimit = 20 * time.Second
+	// unprepareLimit is one call of a plugin with all of its 30 s, and some seconds for the journal: the answer has to
+	// come before kubelet gives up, else its error is lost. What is not done is done by the next call.
 	unprepareLimit = 35 * time.Second
 )
 
@@ -50,7 +54,7 @@ type draPlugin struct {
 	health    *status.Health
 	metrics   *metrics
 	locks     *keylock.Locks
-	// connected says whether the container runtime would tell us about a new pod.
+	// connected reports whether the container runtime would tell us about a new pod.
 	connected func() bool
 	// busy says what the node itself does with a link.
 	busy  func(context.Context, discovery.IfName) (discovery.Use, error)
@@ -152,7 +156,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 }
 
 // takeBaselines refuses devices in quarantine and notes how the others are now, while they are free: this is how they
-// must come home. What a crash leaves of them later never becomes the baseline, since the claim is not released before.
+// must return to the host. What a crash leaves of them later never becomes the baseline, since the claim is not
+// released before.
 func (d *draPlugin) takeBaselines(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -208,7 +213,7 @@ func (d *draPlugin) notBusy(ctx context.Context, device *cnichain.Device) error 
 	if use.Restorable {
 		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
 	}
-	return fmt.Errorf("device %s (%s) can't be taken from the node: %s; %s", device.Name, device.IfName,
+	return fmt.Errorf("device %s (%s) cannot be taken from the node: %s; %s", device.Name, device.IfName,
 		use.Reason, remedy)
 }
 
@@ -328,7 +333,7 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 	return claimspec.CheckNamespace(topology, namespace, labels)
 }
 
-// addConsumers resolves the pods that the claim is reserved for. attaches says whether they are given interfaces.
+// addConsumers resolves the pods that the claim is reserved for. attaches reports whether they are given interfaces.
 func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) error {
@@ -399,7 +404,7 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
 }
 
-// UnprepareResourceClaims ends when every device is home; until then it is an error, and kubelet asks again.
+// UnprepareResourceClaims ends when every device is on the host; until then it is an error, and kubelet asks again.
 func (d *draPlugin) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
@@ -427,7 +432,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 func (d *draPlugin) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !d.sandboxes.GoTracked(func() { result <- d.unprepare(ctx, uid) }) {
-		return errors.New("the driver is stopping: the next one releases the claim")
+		return attach.ShutdownError("release the claim")
 	}
 	return <-result
 }
@@ -441,8 +446,8 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// isLeaving says whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim some
-// time after its pod was deleted by force.
+// isLeaving reports whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim
+// some time after its pod was deleted by force.
 func (d *draPlugin) isLeaving(record *claims.Record) bool {
 	if d.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
@@ -489,7 +494,7 @@ func (d *draPlugin) evict(record *claims.Record) {
 	}
 }
 
-// isAbandoned says whether the API server has none of the pods that use a claim any more.
+// isAbandoned reports whether the API server has none of the pods that use a claim any more.
 func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.cluster.podUIDIsGone(consumer.PodUID) {

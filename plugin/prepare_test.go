@@ -118,8 +118,8 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	}
 }
 
-// A device that can't be brought home does not keep its pod from ending for ever: it is quarantined, refused at once to
-// the next claim, and given out again when it has come home.
+// A device that can't be returned to the host does not keep its pod from ending for ever: it is quarantined, refused at
+// once to the next claim, and given out again when it has returned to the host.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -163,12 +163,12 @@ func TestQuarantine(t *testing.T) {
 	}
 	f.must(refused())
 	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict ||
-		!strings.Contains(body, "no leftover") {
+		!strings.Contains(body, "there is no such leftover") {
 		t.Errorf("status %d: %s", code, body)
 	}
 }
 
-// What the journal does not say of attachments does not matter: a claim is released when its devices are home.
+// What the journal does not say of attachments does not matter: a claim is released when its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -220,7 +220,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.busyLinks = map[discovery.IfName]discovery.Use{"up0": {Reason: "it is a port of the bridge br0"}}
 	err := f.claims.Hold(record, f.baselines)
 	if err == nil ||
-		!strings.Contains(err.Error(), "up0 (up0) can't be taken from the node: it is a port of the bridge br0") {
+		!strings.Contains(err.Error(), "up0 (up0) cannot be taken from the node: it is a port of the bridge br0") {
 		t.Errorf("error is %v", err)
 	}
 	if len(f.claims.All()) != 0 {
@@ -241,7 +241,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 			"or set allowInUse in the policy"},
 		{discovery.Use{Reason: "it has the address 192.0.2.1/24", Restorable: true}, true, ""},
 		{discovery.Use{Reason: "it carries a default route"}, true,
-			"can't be taken from the node: it carries a default route"},
+			"cannot be taken from the node: it carries a default route"},
 	} {
 		f := newFixture(t)
 		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
@@ -261,7 +261,7 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	results, err := f.dra.UnprepareResourceClaims(context.Background(),
 		[]kubeletplugin.NamespacedObject{{UID: "claim-a"}})
 	f.must(err)
-	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is stopping") {
+	if err := results["claim-a"]; err == nil || !strings.Contains(err.Error(), "the driver is shutting down") {
 		t.Errorf("the release ended with %v", err)
 	}
 	f.expect(attachedA, "claim-a")

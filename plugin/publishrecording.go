@@ -44,7 +44,7 @@ type ReplayConfig struct {
 	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is how often is looked whether the recording has changed: one that has is a machine that has.
+// replayPeriod is how often the recording is checked for changes, which are published as changes of the machine.
 const replayPeriod = time.Second
 
 // Replay publishes the devices of a recorded machine until ctx ends, as the driver of that machine would. It serves no

@@ -85,7 +85,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if _, known := f.claims.Get("claim-a"); !known {
-		t.Error("the claim of a device that is not home is forgotten")
+		t.Error("the claim of a device that is not on the host is forgotten")
 	}
 	f.node.Fail("host-device DEL", nil)
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
@@ -103,7 +103,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f.expect(clean)
 }
 
-// A device that is not home keeps its claim, also after a restart.
+// A device that is not on the host keeps its claim, also after a restart.
 func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

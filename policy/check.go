@@ -95,7 +95,7 @@ func matchOfVeths(expression string) vethMatch {
 	return match
 }
 
-// selects says whether an expression is true for a device. It asks as a node does.
+// selects reports whether an expression is true for a device. It asks as a node does.
 func selects(expression string, device discovery.Device) bool {
 	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
 		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}

@@ -121,7 +121,7 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.Result(), known, inside)
 }
 
-// isBind says whether a comprehension is cel.bind, which loops over nothing.
+// isBind reports whether a comprehension is cel.bind, which loops over nothing.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
@@ -215,7 +215,7 @@ func domainOf(e ast.Expr, vars scope) (access, bool) {
 	return access{domain: domain, capacity: capacity, computed: !literal}, ok
 }
 
-// rootOf says whether e is device.attributes or device.capacity.
+// rootOf reports whether e is device.attributes or device.capacity.
 func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
 	e = resolve(e, vars)
 	if isField(e, "capacity", vars) {
@@ -224,7 +224,7 @@ func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
 	return false, isField(e, "attributes", vars)
 }
 
-// isField says whether e is the field of the device.
+// isField reports whether e is the field of the device.
 func isField(e ast.Expr, field string, vars scope) bool {
 	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
 		return false

@@ -22,8 +22,8 @@ type Node struct {
 
 // Resolve decides on every device of the node: any exclude policy that matches hides it; without a matching policy it
 // is hidden; else the policies that match are grouped by name suffix and the one of the highest priority in each group,
-// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails, does
-// not match; an exclude policy whose expression fails hides what it was asked about. Neither argument is changed.
+// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails for a
+// device, does not match it; an exclude policy whose expression fails for a device hides it. Arguments are not changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := ResolveContext(context.Background(), facts, policies, node)
 	if err != nil {
@@ -101,7 +101,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 	return r
 }
 
-// forNode says whether a policy is for a node. A selector that cannot be read is an error.
+// forNode reports whether a policy is for a node. A selector that cannot be read is an error.
 func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	if p.Spec.NodeSelector == nil {
 		return true, nil
@@ -113,7 +113,7 @@ func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	return s.Matches(labels.Set(node.Labels)), nil
 }
 
-// excludes says whether the policy hides what it matches.
+// excludes reports whether the policy hides what it matches.
 func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
 }
@@ -148,7 +148,7 @@ const (
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
-		if r.asks() {
+		if r.hasSelectorToEvaluate() {
 			asking++
 		}
 	}
@@ -163,11 +163,11 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 		answers[i] = make([]answer, len(rules))
 		for j, r := range rules {
 			switch {
-			case !r.asks():
+			case !r.hasSelectorToEvaluate():
 			case spent[j] >= budget:
 				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of "+
 					"the node, "+
-					"and all %d policies share %d; make it simpler: compare whole values with == or in", spent[j],
+					"and all %d policies share %d: make it simpler; compare whole values with == or in", spent[j],
 					asking, readingCost)
 			default:
 				var cost uint64
@@ -179,8 +179,8 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// asks says whether the policy's expression is asked about devices.
-func (r *rule) asks() bool {
+// hasSelectorToEvaluate reports whether the policy is of this node, and has a valid expression.
+func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
@@ -237,7 +237,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide says whether the policy matches a device, and why. A match of an expose policy is no victory yet.
+// decide reports whether the policy matches a device, and why. Of the expose policies that match, one of a higher
+// priority may still win.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

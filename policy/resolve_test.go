@@ -201,7 +201,7 @@ br0
 eth1
   entry "" of x: exclusive host-device bandwidth=900/100
   policy x: exposes: the expression is true
-problem: policy x: capacity[bandwidth].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, 100: a claim that asks for more, up to 900, gets none, and one that asks for less, down to 100, takes 100 all the same; list the amounts in validValues to offer each of them`},
+problem: policy x: capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 100: a claim that asks for more, up to 900, gets none, and one that asks for less, down to 100, takes 100 all the same; list the amounts in validValues to offer each of them`},
 		"plugins that would share an exclusive device": {map[string]string{"x": `
 selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
 exposure: {supportedCNIPlugins: [{name: macvlan}]}`}, `

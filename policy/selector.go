@@ -88,7 +88,7 @@ func CheckClassSelector(expression string) error {
 // check compiles an expression, checks its cost, and returns what it reads without a guard.
 func check(expression string) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
-		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d: shorten it", len(expression),
+		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
 			resourceapi.CELSelectorExpressionMaxLength)
 	}
 	s, err := compile(expression, environment.NewExpressions)
@@ -96,7 +96,7 @@ func check(expression string) ([]access, error) {
 		return nil, err
 	}
 	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-		return nil, fmt.Errorf("the expression may cost %d, the limit is %d: compare whole values with == or in, and "+
+		return nil, fmt.Errorf("the expression may cost %d, the limit is %d; compare whole values with == or in, and "+
 			"guard with has() "+
 			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
 			resourceapi.CELSelectorExpressionMaxCost)
@@ -122,30 +122,32 @@ func (a access) field(op string) string {
 	return fmt.Sprintf("device.%s[%q]%s%s", section, a.domain, op, a.id)
 }
 
+// errComputedName is the error of an expression that reads an attribute whose name is known only when it is evaluated:
+// whether a device has it cannot be told before.
+var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
+	"attributes[…][x]; write a literal, for example " +
+	access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
+
 // unknown is the error of a policy's expression that reads what no device has.
 func (a access) unknown() error {
 	switch {
 	case a.computed:
-		return fmt.Errorf("the expression computes the name of an attribute: write the domain and the name as "+
-			"they are, "+
-			"as in %s", access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
+		return errComputedName
 	case a.capacity:
 		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has "+
-			"no capacity: use device.attributes", a.field("."))
+			"no capacity; use device.attributes", a.field("."))
 	}
 	message := fmt.Sprintf("no device has an attribute %s", a.qualifiedName())
 	if near := nearest(a.id); near != "" {
 		return fmt.Errorf("%s: did you mean %s?", message, near)
 	}
-	return fmt.Errorf("%s: remove it from the expression, or guard it with has(%s) &&", message, a.field("."))
+	return fmt.Errorf("%s; remove it from the expression, or guard it with has(%s) &&", message, a.field("."))
 }
 
 // unguarded is the error of a class's expression that reads what a device may not have.
 func (a access) unguarded() error {
 	if a.computed {
-		return fmt.Errorf("the expression computes the name of an attribute, so it cannot be known to exist: write " +
-			"the domain and the name as they are, " +
-			`as in device.attributes["dra.networking"].type`)
+		return errComputedName
 	}
 	guard := fmt.Sprintf("write has(%s) && before it", a.field("."))
 	if absent, ok := absentLiteral(a); ok {

@@ -25,13 +25,16 @@ func TestCheckSelector(t *testing.T) {
 		`@type ==`:                                                       "cannot compile",
 		`1 + 1`:                                                          "yields true or false",
 		`type == "vf"`:                                                   "cannot compile",
-		`@typ == "vf"`:                                                   `did you mean device.attributes["dra.networking"].type?`,
-		`@pfname == "x"`:                                                 `did you mean device.attributes["dra.networking"].pfName?`,
-		`@custom == 1`:                                                   "guard it with has(",
+		`@typ == "vf"`: `did you mean ` +
+			`device.attributes["dra.networking"].type?`,
+		`@pfname == "x"`: `did you mean ` +
+			`device.attributes["dra.networking"].pfName?`,
+		`@custom == 1`: "guard it with has(",
 		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`: "has no capacity",
-		`device.attributes[@type].x == 1`:                                  "computes the name",
+		`device.attributes[@type].x == 1`:                                  "an attribute name is computed",
 		`@ifName.matches(@driver.replace("a", "b"))`:                       "",
-		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, @type == "vf"))))))`: "may cost",
+		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,` +
+			`9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, @type == "vf"))))))`: "may cost",
 	} {
 		err := policy.CheckSelector(expand(expression))
 		switch {
@@ -44,7 +47,8 @@ func TestCheckSelector(t *testing.T) {
 }
 
 func TestCheckClassSelector(t *testing.T) {
-	numa := `write device.attributes["dra.networking"].?numaNode.orValue(-1) in its place, or has(device.attributes["dra.networking"].numaNode) && before it`
+	numa := `write device.attributes["dra.networking"].?numaNode.orValue(-1) in its place, or ` +
+		`has(device.attributes["dra.networking"].numaNode) && before it`
 	for expression, want := range map[string]string{
 		`@pfName == "enp3s0f0" && @vfIndex > 3 && @mtu >= 9000 && !@rdma`: "",
 		`device.driver == "dra.networking" && @type == "vf"`:              "",
@@ -75,7 +79,7 @@ func TestCheckClassSelector(t *testing.T) {
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                        "",
 		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                     `has(device.capacity["dra.networking"].x)`,
 		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:           "",
-		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "computes the name",
+		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "an attribute name is computed",
 		`@type == "vf" &&`:                                                                     "cannot compile",
 	} {
 		err := policy.CheckClassSelector(expand(expression))
@@ -91,17 +95,21 @@ func TestCheckClassSelector(t *testing.T) {
 // A literal of another type is refused where it is certain that it is wrong, and only there.
 func TestCheckTypes(t *testing.T) {
 	for expression, want := range map[string]string{
-		`@mtu > "9000"`:                                    `mtu is a number, compared with the string "9000": write mtu > 9000, without quotes`,
-		`"1500" == @mtu`:                                   `write 1500 == mtu, without quotes`,
-		`@mtu == "big"`:                                    `write a number there, without quotes`,
-		`@rdma == "true"`:                                  `rdma is true or false, compared with the string "true": write rdma == true, without quotes`,
-		`@rdma != 1`:                                       `rdma is true or false, compared with the number 1: write true or false there`,
-		`@vendor == 8086`:                                  `vendor is a string, compared with the number 8086: write vendor == "8086", in quotes`,
-		`@mtu in ["1500", "9000"]`:                         `write mtu in [9000], without quotes`,
-		`@?numaNode.orValue(-1) == "0"`:                    `numaNode is a number, compared with the string "0"`,
-		`has(@numaNode) && !(@numaNode == "0")`:            `numaNode is a number`,
-		`device.attributes[device.driver].mtu > "1"`:       `mtu is a number`,
-		`device.attributes["dra.networking"]["mtu"] > "1"`: `mtu is a number`,
+		`@mtu > "9000"`: `mtu is a number, compared with the string "9000": ` +
+			`write mtu > 9000, without quotes`,
+		`"1500" == @mtu`: `write 1500 == mtu, without quotes`,
+		`@mtu == "big"`:  `write a number there, without quotes`,
+		`@rdma == "true"`: `rdma is true or false, compared with the string ` +
+			`"true": write rdma == true, without quotes`,
+		`@rdma != 1`: `rdma is true or false, compared with the number 1: ` +
+			`write true or false there`,
+		`@vendor == 8086`: `vendor is a string, compared with the number 8086: ` +
+			`write vendor == "8086", in quotes`,
+		`@mtu in ["1500", "9000"]`:                                               `write mtu in [9000], without quotes`,
+		`@?numaNode.orValue(-1) == "0"`:                                          `numaNode is a number, compared with the string "0"`,
+		`has(@numaNode) && !(@numaNode == "0")`:                                  `numaNode is a number`,
+		`device.attributes[device.driver].mtu > "1"`:                             `mtu is a number`,
+		`device.attributes["dra.networking"]["mtu"] > "1"`:                       `mtu is a number`,
 		`cel.bind(a, device.attributes["dra.networking"], a.mtu == "1")`:         `mtu is a number`,
 		`cel.bind(m, @mtu, m == "1")`:                                            `mtu is a number`,
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false) == "yes"`: `sriov is true or false`,

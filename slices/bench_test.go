@@ -78,7 +78,8 @@ func BenchmarkAllocate(b *testing.B) {
 					wanted := wish{plugin: "sriov"}
 					if kind == "tiers" {
 						tiers := vf(
-							`{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", requestPolicy: {default: "100", validValues: ["100", "190"]}}}}`,
+							`{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: ` +
+								`{value: "25000", requestPolicy: {default: "100", validValues: ["100", "190"]}}}}`,
 						)
 						result = build(b, devices, macvlanPolicy, ipvlanPolicy, passthroughPolicy, tiers)
 						wanted.stock, wanted.amount = "bandwidth", 190

@@ -38,7 +38,8 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 		`has(@physicalNetworkName) && @physicalNetworkName == "localnet1"`,
 		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack > 3`,
 		`device.attributes["cni.dra.networking"].?none.orValue(false)`,
-		`has(device.capacity["dra.networking"].bandwidth) && device.capacity["dra.networking"].bandwidth.isGreaterThan(quantity("1T"))`,
+		`has(device.capacity["dra.networking"].bandwidth) && ` +
+			`device.capacity["dra.networking"].bandwidth.isGreaterThan(quantity("1T"))`,
 	} {
 		expression = strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
 		if err := policy.CheckClassSelector(expression); err != nil {

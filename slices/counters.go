@@ -16,7 +16,8 @@ const (
 	exclusionSlots = "exclusion-slots"
 	// bandwidthCounter is the counter of what the virtual functions of a physical function divide, in Mbit/s.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// lock is the counter of which every exclusive entry of a virtual function takes the only one.
+	// lock is a counter of one, which every exclusive entry of a virtual function takes: so at most one of them is
+	// held.
 	lock = "lock"
 )
 
@@ -74,7 +75,7 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// peers says whether two shared entries of one device must not be used at once.
+// peers reports whether two shared entries of one device must not be used at once.
 func peers(a, b Entry) bool {
 	group := a.Persona.ExclusionGroup
 	return group != "" && !b.Persona.Exclusive && b.Persona.ExclusionGroup == group
@@ -131,7 +132,7 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 	all, each := separateCounters(main, "", extra)
 	if len(all) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
 		return nil,
-			fmt.Errorf("its policies need %d shared counters and the limit is %d: remove capacities or policies",
+			fmt.Errorf("its policies need %d shared counters and the limit is %d; remove capacities or policies",
 				len(all), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 	}
 	set := d.set(all)

@@ -110,7 +110,7 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 			continue
 		}
 		if c.Name != shares {
-			b.problem(p.Policy, "", "capacity[%s] says not what one claim takes, so each takes 1: set "+
+			b.problem(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
 				"requestPolicy.default", c.Name)
 		}
 		defaultAmount := resource.MustParse("1")

@@ -27,9 +27,12 @@ func slow(n int) []discovery.Device {
 const (
 	vfExclusive = `{supportedCNIPlugins: [{name: sriov, exclusive: true}]}`
 	vfSpare     = `{deviceNameSuffix: "-b", supportedCNIPlugins: [{name: host-device, exclusive: true}]}`
-	vfMacvlan   = `{deviceNameSuffix: "-m", allowMultipleAllocations: true, capacity: {macvlans: {value: "4", requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: macvlan}]}`
-	vfIpvlan    = `{deviceNameSuffix: "-i", allowMultipleAllocations: true, capacity: {ipvlans: {value: "4", requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: ipvlan}]}`
-	vfTiers     = `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}}`
+	vfMacvlan   = `{deviceNameSuffix: "-m", allowMultipleAllocations: true, capacity: {macvlans: {value: "4", ` +
+		`requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: macvlan}]}`
+	vfIpvlan = `{deviceNameSuffix: "-i", allowMultipleAllocations: true, capacity: {ipvlans: {value: "4", ` +
+		`requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: ipvlan}]}`
+	vfTiers = `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "25000", ` +
+		`requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}}`
 )
 
 func TestEntriesOfVirtualFunctions(t *testing.T) {
@@ -113,7 +116,8 @@ func TestVirtualFunctionWithTooManyCounters(t *testing.T) {
 		specs = append(specs,
 			vf(
 				fmt.Sprintf(
-					`{deviceNameSuffix: "-%d", allowMultipleAllocations: true, capacity: {%s}, supportedCNIPlugins: [{name: macvlan}]}`, i, strings.Join(capacity, ", "),
+					`{deviceNameSuffix: "-%d", allowMultipleAllocations: true, capacity: {%s}, `+
+						`supportedCNIPlugins: [{name: macvlan}]}`, i, strings.Join(capacity, ", "),
 				),
 			))
 	}

@@ -56,7 +56,7 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	return &plan{sets: sets, function: function}, nil
 }
 
-// mayHaveFunctions says whether there are virtual functions in the domain, or could be.
+// mayHaveFunctions reports whether there are virtual functions in the domain, or could be.
 func (d conflictDomain) mayHaveFunctions() bool {
 	return len(d.vfs) > 0 || d.main != nil && d.main.Device.SRIOVCapable
 }

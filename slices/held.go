@@ -25,6 +25,10 @@ type Holding struct {
 func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
 	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]
+		// The entry is found by the name under which the claim holds it, and what b.entries returns is named after the
+		// device and the persona of today. Both are one name only because a claim's device keeps its name while it is
+		// held (publish.deviceMemory restores it before facts come here) and the persona is the one of the holding. If
+		// either changed, the claim's entry would vanish, and its device be offered once more under the other name.
 		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
 		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
 		if given && !holding.Persona.Exclusive {

@@ -19,7 +19,8 @@ func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
 		vf(
-			`{supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: macvlan, exclusive: true}, {name: host-device, exclusive: true}]}`,
+			`{supportedCNIPlugins: [{name: sriov, exclusive: true}, {name: macvlan, exclusive: true}, {name: `+
+				`host-device, exclusive: true}]}`,
 		))
 	attributes := result.Entries[0].Spec.Attributes
 	want := resourceapi.DeviceAttribute{StringValues: []string{"sriov", "host-device"}}

@@ -119,7 +119,8 @@ func (o offer) spec(device string, bandwidth []int64) string {
 	for _, p := range o.mixed {
 		plugins = append(plugins, fmt.Sprintf("{name: %s, exclusive: true}", p))
 	}
-	return fmt.Sprintf(`{selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}, exposure: {deviceNameSuffix: "%s", `+
+	return fmt.Sprintf(`{selector: {cel: 'device.attributes["dra.networking"].ifName == "%s"'}, exposure: `+
+		`{deviceNameSuffix: "%s", `+
 		`allowMultipleAllocations: %t, exclusionGroup: "%s", capacity: {%s}, supportedCNIPlugins: [%s]}}`,
 		device, o.suffix, !o.exclusive, o.group, strings.Join(capacity, ", "), strings.Join(plugins, ", "))
 }

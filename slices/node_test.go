@@ -131,14 +131,14 @@ func clusters() map[string]draslices.Features {
 		"compatibility groups and lists": all}
 }
 
-// hasLists says whether what is published needs list attributes.
+// hasLists reports whether what is published needs list attributes.
 func hasLists(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return e.Spec.Attributes[policy.SupportedCNIs].StringValues != nil
 	})
 }
 
-// hasGroups says whether what is published needs compatibility groups.
+// hasGroups reports whether what is published needs compatibility groups.
 func hasGroups(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return stdslices.ContainsFunc(e.Spec.ConsumesCounters,

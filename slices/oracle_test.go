@@ -144,7 +144,7 @@ func (t thing) grant(w wish) (had, bool) {
 	return h, wanted
 }
 
-// exclusive says whether two things must not be used at once.
+// exclusive reports whether two things must not be used at once.
 func exclusive(a, b thing) bool {
 	switch {
 	case a.card != b.card:

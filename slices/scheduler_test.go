@@ -65,7 +65,8 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 	supports := fmt.Sprintf(`device.attributes["cni.dra.networking"].?%s.orValue(false)`, v1alpha1.CNIAttribute(plugin))
 	if s.lists {
 		supports = fmt.Sprintf(
-			`has(device.attributes["dra.networking"].supportedCNIs) && device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin,
+			`has(device.attributes["dra.networking"].supportedCNIs) && `+
+				`device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin,
 		)
 	}
 	expression := isOurs + " && " + supports

@@ -75,7 +75,8 @@ for the whole cluster; all of them serve the webhook.`,
 	flags.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "",
 		"namespace of the lease (default: the pod's own)")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:9682",
-		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 is off")
+		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 "+
+			"is off")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
 		"address of /metrics, for example 127.0.0.1:9683; 0 is off")
 	o.webhook.addFlags(flags)
@@ -153,7 +154,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	}
 	if err := errors.Join(manager.AddHealthzCheck("ping", healthz.Ping),
 		manager.AddReadyzCheck("ping", healthz.Ping)); err != nil {
-		return nil, fmt.Errorf("cannot set up health checks: %w", err)
+		return nil, fmt.Errorf("cannot register the health checks: %w; report this as a bug", err)
 	}
 	return manager, nil
 }

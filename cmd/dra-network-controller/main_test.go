@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		"no such file": {[]string{"--kubeconfig", "/does/not/exist"},
 			"cannot find the cluster, give --kubeconfig outside of a pod: "},
 		"two certificates": {[]string{"--webhook-cert-dir=/x", "--webhook-certificate-secret=a/b"},
-			"give --webhook-cert-dir or --webhook-certificate-secret"},
+			"are both set; set only one"},
 		"no namespace": {[]string{"--webhook-certificate-secret=b"}, `must be namespace/name, not "b"`},
 		"no configuration": {[]string{"--webhook-certificate-secret=a/b", "--webhook-configuration="},
 			"--webhook-configuration must name"},

@@ -48,7 +48,8 @@ func (o *webhookOptions) validate() error {
 	case o.secret == "":
 		return nil
 	case o.certDir != "":
-		return errors.New("there is one certificate: give --webhook-cert-dir or --webhook-certificate-secret")
+		return errors.New("cannot configure the webhook: --webhook-cert-dir and --webhook-certificate-secret are " +
+			"both set; set only one")
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
 		return fmt.Errorf("--webhook-certificate-secret must be namespace/name, not %q", o.secret)
 	case o.configuration == "":

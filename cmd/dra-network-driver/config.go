@@ -16,11 +16,12 @@ import (
 func applyFile(flags *pflag.FlagSet, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("--config: %w", err)
+		return fmt.Errorf("cannot read --config: %w", err)
 	}
 	settings := map[string]any{}
 	if err := yaml.UnmarshalStrict(content, &settings); err != nil {
-		return fmt.Errorf("--config %s: must be a map of flags: %w", path, err)
+		return fmt.Errorf("cannot parse --config %s: %w; write a YAML map of flag names to values, each name once",
+			path, err)
 	}
 	for _, name := range sortedNames(settings) {
 		flag := flags.Lookup(name)

@@ -25,7 +25,7 @@ func TestSettings(t *testing.T) {
 		"unknown":             {"verbosity: 4", nil, nil, `there is no setting "verbosity"`},
 		"not itself":          {"config: /x", nil, nil, `there is no setting "config"`},
 		"twice":               {"v: 4\nv: 5", nil, nil, "already set"},
-		"no map":              {"- v", nil, nil, "must be a map of flags"},
+		"no map":              {"- v", nil, nil, "write a YAML map of flag names to values"},
 		"wrong type":          {"v: many", nil, nil, "v: "},
 		"wrong structure":     {"v: {a: b}", nil, nil, "v: map[a:b] is neither"},
 		"wrong list":          {"cni-bin-dir: [1]", nil, nil, "1 is no string"},

@@ -172,7 +172,7 @@ func logging(ctx context.Context, verbosity int) context.Context {
 
 func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	if config.NodeName == "" {
-		return fmt.Errorf("the name of this node is not known: give --node-name or set NODE_NAME")
+		return fmt.Errorf("the name of this node is not known; give --node-name or set NODE_NAME")
 	}
 	var err error
 	if config.RestConfig, err = restConfig(kubeconfig); err != nil {
@@ -188,7 +188,7 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the API server: give --kubeconfig or run in a pod: %w", err)
+		return nil, fmt.Errorf("cannot find the API server; give --kubeconfig or run in a pod: %w", err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "dra-network-driver"

@@ -24,7 +24,7 @@ STATE is one of
   lost       it was attached, and an interface has left the pod
   failed     attaching failed, and is tried again
   detaching  plugins are running
-  forsaken   no pod of this node uses it, and kubelet has not released it yet
+  unused     no pod of this node uses it, and kubelet has not released it yet
 Reasons of lost and failed claims are below the table. Times are in UTC.
 
 Exit status: 0 the claims are listed, 1 one has failed or is lost, 2 the driver does not answer, or has no such claim.`,

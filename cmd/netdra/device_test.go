@@ -50,10 +50,11 @@ func TestRefusals(t *testing.T) {
 			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the " +
 				"plugin leaves it on the machine: --shared link); give another link, or say --force",
 		},
-		"bridge": {arguments: []string{"-d", "br0"}, want: "cannot give a bridge to plugin host-device"},
+		"bridge": {arguments: []string{"-d", "br0"}, want: "cannot use bridge br0 for step link: plugin " +
+			"host-device moves"},
 		"bridge by force": {
-			arguments: []string{"-d", "br0", "--force", "--shared", "link"}, want: "cannot give a bridge to plugin " +
-				"host-device",
+			arguments: []string{"-d", "br0", "--force", "--shared", "link"}, want: "cannot use bridge br0 for step " +
+				"link: plugin host-device moves",
 		},
 		"own namespace": {
 			arguments: []string{"-d", "up0", "--netns", "/run/netns/own"},

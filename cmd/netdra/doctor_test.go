@@ -123,7 +123,8 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 		answers := map[string]string{
 			"/version": `{"gitVersion": "v1.37.1"}`,
 			"/api":     `{"versions": ["v1"]}`,
-			"/apis":    `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}`,
+			"/apis": `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": ` +
+				`[{"groupVersion": "resource.k8s.io/v1"}]}]}`,
 			"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} " +
 				"0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
 		}

@@ -124,8 +124,10 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers := map[string]string{
 		"/policies": `{"node": "worker-1", "labels": {"zone": "a"}, "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose",
 			"nodeSelector": {"matchLabels": {"zone": "a"}}, "selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
-		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Persona": {"Exclusive": true}, "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
-		"/claims":    `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
+		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Persona": {"Exclusive": true}, "Device": ` +
+			`{"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
+		"/claims": `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": ` +
+			`"worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
 		"/state":     `{"cniPlugins": ["host-device"], "addresses": ["10.88.0.1"]}`,
 		"/sandboxes": `[]`,
 	}

@@ -31,7 +31,7 @@ topology are printed as by "chain validate".`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
 			if !slices.Contains(picture.Formats(), format) {
-				return fmt.Errorf("--format %q: use %s", format, strings.Join(picture.Formats(), ", "))
+				return fmt.Errorf("cannot use --format %q; use %s", format, strings.Join(picture.Formats(), ", "))
 			}
 			topology, _, err := source.Load(streams.In)
 			if err != nil {

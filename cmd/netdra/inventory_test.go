@@ -26,7 +26,8 @@ func busyDriver(t *testing.T) (socket string) {
 			{"id": "5f1c5f1c5f1c5f1c", "pod": {"namespace": "ns", "name": "web"}, "claims": ["u1"], "state": "ready", "since": "2026-01-02T03:04:06Z", "interfaces": [{"claimUID": "u1", "interface": "net1", "ips": ["10.0.0.2/24", "fd00::2/64"]}]},
 			{"id": "6a6a6a6a6a6a6a6a", "pod": {"namespace": "default", "name": "job"}, "claims": ["u2"], "state": "attaching", "since": "2026-01-02T03:05:00Z", "failure": "step \"link\" failed at ADD: no address is free"}]`),
 		"/leftovers": raw(
-			`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": {"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`,
+			`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": ` +
+				`{"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`,
 		),
 	})
 }

@@ -91,10 +91,14 @@ func TestPlanOfSeveralRootsAndNames(t *testing.T) {
 	}
 	want := []string{
 		"pair-a", "pair-b",
-		`{"Name":"a","Interface":"left","InterfaceFrom":"ifName","Makes":true,"PrevResult":false,"Exclusive":false,"After":null}`,
-		`{"Name":"b","Interface":"net2","InterfaceFrom":"the next free name","Makes":true,"PrevResult":false,"Exclusive":true,"After":null}`,
-		`{"Name":"both","Interface":"bond0","InterfaceFrom":"the configuration's name","Makes":true,"PrevResult":false,"Exclusive":false,"After":["a","b"]}`,
-		`{"Name":"tagged","Interface":"","InterfaceFrom":"ifName {{ both.interfaceName }}.5","Makes":true,"PrevResult":false,"Exclusive":false,"After":["both"]}`,
+		`{"Name":"a","Interface":"left","InterfaceFrom":"ifName","Makes":true,"PrevResult":false,` +
+			`"Exclusive":false,"After":null}`,
+		`{"Name":"b","Interface":"net2","InterfaceFrom":"the next free name","Makes":true,"PrevResult":false,` +
+			`"Exclusive":true,"After":null}`,
+		`{"Name":"both","Interface":"bond0","InterfaceFrom":"the configuration's name","Makes":true,` +
+			`"PrevResult":false,"Exclusive":false,"After":["a","b"]}`,
+		`{"Name":"tagged","Interface":"","InterfaceFrom":"ifName {{ both.interfaceName }}.5","Makes":true,` +
+			`"PrevResult":false,"Exclusive":false,"After":["both"]}`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error(diff)
@@ -118,7 +122,7 @@ func TestPlanRefuses(t *testing.T) {
 			want: `device up0 has no attribute "colour"`},
 		"twice one name": {
 			arguments: []string{pair, "-d", "a=br0", "-d", "a=br0", "-d", "b=up0", "-d", "b=up1"},
-			want:      "a fixed interface name can't be given to several instances",
+			want:      "a fixed interface name cannot be given to several instances",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
 	for file, want := range map[string]string{
 		pods: "there is no DeviceExposurePolicy in " + pods +
-			", so nothing would be published: give a file that has one",
+			", so nothing would be published; give a file that has one",
 		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
 	} {
 		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused ||
@@ -134,10 +134,12 @@ func TestPoliciesTestAsksTheDriver(t *testing.T) {
 		"/policies": raw(`{"node": "worker-1", "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose", "selector": {"cel": "true"},
 			"exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`),
 		"/published": raw(
-			`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
+			`[{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": ` +
+				`"nic"}}]`,
 		),
 		"/claims": raw(
-			`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
+			`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": "worker-1/eth1", ` +
+				`"name": "eth1", "facts": {}}]}]`,
 		),
 		"/sandboxes": raw(`[]`),
 	})

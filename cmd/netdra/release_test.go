@@ -31,7 +31,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 		for _, key := range keys {
 			if left[key] {
 				leftovers = append(leftovers, executor.Leftover{
-					Key: key, Reason: "cannot move it home: device or resource busy", Attempts: 10,
+					Key: key, Reason: "cannot return it: device or resource busy", Attempts: 10,
 					Since: time.Unix(1_700_000_000, 0),
 					Attachment: executor.Attachment{
 						Pod: executor.Pod{Namespace: "ns", Name: "web"},

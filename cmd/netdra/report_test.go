@@ -71,8 +71,8 @@ func TestReportRefuses(t *testing.T) {
 		"give an IP address and a port":       {"--serve", "localhost:9681"},
 		"--output: open": {"-f", file, "--from", recordedFunctions(t), "-o",
 			"/nowhere/report.html"},
-		"/dev/null is no file":      {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
-		"none of the others can be": {"--serve", "127.0.0.1:0", "-o", "report.html"},
+		"/dev/null: it is not a regular file": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
 	} {
 		if code, stdout, stderr := runNetdra(t, "",
 			append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) ||
@@ -98,7 +98,8 @@ func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 			{"Pool": "worker-1/eth1", "Name": "eth1", "Device": {"name": "eth1", "interface": "eth1", "type": "nic"}, "Persona": {"Policy": "whole", "Exclusive": true}}]`,
 		"/claims": `[{"claim": {"namespace": "default", "name": "p-net", "uid": "u"}, "devices": [{"request": "net", "pool": "worker-1/eth1", "name": "eth1"}],
 			"plans": [{"topology": "whole", "steps": [{"name": "uplink", "type": "macvlan"}, {"name": "tune", "type": "tuning", "dependsOn": [0], "config": {"psk": "hunter2"}}]}]}]`,
-		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, "claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
+		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, ` +
+			`"claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
 		"/leftovers": `[]`, "/state": `{"node": "worker-1"}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -212,7 +212,7 @@ func TestRunThatChangesTheMachine(t *testing.T) {
 
 Not as before the run:
 ✗ on this machine: link up0 has lost the addresses 10.0.0.1/24
-netdra: every step was undone, but not everything is as before: see above
+netdra: every step was undone, but not everything is as before; see above
 `)
 }
 

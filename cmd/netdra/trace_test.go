@@ -26,7 +26,8 @@ func loggedClaim(t *testing.T) (dir string) {
 				plugin, Stdin: json.RawMessage(`{"mtu":1400}`), Output: executor.CallOutput{Stdout: []byte(stdout)},
 			Err: err})
 	}
-	const made = `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"},{"name":"veth7"}],"ips":[{"address":"10.1.0.5/24"}]}`
+	const made = `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"},{"name":"veth7"}],` +
+		`"ips":[{"address":"10.1.0.5/24"}]}`
 	record("first-sandbox-of-the-pod", 0, 13*time.Millisecond, "ADD", "uplink", "macvlan", made, nil)
 	record("first-sandbox-of-the-pod", 15*time.Millisecond, 4*time.Millisecond, "ADD", "tune", "tuning", "",
 		errors.New("no such knob"))

@@ -71,7 +71,7 @@ func TestUndoWaitsForEarlierPlugins(t *testing.T) {
 	code, _, errs := f.run(t.Context(), "undo")
 	if code != exit.Left ||
 		!strings.Contains(errs,
-			`nothing was undone: a plugin still runs: end it ("fuser DIR/state/cni.lock" shows it)`) {
+			`nothing was undone: a plugin still runs; end it ("fuser DIR/state/cni.lock" shows it)`) {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
@@ -158,7 +158,7 @@ func TestDamagedRecords(t *testing.T) {
 	})
 	for _, arguments := range [][]string{{"run", f.write("t.yaml", linkThenTune), "-d", "up0"}, {"undo"}} {
 		code, _, errs := f.run(t.Context(), arguments...)
-		if code == exit.OK || !strings.Contains(errs, "can't be read") {
+		if code == exit.OK || !strings.Contains(errs, "cannot be read") {
 			t.Errorf("%v: exit status %d\n%s", arguments, code, errs)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // CheckPod refuses a pod that cannot be given interfaces.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
-		return fmt.Errorf("pod %s uses the host's network and can't be given interfaces: remove hostNetwork or the "+
+		return fmt.Errorf("pod %s uses the host's network and cannot be given interfaces; remove hostNetwork or the "+
 			"claim",
 			pod.Name)
 	}
@@ -38,5 +38,5 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 
 // UnknownTopology is the error for a class that names a topology which does not exist.
 func UnknownTopology(name string) error {
-	return fmt.Errorf("NetworkTopology %s does not exist any more: create it, or delete the claim and the pod", name)
+	return fmt.Errorf("NetworkTopology %s does not exist any more; create it, or delete the claim and the pod", name)
 }

@@ -44,8 +44,8 @@ func deviceFor(
 ) (Device, error) {
 	device := Device{DeviceRequestAllocationResult: result}
 	if requestsAll(claim, result.Request) {
-		return device, fmt.Errorf("request %s has allocationMode All: "+
-			"how many interfaces a pod gets must not depend on the node; ask for a count", result.Request)
+		return device, fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a "+
+			"pod gets must not depend on the node; set allocationMode to ExactCount, with a count", result.Request)
 	}
 	var err error
 	if device.Parameters, err = claimParameters(claim, result.Request); err != nil {
@@ -61,7 +61,7 @@ func checkOneInterfaceEach(devices []Device) error {
 		for j := range devices[:i] {
 			if devices[i].Request == devices[j].Request && len(devices[i].Parameters) > 0 {
 				return fmt.Errorf("request %s has several devices and configuration for %s, "+
-					"which would be that of all of them: ask for each device in a request of its own",
+					"which would be that of all of them; ask for each device in a request of its own",
 					devices[i].Request, v1alpha1.DriverName)
 			}
 		}
@@ -92,7 +92,7 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	found := v1alpha1.Parameters{}
 	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass) {
 		if found.Step != "" {
-			return found, fmt.Errorf("request %s has several configurations for %s in its DeviceClass: keep one",
+			return found, fmt.Errorf("request %s has several configurations for %s in its DeviceClass; keep one",
 				request, v1alpha1.DriverName)
 		}
 		parameters, err := v1alpha1.DecodeParameters(raw)

@@ -48,14 +48,14 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"all devices": {func(c *resourceapi.ResourceClaim) {
 			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r",
 				Exactly: &resourceapi.ExactDeviceRequest{AllocationMode: resourceapi.DeviceAllocationModeAll}}}
-		}, "ask for a count"},
+		}, "set allocationMode to ExactCount"},
 		"all devices as an alternative": {func(c *resourceapi.ResourceClaim) {
 			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r",
 				FirstAvailable: []resourceapi.DeviceSubRequest{
 					{Name: "one"}, {Name: "all", AllocationMode: resourceapi.DeviceAllocationModeAll},
 				}}}
 			c.Status.Allocation.Devices.Results[0].Request = "r/all"
-		}, "ask for a count"},
+		}, "set allocationMode to ExactCount"},
 		"unknown field": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
 				`{"networkTopologyRef":{"name":"t"},"step":"link","vlan":7}`,

@@ -122,7 +122,7 @@ func (s *Spec) CheckNames() field.ErrorList {
 		name := s.Topology.Spec.Steps[i].WantedInterfaceName()
 		if name != "" && !strings.Contains(name, "{{") {
 			problems = append(problems, field.Invalid(stepPath(i).Child("ifName"), name,
-				"a fixed interface name can't be given to several instances: "+
+				"a fixed interface name cannot be given to several instances: "+
 					"ask for one device per class, or remove the name"))
 		}
 	}
@@ -219,7 +219,7 @@ func checkInterfaceName(name string) error {
 		ordinary := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			i > 0 && (r == '.' || r == '_' || r == '-')
 		if !ordinary {
-			return fmt.Errorf("%q is not a valid interface name for a claim: use letters, digits, '.', '_' and '-', "+
+			return fmt.Errorf("%q is not a valid interface name for a claim; use letters, digits, '.', '_' and '-', "+
 				"and begin with a letter or digit", name)
 		}
 	}

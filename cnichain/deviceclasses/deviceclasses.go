@@ -80,7 +80,8 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 		policyapi.CNIAttribute(step.Type))
 	if listAttributes {
 		// Not .?supportedCNIs.orValue([]): the API server can't bound the cost of that.
-		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
+		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && `+
+			`device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
 			policyapi.AttributeDomain, step.Type)
 	}
 	conditions := []string{isOurDriver, supports}
@@ -123,7 +124,7 @@ func parameters(topology, step string) []byte {
 		Step:               step,
 	})
 	if err != nil {
-		panic(fmt.Sprintf("strings can't be written as JSON: %v", err)) // impossible: the type holds strings only
+		panic(fmt.Sprintf("strings cannot be written as JSON: %v", err)) // impossible: the type holds strings only
 	}
 	return raw
 }

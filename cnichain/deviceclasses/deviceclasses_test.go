@@ -145,7 +145,7 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	}
 }
 
-// evaluate says whether a device is of the first class, and compiles the selectors of the second.
+// evaluate reports whether a device is of the first class, and compiles the selectors of the second.
 func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	t.Helper()
 	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})

@@ -173,7 +173,7 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft says whether whoever holds the lock is no plugin itself, but was left behind by one, such as a
+// onlyHelpersLeft reports whether whoever holds the lock is no plugin itself, but was left behind by one, such as a
 // daemon that a plugin starts when it is first used. Who cannot be seen may be a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
@@ -208,7 +208,7 @@ func hasOpen(process string, file os.FileInfo) bool {
 	})
 }
 
-// isPlugin says whether a process is one that the driver has started: it leads a process group and no session. Its
+// isPlugin reports whether a process is one that the driver has started: it leads a process group and no session. Its
 // children are in its group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is
 // seen at the next look.
 func isPlugin(process string) bool {
@@ -259,7 +259,7 @@ func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no CNI plugin %q in %v: install it there", plugin, paths)
+	return "", fmt.Errorf("no CNI plugin %q in %v; install it there", plugin, paths)
 }
 
 // Decode reads what a plugin answers to VERSION.

@@ -103,7 +103,8 @@ func TestFindInPathTakesOnlyBareNames(t *testing.T) {
 
 func TestParseResult(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","sandbox":"/x"}],"ips":[{"version":"4","interface":0,"address":"10.0.0.1/24"}]}`: "",
+		`{"cniVersion":"0.3.1","interfaces":[{"name":"net1","sandbox":"/x"}],"ips":[{"version":"4","interface":0,` +
+			`"address":"10.0.0.1/24"}]}`: "",
 		`{"cniVersion":"1.1.0"}{"code":4}`: "more than one document",
 		``:                                 "no CNI result",
 		`null`:                             "no CNI result",
@@ -131,7 +132,8 @@ func TestParseResult(t *testing.T) {
 func TestMergeResults(t *testing.T) {
 	first, err := parseResult(
 		[]byte(
-			`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
+			`{"cniVersion":"1.0.0","interfaces":[{"name":"br"},{"name":"net1","sandbox":"/x","mac":"a"}],`+
+				`"ips":[{"interface":1,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 		), "1.0.0",
 	)
 	if err != nil {
@@ -139,7 +141,9 @@ func TestMergeResults(t *testing.T) {
 	}
 	second, err := parseResult(
 		[]byte(
-			`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2","sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
+			`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x","mac":"b"},{"name":"net2",`+
+				`"sandbox":"/x"}],"ips":[{"interface":1,"address":"10.0.1.1/24"},{"interface":0,`+
+				`"address":"10.0.0.1/24"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 		), "1.0.0",
 	)
 	if err != nil {

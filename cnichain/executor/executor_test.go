@@ -274,7 +274,7 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A veth whose other end was deleted while it was in the pod will never come home.
+// A veth whose other end was deleted while it was in the pod will never return to the host.
 func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()

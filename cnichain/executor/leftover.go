@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,7 +27,33 @@ type Leftover struct {
 	Attempts int    `json:"attempts"`
 	// OnHost is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
 	// elsewhere is left, and the device can be given to other claims.
-	OnHost bool `json:"home,omitempty"`
+	OnHost bool `json:"onHost,omitempty"`
+}
+
+// storedLeftover is a leftover in the journal and on the node socket. Drivers and netdra before "onHost" read and wrote
+// "home": without it they would quarantine a device that is free.
+type storedLeftover struct {
+	leftoverFields
+	Home bool `json:"home,omitempty"`
+}
+
+// leftoverFields has the fields of a leftover without its methods, which would be called again.
+type leftoverFields Leftover
+
+// MarshalJSON writes OnHost also by its earlier name.
+func (l Leftover) MarshalJSON() ([]byte, error) {
+	return json.Marshal(storedLeftover{leftoverFields: leftoverFields(l), Home: l.OnHost})
+}
+
+// UnmarshalJSON reads OnHost also by its earlier name.
+func (l *Leftover) UnmarshalJSON(data []byte) error {
+	var stored storedLeftover
+	if err := json.Unmarshal(data, &stored); err != nil {
+		return err
+	}
+	*l = Leftover(stored.leftoverFields)
+	l.OnHost = l.OnHost || stored.Home
+	return nil
 }
 
 // Step is the step that could not be undone.
@@ -113,8 +140,8 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// retriesExhausted says whether a step has failed too often, or its attachment for too long: an attempt has time for a
-// few steps that hang, so the time of each step alone would add up. Only this process' time counts.
+// retriesExhausted reports whether a step has failed too often, or its attachment for too long: an attempt has time for
+// a few steps that hang, so the time of each step alone would add up. Only this process' time counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }

@@ -50,8 +50,9 @@ func assignFixed(attachment *Attachment, owner map[string]string) error {
 		}
 		if record.Step.Makes {
 			if holder := owner[name]; holder != "" {
-				return fmt.Errorf("cannot name the interface of %s %q: the name belongs to %s; change ifName in one "+
-					"of them", record.Title(), name, holder)
+				return fmt.Errorf("cannot name the interface of %s in claim %s %q: %s already has that name; change "+
+					"ifName in the topology or interfaceName in the claim",
+					record.Title(), record.Claim, name, holder)
 			}
 			owner[name] = record.Title()
 		}

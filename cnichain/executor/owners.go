@@ -48,7 +48,7 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if holder, held := o.devices[identity]; held {
-		return fmt.Errorf("device %s (%s) is still attached to pod %s (sandbox %s): wait until its DEL completes",
+		return fmt.Errorf("device %s (%s) is still attached to pod %s (sandbox %s); wait until its DEL completes",
 			record.Step.Device.Name, identity, holder.pod, holder.sandboxID)
 	}
 	o.last++

@@ -33,7 +33,7 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 }
 
 // Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of
-// the answer, which [Compile] reports; a binary that does not answer is an error.
+// the answer, which [cnichain.Compile] reports; a binary that does not answer is an error.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
 	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
 	for _, cniType := range cniTypes {

@@ -20,8 +20,9 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	const secret, stdin = "hunter2-of-the-fabric",
 		`{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`
 	for name, script_ := range map[string]string{
-		"stderr":     `echo "cannot log in with hunter2-of-the-fabric" >&2; exit 1`,
-		"own error":  `echo '{"code":110,"msg":"no login with hunter2-of-the-fabric","details":"as admin, short"}'; exit 1`,
+		"stderr": `echo "cannot log in with hunter2-of-the-fabric" >&2; exit 1`,
+		"own error": `echo '{"code":110,"msg":"no login with hunter2-of-the-fabric","details":"as admin, ` +
+			`short"}'; exit 1`,
 		"other text": `echo "hunter2-of-the-fabric is wrong"; exit 3`,
 		"no result":  `echo '{"cniVersion":"1.0.0"}"hunter2-of-the-fabric"'`,
 	} {

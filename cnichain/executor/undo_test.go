@@ -95,7 +95,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	}
 }
 
-// A plugin that says that it has brought the device home is not believed.
+// A plugin that says that it has returned the device to the host is not believed.
 func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lie("host-device DEL")
@@ -108,8 +108,8 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver brings it home. What
-// else the plugin keeps may be left, which is said; but nobody is kept from the device.
+// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver returns it to the
+// host. What else the plugin keeps may be left, which is said; but nobody is kept from the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -235,7 +235,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		t.Fatalf("leftovers are %v", leftovers)
 	}
 	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
-		t.Error("it is not home, and nothing says so")
+		t.Error("it is not on the host, and nothing says so")
 	}
 	w.node.Find()
 	w.node.Fail("host-device DEL", nil)
@@ -403,7 +403,7 @@ func TestCheckSaysWhatChanged(t *testing.T) {
 	}
 }
 
-// A device that has come home is given out again, also while its plugin's DEL goes on failing.
+// A device that has returned to the host is given out again, also while its plugin's DEL goes on failing.
 func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -460,13 +460,13 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	wantError(t, <-ended, "its cache is gone")
 	w.must(w.add(w.onOtherSandbox(plan)))
 	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device is not its own any more
-	if home, err := w.node.OnHost(hardware.Device); home || err != nil {
-		t.Errorf("the device was taken from its new owner: %v, %v", home, err)
+	if onHost, err := w.node.OnHost(hardware.Device); onHost || err != nil {
+		t.Errorf("the device was taken from its new owner: %v, %v", onHost, err)
 	}
 }
 
 // An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to
-// bring home, and no DEL can help.
+// return, and no DEL can help.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
 		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
@@ -490,8 +490,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A driver and its plugin are killed when DEL has sent the device home and not done the rest. The next DEL finds
-// nothing in the pod; it is told that there is no namespace, and does the rest.
+// A driver and its plugin are killed when DEL has returned the device to the host and not done the rest. The next DEL
+// finds nothing in the pod; it is told that there is no namespace, and does the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))

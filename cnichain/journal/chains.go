@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Chains keeps what an executor must not forget: it is its [cnichain.Journal].
+// Chains keeps what an executor must not forget: it is its [executor.Journal].
 type Chains struct {
 	attachments *Bucket[executor.Attachment]
 	leftovers   *Bucket[executor.Leftover]
@@ -54,18 +54,18 @@ func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachmen
 	return loaded, append(damaged, damagedLeftovers...), nil
 }
 
-// Save implements cnichain.Journal.
+// Save implements executor.Journal.
 func (c *Chains) Save(attachment *executor.Attachment) error {
 	return c.attachments.Put(attachment.SandboxID, *attachment)
 }
 
-// Delete implements cnichain.Journal.
+// Delete implements executor.Journal.
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.Delete(sandboxID) }
 
-// SaveLeftover implements cnichain.Journal.
+// SaveLeftover implements executor.Journal.
 func (c *Chains) SaveLeftover(leftover executor.Leftover) error {
 	return c.leftovers.Put(leftover.Key, leftover)
 }
 
-// DeleteLeftover implements cnichain.Journal.
+// DeleteLeftover implements executor.Journal.
 func (c *Chains) DeleteLeftover(key string) error { return c.leftovers.Delete(key) }

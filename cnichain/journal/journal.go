@@ -72,7 +72,7 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	if err == nil {
 		err = os.Link(path, aside)
 	}
-	if err == nil { // only now: the damaged one is all that there is to look into
+	if err == nil { // the damaged file is replaced only once it has its other name: it is all that can be examined
 		err = os.Rename(fresh, path)
 	}
 	if err == nil {
@@ -97,7 +97,7 @@ func syncDir(path string) error {
 }
 
 var (
-	errNewer   = errors.New("it was written by a newer driver: run that version, or a newer one")
+	errNewer   = errors.New("it was written by a newer driver; run that version, or a newer one")
 	errDamaged = errors.New("damaged")
 )
 
@@ -134,6 +134,8 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	return bolt, stamp(bolt)
 }
 
+// check reports damage that bbolt would answer with a crash later: it maps the file, and reading a page behind its end
+// ends the process with a signal.
 func check(tx *bbolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {

@@ -235,9 +235,9 @@ func TestRealHostDeviceAlias(t *testing.T) {
 		happens func(*realPod) []string
 	}{
 		"none":               {"", nothing},
-		"none, brought home": {"", swapped},
+		"none, returned": {"", swapped},
 		"some":               {"rack 7", nothing},
-		"some, brought home": {"rack 7", swapped},
+		"some, returned": {"rack 7", swapped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newRealLab(t, nil)

@@ -59,7 +59,7 @@ func TestRealImpostors(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return h.LinkSetAlias(link, "uplink9") // host-device names what it moves home by the alias
+			return h.LinkSetAlias(link, "uplink9") // host-device names what it moves to the host by the alias
 		},
 		"of the same address": func(h *netlink.Handle, _ int, address net.HardwareAddr) error {
 			return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "trap", HardwareAddr: address},
@@ -197,14 +197,14 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	h.must(err)
 	// Links of virtio stand on a device between them and the function.
 	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
-	if home, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
-		PCIAddress: "0000:02:00.0"}); !home || err != nil {
-		t.Errorf("a link of virtio is home: %v, %v", home, err)
+	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
+		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
+		t.Errorf("a link of virtio is on the host: %v, %v", onHost, err)
 	}
 	before := h.state()
 	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
-	if home, err := (host.Linux{}).OnHost(device); home || err != nil {
-		t.Errorf("home: %v, %v", home, err)
+	if onHost, err := (host.Linux{}).OnHost(device); onHost || err != nil {
+		t.Errorf("onHost: %v, %v", onHost, err)
 	}
 	if err := (host.Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)

@@ -447,7 +447,7 @@ type meddling struct {
 	beforeAdd func()
 }
 
-// Call implements cnichain.Exec.
+// Call implements executor.Exec.
 func (m *meddling) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	if do := m.beforeAdd; do != nil && slices.Contains(environ, "CNI_COMMAND=ADD") {
 		m.beforeAdd = nil

@@ -85,7 +85,7 @@ func (s *sweep) last() string {
 	return string(data)
 }
 
-// kill runs a driver process that must die at a kill point, and says whether it came that far.
+// kill runs a driver process that must die at a kill point, and reports whether it came that far.
 func (s *sweep) kill(o orders) bool {
 	s.Helper()
 	cmd := s.process(o)

@@ -94,8 +94,8 @@ func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.must(handle.LinkSetName(link, "mine"))
 }
 
-// home waits until the function is as it was: after its namespace has gone it is nowhere for a moment.
-func (v *vfBench) home() {
+// awaitReturn waits until the function is as it was: after its namespace has gone it is nowhere for a moment.
+func (v *vfBench) awaitReturn() {
 	v.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -135,7 +135,7 @@ func TestVFIsRestored(t *testing.T) {
 	handle.Close()
 	v.must(namespace.Close())
 	cnitest.RemovePod(pod)
-	v.home()
+	v.awaitReturn()
 }
 
 // The same through a chain, while the pod lives: the application has renamed the link and left another under its name,
@@ -174,7 +174,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	}))
 	v.must(b.executor.Del(context.Background(), made))
 	v.must(inPod(b.pod, func(handle *netlink.Handle) error { _, err := handle.LinkByName("net1"); return err }))
-	v.home()
+	v.awaitReturn()
 }
 
 // After a reboot a function is the one at its PCI address, but its settings are what the administrator wants now.
@@ -185,7 +185,7 @@ func TestVFAfterAReboot(t *testing.T) {
 	v.must(err)
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 6, 0))
 	v.must(netlink.LinkSetMTU(link, 1400))
-	t.Cleanup(v.home)
+	t.Cleanup(v.awaitReturn)
 	now, err := later.Snapshot(v.baseline)
 	v.must(err)
 	if now.MTU != 1400 || now.VF == nil || now.VF.VLAN != 6 || now.BootID != "of the next boot" ||
@@ -194,8 +194,8 @@ func TestVFAfterAReboot(t *testing.T) {
 	}
 	v.must(later.Restore(v.baseline))
 	v.must(later.FreeAddress(v.baseline))
-	if home, err := later.OnHost(v.baseline); !home || err != nil {
-		t.Errorf("the function is on the host: %v, %v", home, err)
+	if onHost, err := later.OnHost(v.baseline); !onHost || err != nil {
+		t.Errorf("the function is on the host: %v, %v", onHost, err)
 	}
 	after, err := later.Snapshot(v.baseline)
 	v.must(err)

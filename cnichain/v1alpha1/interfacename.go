@@ -43,7 +43,7 @@ func CheckInterfaceName(name string) error {
 		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign, space, "+
 			"or what is no printable ASCII", name)
 	case name == "lo" || name == "eth0":
-		return fmt.Errorf("%q belongs to the pod's own network: use another name", name)
+		return fmt.Errorf("%q belongs to the pod's own network; use another name", name)
 	}
 	return nil
 }

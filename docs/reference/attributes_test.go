@@ -32,6 +32,9 @@ In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a doma
   ~device.attributes["DOMAIN"].?numaNode.orValue(-1)~, or ~has(…) &&~ before it.
 - **no**: it is not published, since it changes too often or only the administrator needs it.
 
+~device.driver~ is the DRA driver that publishes the device, always ~dra.networking~. The kernel's driver of a card is the attribute
+~device.attributes["DOMAIN"].driver~.
+
 Published entries have more, which topologies read with a guard: ~PLUGIN~ is true where the policy supports ~host-device~,
 and so on (the DeviceClass of a step asks for its plugin by itself), and there are the policy's ~additionalAttributes~.
 ~SUPPORTED~ is for people.
@@ -100,7 +103,7 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 	return "string"
 }
 
-// inTopologies says whether a selector of a topology may read it, by asking for what it would be refused for.
+// inTopologies reports whether a selector of a topology may read it, by asking for what it would be refused for.
 func inTopologies(name resourceapi.QualifiedName) string {
 	domain, bare, _ := strings.Cut(string(name), "/")
 	if policy.CheckClassSelector(fmt.Sprintf(`device.attributes[%q].%s == device.attributes[%q].%s`, domain, bare,

@@ -104,8 +104,8 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	}
 	delete(byRoot, "device") // has every attribute
 	for root, fields := range byRoot {
-		_, known, _ := strings.Cut(refusal(t, root+".nonsense"), "it has ")
-		has := regexp.MustCompile(`[a-zA-Z]+(?:\[N\]\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " and ", " "),
+		_, known, _ := strings.Cut(refusal(t, root+".nonsense"), "use ")
+		has := regexp.MustCompile(`[a-zA-Z]+(?:\[N\]\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " or ", " "),
 			-1)
 		slices.Sort(has)
 		slices.Sort(fields)

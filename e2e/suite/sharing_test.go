@@ -57,7 +57,7 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.create(watchedPod("holder", "resourceClaimName: only", "net1"))
 	e.ready("holder")
 	e.create(watchedPod("rival", "resourceClaimName: only", "net1"))
-	e.event("rival", "exclusive device that pod two/holder holds")
+	e.event("rival", "pod two/holder uses its exclusive device")
 	e.deleting("holder")
 	e.gone("holder")
 	e.ready("rival")
@@ -114,7 +114,7 @@ func TestSchedulerBypassed(t *testing.T) {
 			e.claimWith(holder+"-"+rival, "by-fast-link", allocations[rival])
 		}
 		for _, rival := range pods[1:] {
-			e.event(rival, "can't be used while claim bypassed/holder-"+holder+" holds by0-"+holder)
+			e.event(rival, "while claim bypassed/holder-"+holder+" holds by0-"+holder)
 		}
 		e.deleting(pods...)
 		e.gone(pods...)

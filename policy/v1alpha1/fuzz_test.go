@@ -19,7 +19,8 @@ func FuzzValidate(f *testing.F) {
 	}
 	f.Add(
 		[]byte(
-			`spec: {selector: {cel: "true"}, exposure: {capacity: {c: {value: 1e1000000000}}, supportedCNIPlugins: [{name: a}]}}`,
+			`spec: {selector: {cel: "true"}, exposure: {capacity: {c: {value: 1e1000000000}}, ` +
+				`supportedCNIPlugins: [{name: a}]}}`,
 		),
 	)
 	f.Fuzz(func(t *testing.T, data []byte) {

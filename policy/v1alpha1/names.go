@@ -43,7 +43,7 @@ func QualifiedName(name string) string {
 	return AttributeDomain + "/" + name
 }
 
-// isID says whether s can name an attribute or a capacity in its domain: a C identifier of at most 32 characters.
+// isID reports whether s can name an attribute or a capacity in its domain: a C identifier of at most 32 characters.
 func isID(s string) bool {
 	if s == "" || len(s) > maxIDLength {
 		return false

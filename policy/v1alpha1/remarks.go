@@ -70,7 +70,7 @@ func sharingRemarks(e *Exposure) []string {
 		request := e.Capacity[counter].RequestPolicy
 		if !consumed[counter] && (request == nil || request.Default == nil) {
 			remarks = append(remarks,
-				fmt.Sprintf("capacity[%s] says not what one claim takes, so each takes 1: set requestPolicy.default",
+				fmt.Sprintf("capacity[%s] has no default request, so each claim takes 1: set requestPolicy.default",
 					counter))
 		}
 	}
@@ -90,7 +90,7 @@ func bandwidthRemark(e *Exposure) string {
 	if r.ValidRange.Max != nil {
 		greatest = r.ValidRange.Max
 	}
-	return fmt.Sprintf("capacity[%s].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual "+
+	return fmt.Sprintf("capacity[%s].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual "+
 		"function has the default, %s: "+
 		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the "+
 		"same; list the amounts in validValues to offer each of them",

@@ -13,12 +13,19 @@ import (
 // What is remarked on each policy of the corpus is tested with package policy's own remarks.
 func TestRemarks(t *testing.T) {
 	for exposure, want := range map[string]string{
-		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10"}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`:                                          "",
-		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validValues: ["10", "20"]}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`:               "",
-		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", step: "5"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`:       "capacity[bandwidth].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 100, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
-		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", max: "50"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`:       "capacity[bandwidth].requestPolicy.validRange can't be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 50, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
-		`{allowMultipleAllocations: true, capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5"}}}}, supportedCNIPlugins: [{name: macvlan}]}`: "",
-		`{allowMultipleAllocations: true, capacity: {a: {value: 9}, b: {value: 9}}, supportedCNIPlugins: [{name: macvlan, consumePerAllocation: {a: 1}}]}`:                        "capacity[b] says not what one claim takes, so each takes 1: set requestPolicy.default",
+		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10"}}}, supportedCNIPlugins: [{name: ` +
+			`sriov, exclusive: true}]}`: "",
+		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validValues: ["10", "20"]}}}, ` +
+			`supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "",
+		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", step: ` +
+			`"5"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 100, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
+		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", max: ` +
+			`"50"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 50, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
+		`{allowMultipleAllocations: true, capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", ` +
+			`validRange: {min: "5"}}}}, supportedCNIPlugins: [{name: macvlan}]}`: "",
+		`{allowMultipleAllocations: true, capacity: {a: {value: 9}, b: {value: 9}}, supportedCNIPlugins: [{name: ` +
+			`macvlan, consumePerAllocation: {a: 1}}]}`: "capacity[b] has no default " +
+			"request, so each claim takes 1: set requestPolicy.default",
 		`{supportedCNIPlugins: [{name: macvlan}]}`: "plugin macvlan is not exclusive, but allowMultipleAllocations " +
 			"is false, so one claim takes the device: set exclusive to true for the plugin, or " +
 			"allowMultipleAllocations to true",

@@ -51,7 +51,8 @@ func validateAction(spec *DeviceExposurePolicySpec, path *field.Path) field.Erro
 	case ActionExclude:
 		if spec.Exposure != nil {
 			return field.ErrorList{field.Forbidden(exposure,
-				"exposure says how devices are offered, but action is exclude: remove exposure, or set action to expose")}
+				"exposure says how devices are offered, but action is exclude: remove exposure, or set action to "+
+					"expose")}
 		}
 		return nil
 	case ActionExpose, "":
@@ -69,7 +70,8 @@ func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if e.DeviceNameSuffix != "" && !isSuffix(e.DeviceNameSuffix) {
 		errs = append(errs, field.Invalid(path.Child("deviceNameSuffix"), e.DeviceNameSuffix,
-			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for example "-macvlan"`))
+			`must be empty or "-" followed by lower-case letters, digits and "-", at most 32 characters, for `+
+				`example "-macvlan"`))
 	}
 	if e.ExclusionGroup != "" && len(validation.IsDNS1123Label(e.ExclusionGroup)) > 0 {
 		errs = append(errs, field.Invalid(path.Child("exclusionGroup"), e.ExclusionGroup,
@@ -109,7 +111,7 @@ func validateSharing(e *Exposure, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// modes says whether the exposure has exclusive and shared plugins.
+// modes reports whether the exposure has exclusive and shared plugins.
 func (e *Exposure) modes() (exclusive, shared bool) {
 	for _, p := range e.SupportedCNIPlugins {
 		exclusive = exclusive || p.Exclusive
@@ -254,12 +256,12 @@ func attributeNameProblem(name string) string {
 	return ""
 }
 
-// isSuffix says whether s can end a device name.
+// isSuffix reports whether s can end a device name.
 func isSuffix(s string) bool {
 	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
 }
 
-// isPluginName says whether s is a file name that needs no care.
+// isPluginName reports whether s is a file name that needs no care.
 func isPluginName(s string) bool {
 	ok, err := regexp.MatchString(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, s)
 	return ok && err == nil

@@ -50,7 +50,7 @@ func validateAmounts(e *Exposure, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// inRange says whether an amount is from 0 to 2^63-1. It looks at the exponent before it does arithmetic.
+// inRange reports whether an amount is from 0 to 2^63-1. It looks at the exponent before it does arithmetic.
 func (a *Amount) inRange() bool {
 	const digits = 40 // of exponent and of number, far more than the range needs
 	q := a.DeepCopy().Quantity
@@ -102,7 +102,8 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isYAMLBool says whether a name is what YAML makes of a key such as n, or would make a boolean of unless it is quoted.
+// isYAMLBool reports whether a name is what YAML makes of a key such as n, or would make a boolean of unless it is
+// quoted.
 func isYAMLBool(name string) bool {
 	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
@@ -250,7 +251,7 @@ func validateOnStep(amount Amount, r *ValidRange, path *field.Path) field.ErrorL
 	return nil
 }
 
-// isWhole says whether an amount is a whole number. Value rounds up.
+// isWhole reports whether an amount is a whole number. Value rounds up.
 func isWhole(a *Amount) bool {
 	return a.CmpInt64(a.Value()) == 0
 }

@@ -130,19 +130,22 @@ func TestValidate(t *testing.T) {
 		"a total with a request policy": {upcoming.Slice{SharedCounters: set(withPolicy)}, nil},
 		"a total from a claim": {upcoming.Slice{SharedCounters: set(fromClaim)},
 			[]string{"sharedCounters[0].counters[c].value: Required value: a counter of a set has a total",
-				"sharedCounters[0].counters[c].valueFrom: Forbidden: only what a device consumes can come from a claim"}},
+				"sharedCounters[0].counters[c].valueFrom: Forbidden: only what a device consumes can come from a " +
+					"claim"}},
 		"a consumption from a claim": {upcoming.Slice{Devices: consumption(fromClaim)}, nil},
 		"a consumption with a policy": {upcoming.Slice{Devices: consumption(withPolicy)},
 			[]string{"devices[0].consumesCounters[0].counters[c].requestPolicy: Forbidden: the counter of the set " +
 				"has the request policy"}},
 		"a consumption of nothing": {upcoming.Slice{Devices: consumption(upcoming.Counter{})},
 			[]string{
-				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either a value or from a claim`,
+				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either ` +
+					`a value or from a claim`,
 			}},
 		"a consumption from a claim and not": {upcoming.Slice{Devices: consumption(upcoming.Counter{Value: q(1),
 			ValueFrom: fromClaim.ValueFrom})},
 			[]string{
-				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either a value or from a claim`,
+				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either ` +
+					`a value or from a claim`,
 			}},
 		"a consumption from nowhere": {upcoming.Slice{Devices: consumption(
 			upcoming.Counter{ValueFrom: &upcoming.ValueFrom{}},

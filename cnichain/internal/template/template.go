@@ -57,7 +57,8 @@ const (
 // few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
-	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,3})\](?:\.([a-z]+))?)?$`
+	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,` +
+		`3})\](?:\.([a-z]+))?)?$`
 )
 
 // Lookup gives a token its value: a JSON value (string, bool, number, list).
@@ -148,7 +149,7 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	for _, place := range places {
 		value, err := t.resolve(text[place[2]:place[3]], resolve)
 		if err != nil {
-			return nil, fmt.Errorf("%s: {{ %s }}: %w", path, text[place[2]:place[3]], err)
+			return nil, fmt.Errorf("%s: cannot resolve template %q: %w", path, "{{ "+text[place[2]:place[3]]+" }}", err)
 		}
 		if place[0] == 0 && place[1] == len(text) {
 			return value, nil

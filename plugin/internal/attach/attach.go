@@ -21,15 +21,19 @@ const (
 	Budget = 300 * time.Millisecond
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
-	// maxChains is how many chains run at once, of those that have just begun.
+	// maxChains is how many chains run at once, of those that have just begun. Chains wait for
+	// one another at the kernel's lock for changes of links (rtnl): more at once end no sooner, as measurements with one
+	// to eight moves have shown, and each takes longer, so that more of them miss the Budget.
 	maxChains = 8
-	// maxTopology is how many chains of one topology run at once: a plugin that hangs must not take the places of
-	// others.
-	maxTopology = 4
+	// maxTopology is how many chains of one topology run at once: half of maxChains, since a plugin that hangs must not
+	// take the places of other topologies.
+	maxTopology = maxChains / 2
 	// chainTurn is how long a chain counts as one that has just begun.
 	chainTurn = 5 * time.Second
-	// limit bounds one attempt to attach, from when its chain may run.
-	limit = 90 * time.Second
+	// attachTimeout bounds one attempt to attach, from when its chain may run: three calls of plugins that need all of
+	// their own limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second; one that needs
+	// longer than this has plugins that hang, and is undone, so that the pod's event says so.
+	attachTimeout = 90 * time.Second
 	// Retry is after what time a chain that fails in the background is tried again, doubled up to retryMax.
 	Retry    = 10 * time.Second
 	retryMax = 5 * time.Minute
@@ -78,6 +82,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
+		// The rest is for undoing a chain that fails, and for the way of the answer: a plugin that misses the deadline
+		// is disconnected by containerd.
 		return min(Budget, time.Until(deadline)*6/10)
 	}
 	return Budget
@@ -97,7 +103,8 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches, and tries again while RunPodSandbox can't be told and the sandbox is there.
+// attachLoop attaches. After a failure it tries again while the sandbox is there, unless RunPodSandbox still waits and
+// gets the failure.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
@@ -118,7 +125,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return // whoever stops it undoes it
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-		if box.conclude(err) {
+		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
 			return
@@ -143,7 +150,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	if err := box.acquire(ctx); err != nil {
 		return err
@@ -158,7 +165,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 			return err
 		}
 	}
-	box.begin(s.newAttachment(box.id, box.pod, records))
+	box.startAttempt(s.newAttachment(box.id, box.pod, records))
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
 	}
@@ -222,17 +229,17 @@ func claimUIDs(records []claims.Record) []string {
 // becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
 func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
-	if !box.open(box.attachment) {
+	if !box.markOpening(box.attachment) {
 		return errStopped
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
-		box.reclose()
+		box.resumeAttaching()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}
-	box.finish()
+	box.markReady()
 	s.observer.Attached(records)
 	return nil
 }

@@ -2,7 +2,6 @@ package attach
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
@@ -34,7 +34,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
-			box.leave(nil)
+			box.markReleasing(nil)
 			s.StopSandbox(box.id)
 		}
 	}
@@ -62,8 +62,9 @@ func (s *Sandboxes) isConnected() bool {
 	return s.connected
 }
 
-// compareNamespaces says whether there is one network namespace at both paths. known is false where one of them could
-// not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its identity.
+// compareNamespaces reports whether there is one network namespace at both paths. known is false where one of them
+// could not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its
+// identity.
 func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -80,7 +81,7 @@ func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	return err == nil && atPath == atPin, err == nil
 }
 
-// repin says whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
+// repin reports whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
 // namespace at the runtime's path is provably the same: it has every interface that was attached.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.executor.Host.Exists(pin) {
@@ -104,7 +105,7 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 
 // missingLinks are the interfaces of steps, by their index, that are not among the links of the pod. An interface is
 // known by its index in the namespace, which the kernel does not use again soon, and by what kind it is: an application
-// may rename it.
+// may rename it. The kind is compared only if it is known: records of earlier drivers do not have it.
 func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
@@ -121,8 +122,10 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 	return missing
 }
 
-// inspect looks into the namespace of every ready sandbox and notes which interfaces are not there any more. It returns
-// the sandboxes of which that is news.
+// inspect looks into the namespace of every ready sandbox and notes which interfaces are missing. It returns the
+// sandboxes where that has changed. Namespaces are listed with each sweep, and not watched: a subscription is a
+// socket for each pod, of which notifications are lost when its buffer is full, so the list would be needed all the
+// same.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
 	for _, box := range s.list() {
 		pin, ready := box.pinned()
@@ -168,21 +171,23 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 	return nil
 }
 
-// reportMissing tells claims and pods of interfaces that have vanished or come back.
+// reportMissing reports interfaces that have become missing, or are there again.
 func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
 		var err error
 		if missing := box.missingNames(); len(missing) > 0 {
-			err = fmt.Errorf("interfaces %v are not in the pod any more: the device or what it stands on was "+
-				"removed, or an application has moved it; delete the pod to have it attached anew", missing)
+			err = errors.New(MissingText(missing...))
 			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
 		s.observer.InterfacesChanged(box.pod, uids, err)
 	}
 }
 
-// MissingInterface is the interface of a held device that has vanished from the pod that has it; "" if none has.
+// MissingText returns what owners of a pod read about interfaces that are missing in it.
+func MissingText(names ...string) string { return nodestate.MissingText("the pod", names...) }
+
+// MissingInterface is the interface of a held device that is missing in its pod; "" if none is.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
 		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
@@ -192,8 +197,8 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 	return ""
 }
 
-// MayBeInPod says whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or on
-// its way. Otherwise it does not exist any more.
+// MayBeInPod reports whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or
+// on its way. Otherwise it does not exist any more.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {
@@ -208,7 +213,7 @@ func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	return s.IsUnrecorded(claimUID)
 }
 
-// IsUnrecorded says whether a claim has attachments of which the journal has lost the record.
+// IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +229,7 @@ func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
 }
 
-// IsUnrecordedPin says whether a file is the pin of an orphan.
+// IsUnrecordedPin reports whether a file is the pin of an orphan.
 func (s *Sandboxes) IsUnrecordedPin(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +245,7 @@ func (s *Sandboxes) isUnrecordedPinLocked(name string) bool {
 	return false
 }
 
-// AdmitsUnrecorded says whether a namespace is one of those that a claim was attached to according to its gate.
+// AdmitsUnrecorded reports whether a namespace is one of those that a claim was attached to according to its gate.
 func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]
@@ -283,7 +288,8 @@ func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin
 		case suspects[uid]:
 			logger := klog.FromContext(s.work).WithValues("claimUID", uid)
 			if err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid)); err != nil {
-				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep tries again")
+				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep "+
+					"tries again")
 				continue
 			}
 			logger.Info("Closed the gate of a claim without a journal record: its pods have ended")

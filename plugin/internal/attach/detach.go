@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// DetachLimit bounds one attempt to detach.
-	DetachLimit = 60 * time.Second
+	// DetachTimeout bounds one attempt to detach: two calls of plugins that take all of their own limit, 30 s by
+	// default. What is not undone by then is tried again with the next attempt, which goes on where this one ended.
+	DetachTimeout = 60 * time.Second
 	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
 	detachRetry    = time.Second
 	detachRetryMax = time.Minute
@@ -24,7 +25,7 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if box == nil {
 		return nil
 	}
-	leaving := box.leave(claimUIDs)
+	leaving := box.markReleasing(claimUIDs)
 	if err := s.syncGates(leaving); err != nil {
 		return err
 	}
@@ -43,17 +44,19 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return err
 	}
 	if wanted == nil {
-		leaving = box.leave(nil)
+		leaving = box.markReleasing(nil)
 	}
-	if box.left(leaving) {
+	if box.removeClaims(leaving) {
 		s.forget(box)
 	}
 	return nil
 }
 
 // detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
+// It may take as long as an attempt to attach, of which it is the beginning, and not only DetachTimeout: there may be
+// several older ones.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	for _, other := range s.list() {
 		if other.seq < box.seq && other.pod.UID == box.pod.UID {
@@ -68,12 +71,12 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 // detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
-	if box.undone != nil {
+	if box.detachDone != nil {
 		defer box.mu.Unlock()
-		return box.undone
+		return box.detachDone
 	}
 	done := make(chan struct{})
-	box.undone = done
+	box.detachDone = done
 	box.mu.Unlock()
 	begun := s.GoTracked(func() {
 		defer close(done)
@@ -95,7 +98,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // undone by another, and the name may be another sandbox's by now
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	start := s.clock.Now()
 	err := s.detach(ctx, box.id)
@@ -148,7 +151,7 @@ func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), 
 	return done, errors.Join(problems...)
 }
 
-// IsReleasing says whether a claim is being released.
+// IsReleasing reports whether a claim is being released.
 func (s *Sandboxes) IsReleasing(uid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

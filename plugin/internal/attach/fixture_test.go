@@ -243,7 +243,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 	}
 }
 
-// ready says whether a sandbox is ready and its gates are open.
+// ready reports whether a sandbox is ready and its gates are open.
 func (f *fixture) ready(id string) bool {
 	box := f.boxes.find(id)
 	if box == nil {

@@ -29,13 +29,13 @@ func (p phase) String() string {
 	return [...]string{"attaching", "opening", "ready", "detaching", "gone"}[p]
 }
 
-// isAttached says whether everything is attached, so that gates may be open.
+// isAttached reports whether everything is attached, so that gates may be open.
 func (p phase) isAttached() bool { return p == phaseOpening || p == phaseReady }
 
-// isEnding says whether the sandbox is being undone, or was.
+// isEnding reports whether the sandbox is being undone, or was.
 func (p phase) isEnding() bool { return p == phaseDetaching || p == phaseGone }
 
-// mayBecome says whether one phase may follow another.
+// mayBecome reports whether one phase may follow another.
 func (p phase) mayBecome(next phase) bool {
 	return slices.Contains(map[phase][]phase{
 		phaseAttaching: {phaseOpening, phaseDetaching},
@@ -45,9 +45,9 @@ func (p phase) mayBecome(next phase) bool {
 	}[p], next)
 }
 
-// become goes on to a phase, if it may follow the present one, and says whether it has. What was attached counts only
-// while it is. The caller has the lock.
-func (b *sandbox) become(next phase) bool {
+// changePhase goes on to a phase, if it may follow the present one, and reports whether it has. What was attached
+// counts only while it is. The caller holds the lock.
+func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false
 	}

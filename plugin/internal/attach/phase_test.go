@@ -32,20 +32,22 @@ func TestTransitions(t *testing.T) {
 		do   func(*sandbox)
 		want string
 	}{
-		"open":    {func(b *sandbox) { b.open(twoClaims()) }, "opening opening ready detaching gone"},
-		"reclose": {func(b *sandbox) { b.reclose() }, "attaching attaching ready detaching gone"},
-		"finish":  {func(b *sandbox) { b.finish() }, "attaching ready ready detaching gone"},
-		"fail while RunPodSandbox waits": {func(b *sandbox) { b.conclude(errors.New("no")) },
+		"open":    {func(b *sandbox) { b.markOpening(twoClaims()) }, "opening opening ready detaching gone"},
+		"reclose": {func(b *sandbox) { b.resumeAttaching() }, "attaching attaching ready detaching gone"},
+		"finish":  {func(b *sandbox) { b.markReady() }, "attaching ready ready detaching gone"},
+		"fail while RunPodSandbox waits": {func(b *sandbox) { b.reportFailure(errors.New("no")) },
 			"detaching detaching detaching detaching gone"},
-		"fail in the background": {func(b *sandbox) { _ = b.stopWaiting(); b.conclude(errors.New("no")) },
+		"fail in the background": {func(b *sandbox) { _ = b.stopWaiting(); b.reportFailure(errors.New("no")) },
 			"attaching opening ready detaching gone"},
-		"stop":              {func(b *sandbox) { b.leave(nil) }, "detaching detaching detaching detaching gone"},
-		"release one claim": {func(b *sandbox) { b.leave([]string{"a"}) }, "detaching opening ready detaching gone"},
-		"release both": {func(b *sandbox) { b.leave([]string{"a", "b"}) },
+		"stop": {func(b *sandbox) { b.markReleasing(nil) }, "detaching detaching detaching detaching " +
+			"gone"},
+		"release one claim": {func(b *sandbox) { b.markReleasing([]string{"a"}) }, "detaching opening ready " +
+			"detaching gone"},
+		"release both": {func(b *sandbox) { b.markReleasing([]string{"a", "b"}) },
 			"detaching detaching detaching detaching gone"},
-		"release one after the other": {func(b *sandbox) { b.leave([]string{"a"}); b.leave([]string{"b"}) },
+		"release one after the other": {func(b *sandbox) { b.markReleasing([]string{"a"}); b.markReleasing([]string{"b"}) },
 			"detaching detaching detaching detaching gone"},
-		"undone": {func(b *sandbox) { b.left(b.leave(nil)) }, "gone gone gone gone gone"},
+		"undone": {func(b *sandbox) { b.removeClaims(b.markReleasing(nil)) }, "gone gone gone gone gone"},
 	} {
 		var got []string
 		for p := phaseAttaching; p <= phaseGone; p++ {
@@ -65,15 +67,15 @@ func TestTransitions(t *testing.T) {
 // Who opens gates for a sandbox that is being undone, or says that a failure was told, would have nobody who undoes it.
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
-		if opened := boxIn(p).open(twoClaims()); opened != (p == phaseAttaching) {
+		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {
 			t.Errorf("%s opens: %t", p, opened)
 		}
 		box := boxIn(p)
-		if told := box.conclude(errors.New("no")); !told || box.stopWaiting() == nil {
+		if told := box.reportFailure(errors.New("no")); !told || box.stopWaiting() == nil {
 			t.Errorf("RunPodSandbox is not told the failure of one that is %s", p)
 		}
 		box = boxIn(p)
-		if err := box.stopWaiting(); err != nil || box.conclude(errors.New("no")) || !box.isLate() {
+		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.isLate() {
 			t.Errorf("RunPodSandbox has returned %v, and is told the failure of one that is %s", err, p)
 		}
 		stopped := false
@@ -82,7 +84,7 @@ func TestAnswersOfTransitions(t *testing.T) {
 		if stopped != p.isEnding() {
 			t.Errorf("a chain that begins in %s is stopped: %t", p, stopped)
 		}
-		if box.leave(nil); !stopped {
+		if box.markReleasing(nil); !stopped {
 			t.Errorf("a chain that runs in %s is not stopped", p)
 		}
 	}
@@ -99,21 +101,21 @@ func TestRunPodSandboxIsAnswered(t *testing.T) {
 		}
 	}
 	box := boxIn(phaseAttaching)
-	if box.open(twoClaims()); answered(box) {
+	if box.markOpening(twoClaims()); answered(box) {
 		t.Error("answered before the gates are open")
 	}
-	if box.finish(); !answered(box) {
+	if box.markReady(); !answered(box) {
 		t.Error("not answered when the sandbox is ready")
 	}
 	box = boxIn(phaseAttaching)
-	leaving := box.leave(nil)
+	leaving := box.markReleasing(nil)
 	if answered(box) {
 		t.Error("answered while something may be attached")
 	}
-	if box.left(leaving[:1]) || answered(box) {
+	if box.removeClaims(leaving[:1]) || answered(box) {
 		t.Error("answered while one claim is left")
 	}
-	if !box.left(leaving) || !answered(box) {
+	if !box.removeClaims(leaving) || !answered(box) {
 		t.Error("not answered when nothing is left")
 	}
 }

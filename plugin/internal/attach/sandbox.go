@@ -39,12 +39,12 @@ type sandbox struct {
 	superseded bool
 	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
 	// the pod any more.
-	missing map[int]string
-	running bool          // a chain runs, and counts as one that has just begun
-	late    bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
-	failure error         // of the last attempt
-	answer  chan struct{} // closed when RunPodSandbox has its answer
-	undone  chan struct{} // not nil while it is being undone in the background; closed at the end
+	missing    map[int]string
+	running    bool          // a chain runs, and counts as one that has just begun
+	late       bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
+	failure    error         // of the last attempt
+	answer     chan struct{} // closed when RunPodSandbox has its answer
+	detachDone chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")
@@ -94,22 +94,22 @@ func (b *sandbox) acquire(ctx context.Context) error {
 
 func (b *sandbox) release() { <-b.slot }
 
-// begin takes the record of a new attempt. The caller has the turn.
-func (b *sandbox) begin(attachment *executor.Attachment) {
+// startAttempt takes the record of a new attempt. The caller holds the slot.
+func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.attachment = attachment
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pin = attachment.Pin
 }
 
-// hasPin says whether a file is the pin of the attempt that is the last.
+// hasPin reports whether a file is the pin of the attempt that is the last.
 func (b *sandbox) hasPin(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return host.IsPinOf(name, b.pin)
 }
 
-// uses says whether something of a claim may be attached.
+// uses reports whether something of a claim may be attached.
 func (b *sandbox) uses(claimUID string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,14 +140,14 @@ func (b *sandbox) stopWaiting() error {
 	}
 }
 
-// slow says whether a chain of the sandbox runs in the background at this moment.
+// slow reports whether a chain of the sandbox runs in the background at this moment.
 func (b *sandbox) slow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.late && b.running
 }
 
-// isLate says whether RunPodSandbox has returned before the sandbox was ready.
+// isLate reports whether RunPodSandbox has returned before the sandbox was ready.
 func (b *sandbox) isLate() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +175,7 @@ func (b *sandbox) confirm(confirmed bool) {
 	b.confirmed = confirmed
 }
 
-// isConfirmed says whether the runtime of this connection has the sandbox.
+// isConfirmed reports whether the runtime of this connection has the sandbox.
 func (b *sandbox) isConfirmed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +209,7 @@ func (b *sandbox) attachedClaims() []string {
 	return uids
 }
 
-// missingNames are the interfaces of attached claims that have vanished, sorted.
+// missingNames are the interfaces of attached claims that are missing, sorted.
 func (b *sandbox) missingNames() []string {
 	var names []string
 	for _, uid := range b.attachedClaims() {
@@ -237,7 +237,8 @@ func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin stri
 	return nil, ""
 }
 
-// setMissing notes which interfaces are not in the pod, and says whether that is news.
+// setMissing notes which interfaces are not in the pod, and reports whether that differs from what was noted: the pod
+// is looked at every sweep, and its owner is told once. While it is being detached its interfaces go as they should.
 func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -267,7 +268,7 @@ func (b *sandbox) setRunning(running bool) {
 	b.running = running
 }
 
-// isEnding says whether the sandbox is being undone, or was.
+// isEnding reports whether the sandbox is being undone, or was.
 func (b *sandbox) isEnding() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -284,30 +285,32 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 	}
 }
 
-// open notes that the steps of an attachment are done, so that gates may open. It is false when the sandbox is being
-// undone meanwhile.
-func (b *sandbox) open(attachment *executor.Attachment) bool {
+// markOpening notes that the steps of an attachment are done, so that gates may open. It returns false when the sandbox
+// is being detached meanwhile. The steps are copied: gates are computed from them without the slot, while a detach that
+// holds it changes the attachment.
+func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.become(phaseOpening) {
+	if !b.changePhase(phaseOpening) {
 		return false
 	}
 	b.failure, b.attached, b.netns = nil, slices.Clone(attachment.Steps), attachment.NetNS
 	return true
 }
 
-// reclose takes open back, for another attempt.
-func (b *sandbox) reclose() {
+// resumeAttaching takes markOpening back, for another attempt.
+func (b *sandbox) resumeAttaching() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.become(phaseAttaching)
+	b.changePhase(phaseAttaching)
 }
 
-// finish notes that the gates are open, and lets RunPodSandbox return. One that is being undone meanwhile stays so.
-func (b *sandbox) finish() {
+// markReady notes that the gates are open, and lets RunPodSandbox return. A sandbox that is being detached meanwhile
+// stays so.
+func (b *sandbox) markReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.become(phaseReady)
+	b.changePhase(phaseReady)
 	b.answerLocked()
 }
 
@@ -319,22 +322,23 @@ func (b *sandbox) answerLocked() {
 	}
 }
 
-// conclude hands a failure to RunPodSandbox, if it still waits.
-func (b *sandbox) conclude(err error) (told bool) {
+// reportFailure hands a failure to RunPodSandbox, if it still waits, and reports whether it does: then the runtime ends
+// the sandbox, and there is no other attempt.
+func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failure = err
 	if b.late {
 		return false
 	}
-	b.become(phaseDetaching)
+	b.changePhase(phaseDetaching)
 	b.answerLocked()
 	return true
 }
 
-// leave keeps claims from being attached and says which an undoing concerns. A chain that is being attached is stopped
-// and undone whole, as is a sandbox of which no other claim is left.
-func (b *sandbox) leave(claimUIDs []string) []string {
+// markReleasing keeps claims from being attached, and returns those that have to be detached. A chain that is being
+// attached is stopped and detached whole, as is a sandbox that no other claim uses.
+func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	users := 0
@@ -345,7 +349,7 @@ func (b *sandbox) leave(claimUIDs []string) []string {
 	}
 	if !b.phase.isAttached() || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
-		b.become(phaseDetaching)
+		b.changePhase(phaseDetaching)
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -356,8 +360,8 @@ func (b *sandbox) leave(claimUIDs []string) []string {
 	return claimUIDs
 }
 
-// left records that claims are undone, and says whether nothing is left.
-func (b *sandbox) left(claimUIDs []string) bool {
+// removeClaims records that claims are detached, and reports whether the sandbox has none any more.
+func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, uid := range claimUIDs {
@@ -366,7 +370,7 @@ func (b *sandbox) left(claimUIDs []string) bool {
 	if len(b.claims) > 0 {
 		return false
 	}
-	b.become(phaseGone)
+	b.changePhase(phaseGone)
 	b.answerLocked()
 	return true
 }

@@ -22,6 +22,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
+// ShutdownError is the error of an action, "attach pod ns/name", that a driver refuses because it ends: its successor
+// does it, when kubelet or the user asks again.
+func ShutdownError(action string) error {
+	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
+}
+
 // Config says what sandboxes work with.
 type Config struct {
 	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
@@ -38,7 +44,8 @@ type Config struct {
 	PinDir string
 }
 
-// Observer is told what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for them.
+// Observer gets reports of what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for
+// them.
 type Observer interface {
 	// DescribeClaims writes down for the containers of claims what is attached, before their gates open.
 	DescribeClaims(ctx context.Context, records []claims.Record)
@@ -48,7 +55,7 @@ type Observer interface {
 	AttachedLate(pod executor.Pod, records []claims.Record)
 	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
-	// InterfacesChanged is called when interfaces of a pod have vanished, and without an error when all are back.
+	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all are there again.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
@@ -72,7 +79,7 @@ type Sandboxes struct {
 	work context.Context
 
 	mu        sync.Mutex
-	connected bool // to the runtime, which tells of every new sandbox
+	connected bool // to the runtime, which reports every new sandbox
 	byID      map[string]*sandbox
 	releasing map[string]int  // claims that are being unprepared
 	unsynced  map[string]bool // sandboxes that started while we were away, and are still there
@@ -109,12 +116,12 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		s.mu.Unlock()
 	}
 	problems := []error{s.adoptGates(pins)}
-	if err := s.unpinOthers(pins); err != nil { // a leak, and no reason not to serve
+	if err := s.removeUnknownPins(pins); err != nil { // a leak, and no reason not to serve
 		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
 	}
 	for _, box := range s.list() {
 		if pin, ready := box.pinned(); ready && !s.repin(box, pin) {
-			box.leave(nil)
+			box.markReleasing(nil)
 		}
 		if box.isEnding() {
 			s.detachUntilDone(box)
@@ -153,7 +160,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// orphanPins are the pins of an open gate, of which nobody knows anything else.
+// orphanPins are the pins that an open gate names and that no record has.
 func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	if _, held := s.claims.Get(uid); held {
 		return nil
@@ -169,9 +176,10 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	})
 }
 
-// unpinOthers removes the pins of which the journal knows nothing. Their pods run on, in namespaces that the runtime
-// keeps; but once a pod has gone, its devices return to the host only if nothing else keeps its namespace.
-func (s *Sandboxes) unpinOthers(known map[string]bool) error {
+// removeUnknownPins removes the pins that neither the journal nor an open gate names. Their pods run on, in namespaces
+// that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if nothing else
+// keeps its namespace.
+func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -185,9 +193,10 @@ func (s *Sandboxes) unpinOthers(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// SyncGate opens the gate of a claim for the sandboxes that it is attached to, and closes that of one that is attached
-// nowhere, or while the runtime would not tell of new sandboxes. It is called after every change of that; whichever
-// call is the last is right.
+// SyncGate opens the gate of a claim for the sandboxes that it is attached to. It closes the gate of a claim that is
+// attached nowhere, and every gate while the driver is not connected to the runtime, which then reports no new sandbox.
+// It is called after every change of these. Calls for one claim run one after another, and each reads the state anew:
+// so the last one leaves the gate right, whatever their order.
 func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
@@ -261,7 +270,7 @@ func (s *Sandboxes) FinishWork() {
 	s.wait.Wait()
 }
 
-// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
+// startAttempt registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
 // another pod's sandbox holds.
 func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
@@ -277,16 +286,16 @@ func (s *Sandboxes) begin(
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// beginUnsynced registers a sandbox that started while we were away. It is refused if the sandbox has ended, or the pod
-// has another that may be the live one: the runtime's list may be old. A sandbox that has ended, or that the runtime
-// does not list beside this one, is not.
+// beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
+// the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
+// Another sandbox is not live if its namespace is gone, or if the runtime does not list it beside this one.
 func (s *Sandboxes) beginUnsynced(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !s.unsynced[id]:
 		return nil, errStopped
-	case !s.connected: // nothing is confirmed, which says nothing, and the list is that of an earlier connection
+	case !s.connected: // the list is that of an earlier connection, and no sandbox is confirmed, which proves nothing
 		return nil, errors.New("not connected to the container runtime (NRI)")
 	}
 	for _, other := range s.byID {
@@ -321,7 +330,7 @@ func (s *Sandboxes) ExpectAlso(id string) {
 	s.unsynced[id] = true
 }
 
-// IsUnsynced says whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+// IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,20 +340,21 @@ func (s *Sandboxes) IsUnsynced(id string) bool {
 // mayBegin is called with the lock held.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
-		return errors.New("the driver is stopping: the next one attaches the pod")
+		return ShutdownError("attach pod " + pod.String())
 	}
 	for i := range records {
 		uid := records[i].Claim.UID
 		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
-			return fmt.Errorf("claim %s is being released", records[i].Claim)
+			return fmt.Errorf("cannot attach claim %s: it is being released; wait until the pod is made again",
+				records[i].Claim)
 		}
 		if !exclusive(&records[i]) {
 			continue
 		}
 		for _, other := range s.byID {
 			if other.pod.UID != pod.UID && other.uses(uid) {
-				return fmt.Errorf("claim %s has an exclusive device that pod %s holds: a second pod must wait or use "+
-					"a claim of its own", records[i].Claim, other.pod)
+				return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give "+
+					"each pod its own claim with a ResourceClaimTemplate", records[i].Claim, other.pod)
 			}
 		}
 	}
@@ -386,10 +396,10 @@ func exclusive(record *claims.Record) bool {
 	return false
 }
 
-// Knows says whether there is such a sandbox.
+// Knows reports whether there is such a sandbox.
 func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
 
-// State says whether a sandbox is known, whether it is attached, and why not.
+// State reports whether a sandbox is known, whether it is attached, and why not.
 func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	box := s.find(id)
 	if box == nil {
@@ -418,7 +428,7 @@ func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	return steps
 }
 
-// AttachedTo returns also which of the interfaces have vanished from the pod, by the index of their step.
+// AttachedTo returns also which of the interfaces are missing in the pod, by the index of their step.
 func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
@@ -446,7 +456,7 @@ func (s *Sandboxes) Count() int {
 	return len(s.byID)
 }
 
-// NamespaceExists says whether there is a network namespace at a path.
+// NamespaceExists reports whether there is a network namespace at a path.
 func (s *Sandboxes) NamespaceExists(path string) bool { return s.executor.Host.Exists(path) }
 
 func (s *Sandboxes) find(id string) *sandbox {
@@ -477,7 +487,7 @@ func (s *Sandboxes) logger(box *sandbox) klog.Logger {
 	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
 }
 
-// HasPin says whether a pin is of a sandbox.
+// HasPin reports whether a pin is of a sandbox.
 func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }

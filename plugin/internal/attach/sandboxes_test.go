@@ -137,7 +137,8 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
-	if err := f.attach("b-0", record); err == nil || !strings.Contains(err.Error(), "pod ns/a holds") {
+	if err := f.attach("b-0", record); err == nil || !strings.Contains(err.Error(), "pod ns/a uses its exclusive "+
+		"device") {
 		t.Errorf("error is %v", err)
 	}
 	f.expect(attachedA, "claim-a")

@@ -16,12 +16,12 @@ const gcPeriod = 30 * time.Second
 // sweepLimit is how long it may take until the next sweep before the driver counts as hanging.
 const sweepLimit = 5 * time.Minute
 
-// Sweeper checks periodically what nobody tells the driver of.
+// Sweeper checks periodically what no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
-	// PodIsGone says whether the API server has no such pod any more.
+	// PodIsGone reports whether the API server has no such pod any more.
 	PodIsGone func(executor.Pod) bool
-	// IsNamed says whether the runtime has a path for the network namespace at a pin.
+	// IsNamed reports whether the runtime has a path for the network namespace at a pin.
 	IsNamed func(pin string) bool
 	// Swept is called after each sweep; may be nil.
 	Swept func(context.Context)
@@ -52,8 +52,8 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep detaches sandboxes that have ended, notes which interfaces have vanished from the others, and sets every gate
-// right, whoever has removed or written its file.
+// Sweep detaches sandboxes that have ended, notes which interfaces are missing in the others, and sets every gate right,
+// whoever has removed or written its file.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	w.boxes = s.collect(w.boxes, w.PodIsGone)

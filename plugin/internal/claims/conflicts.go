@@ -15,7 +15,7 @@ import (
 // The scheduler keeps mutually exclusive uses apart. Prepare checks it again, since schedulers can be bypassed, forget
 // (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
-// findConflict says beside which other claim one may not be prepared, and why.
+// findConflict returns the claim beside which another one may not be prepared, and why; nil if there is none.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -23,36 +23,39 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet: wait until it is",
+			// kubelet and users know a claim by its name, so two records of one name could not be told apart
+			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet; wait until it is",
 				uid)
 		}
 		for i := range record.Devices {
 			for j := range other.Devices {
 				wanted, held := &record.Devices[i], &other.Devices[j]
 				if reason := exclusionReason(wanted, held); reason != "" {
-					return other, fmt.Errorf("device %s of pool %s can't be used while claim %s holds %s: %s; wait "+
-						"until that claim is released",
+					return other, fmt.Errorf("cannot use device %s of pool %s while claim %s holds %s: %s; wait until "+
+						"that claim is released",
 						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
 				}
 			}
 		}
-		if left, two := clash(record.Plans, other.Plans); left != nil {
-			return other, fmt.Errorf("step %q needs %s on device %s, where claim %s runs %s, and their schemas say "+
-				"that they can't share one; wait until that claim is released",
-				left.Name, left.Type, left.Device.Name, other.Claim, two.Type)
+		if wanted, held := findClash(record.Plans, other.Plans); wanted != nil {
+			return other, fmt.Errorf("cannot run step %q (%s) on device %s while claim %s runs %s on it: their "+
+				"schemas exclude each other; wait until that claim is released",
+				wanted.Name, wanted.Type, wanted.Device.Name, other.Claim, held.Type)
 		}
 	}
 	return Record{}, nil
 }
 
-// clash finds steps of two claims whose plugins can't work on the device that both are given; nil if there are none.
-func clash(mine, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
-	for i := range mine {
-		for j := range mine[i].Steps {
-			for k := range other {
-				for l := range other[k].Steps {
-					if ours, theirs = &mine[i].Steps[j], &other[k].Steps[l]; ours != theirs && ours.Clashes(theirs) {
-						return ours, theirs
+// findClash finds steps of two claims whose plugins cannot work on the device that both are given; nil if there are
+// none. Plans may be compared with themselves: a step does not clash with itself.
+func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
+	for i := range wanted {
+		for j := range wanted[i].Steps {
+			for k := range held {
+				for l := range held[k].Steps {
+					first, second := &wanted[i].Steps[j], &held[k].Steps[l]
+					if first != second && first.Clashes(second) {
+						return first, second
 					}
 				}
 			}
@@ -61,62 +64,63 @@ func clash(mine, other []cnichain.Plan) (ours, theirs *cnichain.PlanStep) {
 	return nil, nil
 }
 
-// selfConflict says whether a claim was given devices that exclude each other.
+// selfConflict returns an error if a claim was given devices that exclude each other.
 func selfConflict(record *Record) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
-			left, other := &record.Devices[j], &record.Devices[i]
-			if reason := exclusionReason(left, other); reason != "" {
-				return fmt.Errorf("requests %s and %s were given %s and %s: %s; delete the claim to have others "+
-					"allocated",
-					left.Request, other.Request, left.Name, other.Name, reason)
+			earlier, later := &record.Devices[j], &record.Devices[i]
+			if reason := exclusionReason(earlier, later); reason != "" {
+				return fmt.Errorf("cannot prepare requests %q and %q: their devices %s and %s exclude each other "+
+					"(%s); delete the pod and its claim to have them allocated again",
+					earlier.Request, later.Request, earlier.Name, later.Name, reason)
 			}
 		}
 	}
-	if left, other := clash(record.Plans, record.Plans); left != nil {
-		return fmt.Errorf("steps %q and %q were given one device, %s, and the schemas of %s and %s say that they "+
-			"can't share one; delete the claim to have others allocated",
-			left.Name, other.Name, left.Device.Name, left.Type, other.Type)
+	if first, second := findClash(record.Plans, record.Plans); first != nil {
+		return fmt.Errorf("cannot run steps %q (%s) and %q (%s) on device %s: their schemas exclude each other; "+
+			"delete the pod and its claim, or change the topology",
+			first.Name, first.Type, second.Name, second.Type, first.Device.Name)
 	}
 	return nil
 }
 
-// exclusionReason says why two devices may not be held at once; empty if they may.
-func exclusionReason(left, other *HeldDevice) string {
+// exclusionReason returns why two devices may not be held at once; empty if they may. The order does not matter.
+func exclusionReason(a, b *HeldDevice) string {
 	switch {
-	case Identity(left.Facts) == Identity(other.Facts):
-		return exclusionReasonOnDevice(left, other)
-	case isFunctionOf(left, other) && other.Exclusive:
-		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", other.Name)
-	case isFunctionOf(other, left) && left.Exclusive:
-		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", left.Name)
+	case Identity(a.Facts) == Identity(b.Facts):
+		return exclusionReasonOnDevice(a, b)
+	case isFunctionOf(a, b) && b.Exclusive:
+		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", b.Name)
+	case isFunctionOf(b, a) && a.Exclusive:
+		return fmt.Sprintf("%s takes the whole physical function, with its virtual functions", a.Name)
 	}
 	return ""
 }
 
-// exclusionReasonOnDevice is apart for two entries of one device.
-func exclusionReasonOnDevice(left, other *HeldDevice) string {
-	for _, held := range []*HeldDevice{left, other} {
+// exclusionReasonOnDevice is exclusionReason for two entries of one device.
+func exclusionReasonOnDevice(a, b *HeldDevice) string {
+	for _, held := range []*HeldDevice{a, b} {
 		if held.Exclusive {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
 		}
 	}
-	if left.Persona == nil || other.Persona == nil || left.Name == other.Name {
+	// one entry that is shared does not exclude itself: capacityExceeded counts what its users take
+	if a.Persona == nil || b.Persona == nil || a.Name == b.Name {
 		return ""
 	}
-	if group := left.Persona.ExclusionGroup; group != "" && group == other.Persona.ExclusionGroup {
+	if group := a.Persona.ExclusionGroup; group != "" && group == b.Persona.ExclusionGroup {
 		return fmt.Sprintf("both are of the exclusion group %s", group)
 	}
 	return ""
 }
 
-// isFunctionOf says whether a device is a virtual function of another one.
+// isFunctionOf reports whether a device is a virtual function of another one.
 func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// capacityExceeded says whether a claim takes more of a device that is shared than is left of it, or less than its
-// policy says that a claim takes. Held are all other claims.
+// capacityExceeded returns an error if a claim takes more of a shared device than other claims leave, or less than its
+// policy's consumePerAllocation. held are all other claims.
 func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
@@ -126,16 +130,16 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 		for _, counter := range slices.Sorted(maps.Keys(device.Persona.ConsumePerAllocation)) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
-				return fmt.Errorf("the claim was given %s of %s of device %s, and policy %s says that it takes %s: "+
-					"delete the claim to have it allocated anew",
-					taken.String(), counter, device.Name, device.Persona.Policy, least.String())
+				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s of its %s, and policy %s "+
+					"requires %s; delete the pod and its claim to have them allocated again",
+					device.Name, taken.String(), counter, device.Persona.Policy, least.String())
 			}
 		}
 		for _, capacity := range device.Persona.Capacity {
 			total := consumed(device, capacity.Name, record, held...)
 			if total.Cmp(capacity.Value) > 0 {
-				return fmt.Errorf("device %s of pool %s has %s of %s, and with this claim %s would be taken: wait "+
-					"until others are released",
+				return fmt.Errorf("cannot prepare device %s of pool %s: it has %s of %s, and with this claim %s "+
+					"would be taken; wait until other claims are released",
 					device.Name, device.Pool, capacity.Value.String(), capacity.Name, total.String())
 			}
 		}

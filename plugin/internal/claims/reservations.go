@@ -34,10 +34,20 @@ func (e *conflictError) Unwrap() error { return e.reason }
 
 // Rivals are the claims that have the devices that another one wants.
 type Rivals struct {
-	// IsLeaving says whether a claim is being released or is about to be; others are not waited for.
+	// IsLeaving reports whether a claim is being released or is about to be; others are not waited for.
 	IsLeaving func(*Record) bool
 	// Evict begins to release a claim if nobody can have a right to it any more.
 	Evict func(*Record)
+}
+
+// isClosed reports whether a channel that carries no values is closed.
+func isClosed(signal <-chan struct{}) bool {
+	select {
+	case <-signal:
+		return true
+	default:
+		return false
+	}
 }
 
 // HoldWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
@@ -68,7 +78,9 @@ func (c *Store) HoldWhenFree(
 		select {
 		case <-freed:
 		case <-notice.C():
-			if !slices.ContainsFunc(conflict.holders, leaving) {
+			// A release may end between Hold and this look: the claim is not leaving any more then, but freed is
+			// closed.
+			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
 			}
 		case <-limit.C():
@@ -149,7 +161,7 @@ func (c *Store) releasedLocked() {
 	c.freed = make(chan struct{})
 }
 
-// IsRecordOf says whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
+// IsRecordOf reports whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
 // deallocated and allocated again.
 func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }

@@ -138,7 +138,7 @@ func (c *Store) OfPod(podUID string) []Record {
 	return found
 }
 
-// HasShareable says whether a namespace has prepared claims that pods may use which are not in any record.
+// HasShareable reports whether a namespace has prepared claims that pods may use which are not in any record.
 func (c *Store) HasShareable(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,7 +58,7 @@ type capabilities struct {
 type feature struct {
 	name  string
 	probe resourceapi.ResourceSliceSpec
-	// kept says whether what was stored still has it.
+	// kept reports whether what was stored still has it.
 	kept func(resourceapi.ResourceSliceSpec) bool
 	// effect says what becomes of the devices without it.
 	effect string
@@ -147,10 +147,10 @@ func (f feature) problem() string {
 		f.name, f.effect)
 }
 
-var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for: enable the " +
+var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for; enable the " +
 	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
 
-// keeps says whether the API server would store a slice with everything in it.
+// keeps reports whether the API server would store a slice with everything in it.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
 		Spec: *candidate.probe.DeepCopy()}

@@ -57,7 +57,7 @@ func (c *carrierTracker) links() []string {
 	return lost
 }
 
-// observe takes note of a reading. It says whether the answer of isLost has changed for any device.
+// observe takes note of a reading. It reports whether the answer of isLost has changed for any device.
 func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +99,8 @@ func (s carrierState) next(device *discovery.Device, now time.Time) carrierState
 	return carrierState{good: true, lost: true, back: now}
 }
 
-// again is how soon a link may count as good that has its carrier again; 0 if there is none.
-func (c *carrierTracker) again() time.Duration {
+// retryAfter returns after what time a link whose carrier is back may count as good; 0 if there is none.
+func (c *carrierTracker) retryAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var soonest time.Duration
@@ -113,8 +113,8 @@ func (c *carrierTracker) again() time.Duration {
 	return soonest
 }
 
-// carriesCable says of which types of devices the carrier is that of a cable. That of a bridge is that of its ports,
-// which come and go with pods.
+// carriesCable reports whether the carrier of a type of device is that of a cable. A bridge has the carrier of its
+// ports, which come and go with pods.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:
@@ -123,7 +123,7 @@ func carriesCable(kind string) bool {
 	return false
 }
 
-// isLost says whether a device, or the physical function of a virtual one, has lost its carrier.
+// isLost reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

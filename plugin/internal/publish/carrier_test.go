@@ -42,8 +42,8 @@ func TestCarriersThatAreLost(t *testing.T) {
 		pf.Carrier, pf.AdminUp = step.carrier, step.adminUp
 		bridge.Carrier = step.carrier
 		changed := c.observe(discovery.Facts{Devices: []discovery.Device{bridge, pf, vf}})
-		if back := step.carrier && step.lost; back != (c.again() > 0) {
-			t.Errorf("%s: to be looked at again in %s", step.what, c.again())
+		if back := step.carrier && step.lost; back != (c.retryAfter() > 0) {
+			t.Errorf("%s: to be looked at again in %s", step.what, c.retryAfter())
 		}
 		if changed != step.changed || c.isLost(pf) != step.lost || c.isLost(vf) != step.lost || c.isLost(bridge) {
 			t.Errorf("%s: changed %t, lost %t, of its function %t, of the bridge %t", step.what, changed, c.isLost(pf),
@@ -55,6 +55,6 @@ func TestCarriersThatAreLost(t *testing.T) {
 	}
 	pf.Carrier, pf.AdminUp = false, true
 	if c.observe(discovery.Facts{Devices: []discovery.Device{pf}}) {
-		t.Error("a card that comes home from a pod has lost its carrier")
+		t.Error("a card that returns to the host from a pod has lost its carrier")
 	}
 }

@@ -152,15 +152,15 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.must(m.Refresh(context.Background()))
 	f.must(f.claims.Release("c"))
-	if name := m.names.kept.Names["0000:03:00.0"]; name != "ens0" {
-		t.Errorf("kept are %v", m.names.kept.Names)
+	if name := m.memory.kept.Names["0000:03:00.0"]; name != "ens0" {
+		t.Errorf("kept are %v", m.memory.kept.Names)
 	}
 }
 
 // A new card doesn't become the device whose name it takes.
 func TestKeptNamesAreNotTaken(t *testing.T) {
 	f := newFixture(t)
-	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
+	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
 	f.must(err)
 	read := func(names map[discovery.PCIAddress]discovery.IfName) map[discovery.PCIAddress]discovery.IfName {
 		var facts discovery.Facts
@@ -189,17 +189,17 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 // Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
-	m, _, err := loadDeviceNames(f.db, "boot-1", f.clock)
+	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
 	f.must(err)
 	nic := discovery.Device{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:01:00.0",
 		LinkSpeed: 1000}
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
-	if wait := m.again(); wait != settleTime {
+	if wait := m.retryAfter(); wait != settleTime {
 		t.Errorf("looked at again in %s", wait)
 	}
 	f.clock.Step(settleTime)
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
-	if wait := m.again(); wait != 0 {
+	if wait := m.retryAfter(); wait != 0 {
 		t.Errorf("looked at again in %s", wait)
 	}
 	m.bucket = nil

@@ -58,7 +58,7 @@ const (
 	settleLimit = 20 * time.Second
 )
 
-// Cluster is what the API server says, from caches.
+// Cluster reads objects of the API server from caches, which may be behind.
 type Cluster interface {
 	// ThisNode returns the Node object.
 	ThisNode() (*corev1.Node, error)
@@ -85,9 +85,9 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are where CNI plugins are looked up.
 	CNIDirs []string
-	// Quarantined says whether a device is held back.
+	// Quarantined reports whether a device is held back.
 	Quarantined func(discovery.Device) bool
-	// MayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	// MayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// HealthChanged is called when the health of devices is another one.
 	HealthChanged func()
@@ -105,14 +105,14 @@ type Publisher struct {
 	nodeName string
 	cluster  Cluster
 	claims   *claims.Store
-	names    *deviceNames
+	memory   *deviceMemory
 	server   *apiServer
 	// read reads the devices of the node, which the cluster knows by the addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
-	// quarantined says whether a device is held back.
+	// quarantined reports whether a device is held back.
 	quarantined func(discovery.Device) bool
 	carriers    *carrierTracker
-	// mayBeInPod says whether a device that a claim holds and that is not on the host may be in a pod.
+	// mayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
 	healthChanged func()
@@ -144,17 +144,17 @@ type Publisher struct {
 
 // New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
 func New(config Config) (*Publisher, []journal.Damaged, error) {
-	names, damaged, err := loadDeviceNames(config.DB, config.BootID, config.Clock)
+	memory, damaged, err := loadDeviceMemory(config.DB, config.BootID, config.Clock)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &Publisher{
-		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, names: names,
+		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, memory: memory,
 		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
 			lists: config.ListAttributes, groups: config.CompatibilityGroups},
 		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
 		quarantined: config.Quarantined, mayBeInPod: config.MayBeInPod,
-		carriers:      newCarrierTracker(config.Clock, names.kept.Lost...),
+		carriers:      newCarrierTracker(config.Clock, memory.kept.Lost...),
 		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
 		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
 		clock: config.Clock,
@@ -220,7 +220,7 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 			p.failure = err
 			p.mu.Unlock()
 			again = time.After(refreshRetry)
-		} else if wait := soonest(p.carriers.again(), p.names.again()); wait > 0 {
+		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
 			again = time.After(wait)
 		}
 		if !p.pause(ctx, p.clock.Since(start)) || !p.wait(ctx, changes, again) {
@@ -328,14 +328,14 @@ func (p *Publisher) facts(
 		p.healthChanged()
 	}
 	inUse := r.inUse()
-	facts = r.merge(p.names.restore(seen, inUse...))
-	if err := p.names.keep(facts, inUse, p.carriers.links()); err != nil {
+	facts = r.merge(p.memory.restore(seen, inUse...))
+	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	return facts, r.holdings(), nil
 }
 
-// setGone notes which held devices are gone, and says whether that is news.
+// setGone notes which held devices are gone, and reports whether that is news.
 func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -344,10 +344,10 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	return changed
 }
 
-// LostCarrier says whether a device, or the physical function of a virtual one, has lost its carrier.
+// LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
 
-// IsGone says whether a claim holds a device that does not exist any more.
+// IsGone reports whether a claim holds a device that does not exist any more.
 func (p *Publisher) IsGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,11 +72,11 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 		reading       reading
 		want          string
 	}{
-		"nowhere":                  {reading: reading{after: holding("up0", 7, true)}, want: "up0"},
-		"on the host":              {reading: reading{seen: seeing("up0"), after: holding("up0", 7, true)}},
-		"went home meanwhile":      {before: true, reading: reading{after: holding("up0", 7, true)}},
-		"left for a pod meanwhile": {after: true, reading: reading{after: holding("up0", 7, true)}},
-		"released meanwhile":       {reading: reading{}},
+		"nowhere":                        {reading: reading{after: holding("up0", 7, true)}, want: "up0"},
+		"on the host":                    {reading: reading{seen: seeing("up0"), after: holding("up0", 7, true)}},
+		"returned to the host meanwhile": {before: true, reading: reading{after: holding("up0", 7, true)}},
+		"left for a pod meanwhile":       {after: true, reading: reading{after: holding("up0", 7, true)}},
+		"released meanwhile":             {reading: reading{}},
 		"shared, which stays": {before: true, after: true, reading: reading{after: holding("up0", 7, false)},
 			want: "up0"},
 	} {

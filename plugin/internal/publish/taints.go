@@ -25,11 +25,11 @@ const (
 
 // taintSource finds the entries that nobody should be given.
 type taintSource struct {
-	// gone says whether a device that a claim holds does not exist any more.
+	// gone reports whether a device that a claim holds does not exist any more.
 	gone func(discovery.Device) bool
-	// quarantined says whether a device is held back.
+	// quarantined reports whether a device is held back.
 	quarantined func(discovery.Device) bool
-	// lost says whether a device has lost its carrier.
+	// lost reports whether a device has lost its carrier.
 	lost func(discovery.Device) bool
 }
 

@@ -86,7 +86,7 @@ type deviceStatus struct {
 // Attachments are where claims are attached.
 type Attachments interface {
 	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and which of the
-	// interfaces have vanished from the pod, by the index of their step.
+	// interfaces are missing in the pod, by the index of their step.
 	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
 }
 
@@ -178,7 +178,8 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// InterfacesLost tells a pod that interfaces of its claims have vanished.
+// InterfacesLost tells a pod that interfaces of its claims are missing. The event and the condition are called
+// InterfaceLost, as users know them; in code such an interface is missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
 }
@@ -294,9 +295,7 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		switch {
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
-			entry.message = fmt.Sprintf("interface %s is not in the pod any more: the device or what it stands on "+
-				"was removed, or an application has moved it; delete the pod to have it attached anew",
-				attach.MissingOf(steps, missing, uid, &devices[i]))
+			entry.message = attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i]))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ type State struct {
 	// Version is the driver's; empty from drivers that do not report it.
 	Version string `json:"version,omitempty"`
 	// Synced is true once everything was read from the API server. Before that the node and the topologies are unknown.
-	Synced bool `json:"heard"`
+	Synced bool `json:"synced"`
 	// NodeFound is true if the API server has a Node object of that name.
 	NodeFound bool `json:"nodeFound"`
 	// Addresses are the cluster's addresses of the node: links that carry them are never offered.
@@ -51,6 +52,9 @@ type State struct {
 	// CNIPlugins are those that the driver sees, which may differ from those of the node; nil if it cannot list them.
 	CNIPlugins []string   `json:"cniPlugins"`
 	Topologies []Topology `json:"topologies"`
+	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the cluster;
+	// nil from drivers that do not report them.
+	HostPaths map[string][]string `json:"hostPaths,omitempty"`
 }
 
 // Versions are those of the Node object.
@@ -99,8 +103,8 @@ type PolicyInputs struct {
 // Claim is a prepared claim.
 type Claim struct {
 	ClaimRecord
-	// Orphaned is true if no pod of the node uses the claim: kubelet is about to release it, or has forgotten it.
-	Orphaned bool `json:"forsaken,omitempty"`
+	// Unused is true if no pod of the node uses the claim: kubelet is about to release it, or has forgotten it.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // States of a sandbox.
@@ -168,9 +172,16 @@ func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	return slices.DeleteFunc(slices.Clone(all), unused)
 }
 
-// LostText says that an interface of the sandbox's pod is missing, and what to do.
-func (s *Sandbox) LostText(missing string) string {
-	return fmt.Sprintf("interface %s is not in pod %s any more: its device or a link below it was removed, or an "+
-		"application "+
-		"has moved it; delete the pod to have it attached again", missing, s.Pod)
+// MissingText returns the sentence about an interface that is missing in the sandbox's pod.
+func (s *Sandbox) MissingText(name string) string { return MissingText("pod "+s.Pod.String(), name) }
+
+// MissingText returns why interfaces that were attached are not in their pod any more, and what to do, for events,
+// conditions, health and netdra alike. The pod is "pod ns/name", or "the pod" where the reader knows it.
+func MissingText(pod string, names ...string) string {
+	subject, verb := "interface", "is"
+	if len(names) > 1 {
+		subject, verb = "interfaces", "are"
+	}
+	return fmt.Sprintf("%s %s %s not in %s any more: a device or a link below it was removed, or an application has "+
+		"moved it; delete the pod to have it attached again", subject, strings.Join(names, ", "), verb, pod)
 }

@@ -2,6 +2,7 @@ package nodestate
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -28,23 +29,28 @@ func TestRoundTrip(t *testing.T) {
 				Problems: []Problem{{Source: "slices", Text: "bad"}}, NotReady: []string{"NRI"},
 				CNIPlugins: []string{"macvlan"},
 			}, &State{},
-			`{"node":"n","heard":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"","runtime":"","kernel":""},` +
-				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"","logDir":"","nriSocket":""},` +
-				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,"cniPlugins":["macvlan"],"topologies":null}`,
+			`{"node":"n","synced":true,"nodeFound":true,"addresses":["10.0.0.1"],"versions":{"kubelet":"",` +
+				`"runtime":"","kernel":""},` +
+				`"settings":{"pluginDir":"","registrarDir":"","cniDirs":null,"netnsDir":"","cdiDir":"",` +
+				`"logDir":"","nriSocket":""},` +
+				`"notReady":["NRI"],"problems":[{"source":"slices","text":"bad"}],"nriTimeout":0,` +
+				`"cniPlugins":["macvlan"],"topologies":null,"heard":true}`,
 		},
 		"claim": {
 			&Claim{ClaimRecord: ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "u"},
 				PreparedAt: since,
-				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Orphaned: true}, &Claim{},
-			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z","consumers":[{"podUID":"p","position":1}],` +
-				`"devices":null,"plans":null,"forsaken":true}`,
+				Consumers:  []Consumer{{PodUID: "p", Position: 1}}}, Unused: true}, &Claim{},
+			`{"claim":{"namespace":"ns","name":"c","uid":"u"},"preparedAt":"2026-01-02T03:04:05Z",` +
+				`"consumers":[{"podUID":"p","position":1}],` +
+				`"devices":null,"plans":null,"unused":true,"forsaken":true}`,
 		},
 		"sandbox": {
 			&Sandbox{ID: "s", Pod: executor.Pod{Namespace: "ns", Name: "p", UID: "p"}, Claims: []string{"u"},
 				State: SandboxReady, Since: since, Pin: "/pin",
 				Interfaces: []Interface{{ClaimUID: "u", Pool: "n/eth0", Device: "eth0", Interface: "net1",
 					Missing: "net1"}}}, &Sandbox{},
-			`{"id":"s","pod":{"namespace":"ns","name":"p","uid":"p"},"claims":["u"],"state":"ready","since":"2026-01-02T03:04:05Z","pin":"/pin",` +
+			`{"id":"s","pod":{"namespace":"ns","name":"p","uid":"p"},"claims":["u"],"state":"ready",` +
+				`"since":"2026-01-02T03:04:05Z","pin":"/pin",` +
 				`"interfaces":[{"claimUID":"u","pool":"n/eth0","device":"eth0","interface":"net1","missing":"net1"}]}`,
 		},
 		"orphan": {
@@ -68,6 +74,17 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("after a round trip (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A netdra may be newer than the driver of its node.
+func TestAnswersOfEarlierDrivers(t *testing.T) {
+	var state State
+	var claim Claim
+	err := errors.Join(json.Unmarshal([]byte(`{"node":"n","heard":true}`), &state),
+		json.Unmarshal([]byte(`{"claim":{"uid":"u"},"forsaken":true}`), &claim))
+	if err != nil || state.Node != "n" || !state.Synced || claim.Claim.UID != "u" || !claim.Unused {
+		t.Errorf("%+v, %+v, %v", state, claim, err)
 	}
 }
 

@@ -31,7 +31,7 @@ func Main() {
 // CDI spec; procDir is where the kernel shows processes.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {
-		return errors.New("cannot check a container: give the path of the CDI spec of its claim as the argument, and " +
+		return errors.New("cannot check a container; give the path of the CDI spec of its claim as the argument, and " +
 			"the state of the container as standard input")
 	}
 	var container struct {

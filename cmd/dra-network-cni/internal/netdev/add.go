@@ -105,7 +105,8 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, link *netlink.L
 
 // moveIn moves the link and sets it up.
 func moveIn(host, pod *namespace, r *record) error {
-	if err := move(place{host, r.Name, r.HostIndex}, place{pod, r.IfName, r.Index}); err != nil {
+	source := linkLocation{space: host, name: r.Name, index: r.HostIndex}
+	if err := move(source, linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}); err != nil {
 		return err
 	}
 	link, err := pod.links.LinkByName(r.IfName)

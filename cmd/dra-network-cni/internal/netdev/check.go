@@ -65,7 +65,7 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	return err
 }
 
-// status says whether ADD could work as far as that does not depend on the device, which may be in a pod.
+// status reports whether ADD could work as far as that does not depend on the device, which may be in a pod.
 func status(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

@@ -95,7 +95,8 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if r.HostIndex, err = host.freeIndex(r.HostIndex); err != nil {
 		return err
 	}
-	if err := move(place{pod, r.IfName, r.Index}, place{host, r.Name, r.HostIndex}); err != nil {
+	source := linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}
+	if err := move(source, linkLocation{space: host, name: r.Name, index: r.HostIndex}); err != nil {
 		return err
 	}
 	link, err := host.links.LinkByName(r.Name)

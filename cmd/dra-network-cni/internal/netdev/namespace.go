@@ -31,8 +31,8 @@ func openNamespace(path string) (*namespace, error) {
 	return &namespace{handle: handle, links: links}, nil
 }
 
-// isGone says whether a namespace could not be opened since nothing is at its path, or a file on which none is mounted
-// any more.
+// isGone reports whether a namespace could not be opened since nothing is at its path, or a file on which none is
+// mounted any more.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
@@ -48,7 +48,7 @@ func (n *namespace) close() {
 // id tells namespaces apart while they are there.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has says whether a link has an index.
+// has reports whether a link has an index.
 func (n *namespace) has(index int) (bool, error) {
 	_, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -83,17 +83,28 @@ func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	return highest + 1, nil
 }
 
-// place is what a link is called somewhere.
-type place struct {
+// linkLocation is where a link is, and what it is called there.
+type linkLocation struct {
 	space *namespace
 	name  string
 	index int
+	// inPod is true for the pod's namespace, false for the host's.
+	inPod bool
+}
+
+// describe returns the side and what a user changes to free a name there: only the pod's name of a link is chosen in a
+// topology or claim.
+func (l linkLocation) describe() (side, action string) {
+	if l.inPod {
+		return "pod", "choose another ifName"
+	}
+	return "host", "rename that link"
 }
 
 // move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the
 // old name is taken there: what would make the second fail is looked for before, and if it fails nevertheless, the link
 // goes back.
-func move(source, target place) error {
+func move(source, target linkLocation) error {
 	if err := checkName(source, target); err != nil {
 		return err
 	}
@@ -110,8 +121,8 @@ func move(source, target place) error {
 	return errors.Join(err, request(target, source))
 }
 
-// checkName says why a link can't have a name at the place that it is to be moved to.
-func checkName(source, target place) error {
+// checkName returns an error if a link cannot have the name that it is to get at its target.
+func checkName(source, target linkLocation) error {
 	link, err := source.space.links.LinkByIndex(source.index)
 	if err != nil {
 		return fmt.Errorf("cannot find link %q: %w", source.name, err)
@@ -120,19 +131,22 @@ func checkName(source, target place) error {
 		const problem = "cannot rename link %q to %q: it is an alternative name of the link; remove that"
 		return fmt.Errorf(problem, link.Attrs().Name, target.name)
 	}
+	side, action := target.describe()
 	other, err := target.space.owner(target.name)
-	if err == nil && other != nil {
-		// As the kernel says it: a runtime can tell by it that the link of that name is not this plugin's.
-		err = fmt.Errorf("%w: link %q has the name; remove or rename it", unix.EEXIST, other.Attrs().Name)
-	}
 	if err != nil {
-		return fmt.Errorf("cannot move link %q to %q: %w", link.Attrs().Name, target.name, err)
+		return fmt.Errorf("cannot move link %q to the %s: cannot look for the name %q: %w", link.Attrs().Name, side,
+			target.name, err)
+	}
+	if other != nil {
+		// With the kernel's words for it: a runtime can tell by them that the link of that name is not this plugin's.
+		return fmt.Errorf("cannot move link %q to the %s: the name %q is taken by link %q: %w; %s", link.Attrs().Name,
+			side, target.name, other.Attrs().Name, unix.EEXIST, action)
 	}
 	return nil
 }
 
-// request is all that it takes. Kernels before 5.12 choose the index themselves.
-func request(source, target place) error {
+// request moves and renames a link in one netlink message. Kernels before 5.12 choose the index themselves.
+func request(source, target linkLocation) error {
 	socket, err := nl.GetNetlinkSocketAt(source.space.handle, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("cannot open a netlink socket: %w", err)

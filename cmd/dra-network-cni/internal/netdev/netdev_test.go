@@ -20,7 +20,8 @@ import (
 
 const up0 = `"device": "up0"`
 
-// A link goes into the pod and comes home as it was, with its index, and nothing is left; in every version of CNI.
+// A link goes into the pod and returns to the host as it was, with its index, and nothing is left; in every version of
+// CNI.
 func TestMovesAndReturns(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -56,7 +57,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.must(func() error { _, err := b.call(order{command: "STATUS", config: up0}); return err }())
 }
 
-// A link that was down comes home down.
+// A link that was down returns to the host down.
 func TestReturnsDown(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -83,7 +84,8 @@ func TestTakenNames(t *testing.T) {
 	add := order{command: "ADD", ifName: "net1", netns: b.pod, config: up0}
 
 	b.bridge(b.inPod, "net1")
-	b.fails(add, `cannot move link \"up0\" to \"net1\"`, `link \"net1\" has the name`)
+	b.fails(add, `cannot move link \"up0\" to the pod: the name \"net1\" is taken by link`,
+		"file exists; choose another ifName")
 	b.delete(b.inPod, "net1")
 	b.clean(before)
 
@@ -107,7 +109,8 @@ func TestTakenNames(t *testing.T) {
 	inPod := b.links(b.inPod)
 	b.bridge(b.host, "up0")
 	onHost := b.links(b.host)
-	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0}, `link \"up0\" has the name`)
+	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0},
+		`to the host: the name \"up0\" is taken by link \"up0\": file exists; rename that link`)
 	b.expectLinks(b.inPod, inPod...)
 	b.expectLinks(b.host, onHost...)
 	b.delete(b.host, "up0")
@@ -175,7 +178,8 @@ func TestOneGetsTheLink(t *testing.T) {
 	}
 }
 
-// It is the link that was moved which comes home, whatever an application has called it, and whatever has its name.
+// It is the link that was moved which returns to the host, whatever an application has called it, and whatever has its
+// name.
 func TestRenamedInThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -244,7 +248,7 @@ func TestAddAgain(t *testing.T) {
 	b.clean(before)
 }
 
-// What no attachment has any more comes home; what one has stays.
+// What no attachment has any more returns to the host; what one has stays.
 func TestGarbage(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -270,7 +274,8 @@ func TestGarbage(t *testing.T) {
 }
 
 const addresses = up0 +
-	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], "routes": [{"dst": "10.9.0.0/16"}]}`
+	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
+	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
 // Addresses are set in the pod, and given back: with the link, without its namespace, and if they can't be set.
 func TestAddresses(t *testing.T) {
@@ -388,7 +393,7 @@ func TestCommands(t *testing.T) {
 const killsVariable = "NETDEV_KILLS"
 
 // The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never
-// lost, and DEL brings it home as it was.
+// lost, and DEL returns it to the host as it was.
 func TestKilled(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {

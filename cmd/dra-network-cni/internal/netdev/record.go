@@ -29,7 +29,7 @@ type record struct {
 	// Name and HostIndex are those of the link on the host.
 	Name      string `json:"name"`
 	HostIndex int    `json:"hostIndex"`
-	// Up says whether the link was up.
+	// Up reports whether the link was up.
 	Up bool `json:"up"`
 }
 

@@ -128,7 +128,7 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 	return names, nil
 }
 
-// trusts says whether all webhooks of a configuration have an authority in their bundle.
+// trusts reports whether all webhooks of a configuration have an authority in their bundle.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {

@@ -35,7 +35,7 @@ func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/look
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is
-// no why. names are those under which API servers ask; trusted says whether their configuration has the authority of
+// no why. names are those under which API servers ask; trusted reports whether their configuration has the authority of
 // the next certificate.
 func (r Rotation) Wanted(held Held, names []string, trusted bool, now time.Time) (wanted Held, why string, err error) {
 	current, problem := held.Current.check(names, now)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -23,12 +23,12 @@ func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+
 			", whose corrections in later versions of the driver it doesn't get")
 	}
-	return verdict.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
+	return conditions.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
 }
 
 // Reconciler keeps the condition Accepted of every CNIPluginSchema. The client reads through a cache.
-func Reconciler(api client.Client) *verdict.Keeper[*v1alpha1.CNIPluginSchema] {
-	return &verdict.Keeper[*v1alpha1.CNIPluginSchema]{
+func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.CNIPluginSchema] {
+	return &conditions.Keeper[*v1alpha1.CNIPluginSchema]{
 		Client: api, Kind: "CNIPluginSchema", Accepted: Accepted,
 		New:        func() *v1alpha1.CNIPluginSchema { return &v1alpha1.CNIPluginSchema{} },
 		Conditions: func(s *v1alpha1.CNIPluginSchema) *[]metav1.Condition { return &s.Status.Conditions },

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -16,12 +16,12 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		summary = "the policy hides the devices that it selects"
 	}
 	problems, remarks := policy.Check(p)
-	return verdict.Of(p.Generation, summary, problems, remarks...)
+	return conditions.Of(p.Generation, summary, problems, remarks...)
 }
 
 // Reconciler keeps the condition Accepted of every DeviceExposurePolicy. The client reads through a cache.
-func Reconciler(api client.Client) *verdict.Keeper[*v1alpha1.DeviceExposurePolicy] {
-	return &verdict.Keeper[*v1alpha1.DeviceExposurePolicy]{
+func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.DeviceExposurePolicy] {
+	return &conditions.Keeper[*v1alpha1.DeviceExposurePolicy]{
 		Client: api, Kind: "DeviceExposurePolicy", Accepted: Accepted,
 		New:        func() *v1alpha1.DeviceExposurePolicy { return &v1alpha1.DeviceExposurePolicy{} },
 		Conditions: func(p *v1alpha1.DeviceExposurePolicy) *[]metav1.Condition { return &p.Status.Conditions },

@@ -67,9 +67,9 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 	return changes
 }
 
-// belongsTo says whether a class was made for this very topology, not for one of the same name that is gone. One of the
-// two marks is enough, so that a class that lost the other is repaired. To be deleted it needs the owner reference: the
-// label is copied by whoever makes a class of his own from one of ours.
+// belongsTo reports whether a class was made for this very topology, not for one of the same name that is gone. One of
+// the two marks is enough, so that a class that lost the other is repaired. To be deleted it needs the owner reference:
+// the label is copied by whoever makes a class of his own from one of ours.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID
@@ -77,7 +77,7 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
 }
 
-// isAsWanted says whether everything that we set is there. Labels and annotations of others are theirs.
+// isAsWanted reports whether everything that we set is there. Labels and annotations of others are theirs.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 	for key, value := range want.Labels {
 		if found.Labels[key] != value {

@@ -25,8 +25,8 @@ func TestCompare(t *testing.T) {
 		"missing":               {gone: true, want: "create"},
 		"label of others added": {change: func(c *resourceapi.DeviceClass) { c.Labels["other"] = "x" }, want: "ready"},
 		"parameters in other order": {change: func(c *resourceapi.DeviceClass) {
-			c.Spec.Config[0].Opaque.Parameters.Raw = []byte(`{"step": "vf0", "networkTopologyRef": {"name": "bonded"},` +
-				` "kind": "StepParameters", "apiVersion": "networking.dra.io/v1alpha1"}`)
+			c.Spec.Config[0].Opaque.Parameters.Raw = []byte(`{"step": "vf0", "networkTopologyRef": {"name": ` +
+				`"bonded"}, "kind": "StepParameters", "apiVersion": "networking.dra.io/v1alpha1"}`)
 		}, want: "ready"},
 		"label lost": {change: func(c *resourceapi.DeviceClass) { delete(c.Labels, v1alpha1.LabelTopologyUID) },
 			want: "repair"},

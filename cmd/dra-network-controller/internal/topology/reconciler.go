@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -55,7 +55,7 @@ type Reconciler struct {
 	CheckSelector func(expression string) error
 	// Events takes the events of topologies.
 	Events events.EventRecorder
-	// ListAttributes is as in Classes.
+	// ListAttributes is as in deviceclasses.Of.
 	ListAttributes bool
 }
 
@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	if apierrors.IsConflict(err) {
-		// the cache is behind, which is no failure and not worth a status
+		// the object has changed since the cache read it: no failure of the controller, so the status stays
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	return reconcile.Result{}, err
@@ -127,9 +127,9 @@ func (r *Reconciler) removeOrphans(
 	return errors.Join(failures...)
 }
 
-// evaluate returns the problems of a topology. That it breaks contracts is none where it was accepted as it is:
-// contracts come with new versions of the driver and with objects of the cluster, and must not take away the classes of
-// what works.
+// evaluate returns the problems of a topology. A broken contract of a plugin is no problem of a topology that was
+// accepted with the same specification: contracts come with new versions of the driver and with objects of the cluster,
+// and must not remove the classes of a topology that works.
 func (r *Reconciler) evaluate(
 	ctx context.Context, topology *v1alpha1.NetworkTopology,
 ) (problems field.ErrorList, remarks []string, err error) {
@@ -147,7 +147,7 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, cnichain.Remarks(topology, schemas)...), nil
 }
 
-// wasAccepted says whether the topology was accepted as it is now.
+// wasAccepted reports whether the topology was accepted as it is now.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
@@ -209,7 +209,8 @@ func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass)
 	return r.explain("create", class.Name, err)
 }
 
-// repair takes the fields of a class that are ours back. Those of others stay as they are.
+// repair sets the fields of a class that the controller owns (server-side apply, by force). Fields of other managers
+// stay as they are.
 func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	return r.explain("apply", class.Name, err)
@@ -252,9 +253,9 @@ func (r *Reconciler) writeStatus(
 
 // emitEvents writes an event for each condition that says that something is wrong, or that this is over. That all is
 // well with a new topology is worth none.
-func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, conditions []metav1.Condition) {
-	for i := range conditions {
-		now := &conditions[i]
+func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, written []metav1.Condition) {
+	for i := range written {
+		now := &written[i]
 		before := meta.FindStatusCondition(topology.Status.Conditions, now.Type)
 		severity := corev1.EventTypeWarning
 		if now.Status == metav1.ConditionTrue {
@@ -266,7 +267,7 @@ func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, conditions [
 			continue
 		}
 		r.Events.Eventf(topology, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type,
-			verdict.Cut(now.Message, maxEvent))
+			conditions.Cut(now.Message, maxEvent))
 	}
 }
 

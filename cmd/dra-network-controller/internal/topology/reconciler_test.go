@@ -356,7 +356,8 @@ spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: r
 			},
 		}}
 	c.must(c.api.Create(t.Context(), strict))
-	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; did you mean "color"?`
+	const breach = `spec.steps[0].config.colour: Invalid value: mine has no parameter of that name; did you mean ` +
+		`"color"?`
 	c.expect("stricter", `
 writes: status net
 Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but `+breach+` (it was accepted before this was known)

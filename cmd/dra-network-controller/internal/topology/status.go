@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -43,7 +43,7 @@ func Status(
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
-	meta.SetStatusCondition(&status.Conditions, verdict.Of(topology.Generation, summary, problems, remarks...))
+	meta.SetStatusCondition(&status.Conditions, conditions.Of(topology.Generation, summary, problems, remarks...))
 	meta.SetStatusCondition(&status.Conditions, classesReady(topology.Generation, len(problems) == 0, outcome))
 	return status
 }
@@ -76,7 +76,7 @@ func classesReady(generation int64, accepted bool, outcome Outcome) metav1.Condi
 		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonReady
 		condition.Message = "a claim needs one request for each of: " + strings.Join(outcome.Ready, ", ")
 	}
-	condition.Message = verdict.Bound(condition.Message)
+	condition.Message = conditions.Bound(condition.Message)
 	return condition
 }
 

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/verdict"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -33,8 +33,9 @@ func NewHandler(schemas client.Reader) *Handler {
 	return &Handler{schemas: schemas}
 }
 
-// opinion is what there is to say of an object. An error says why nothing can be said.
-type opinion struct {
+// assessment is the result of a check: problems refuse the object, remarks are warnings for its author. err is why the
+// object could not be checked; it passes then, since the condition Accepted will say what is wrong.
+type assessment struct {
 	problems field.ErrorList
 	remarks  []string
 	err      error
@@ -46,7 +47,7 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
 	}
-	validate := h.judgeOf(request.Kind)
+	validate := h.checkOf(request.Kind)
 	if validate == nil {
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of "+
 			"%s in %s", request.Kind.Kind, request.Kind.Group))
@@ -58,62 +59,62 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	case o.err != nil:
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: %v", o.err))
 	case len(o.problems) > 0:
-		return refused(verdict.Describe(o.problems))
+		return refused(conditions.Describe(o.problems))
 	default:
 		return admission.Allowed("").WithWarnings(o.remarks...)
 	}
 }
 
-// judgeOf returns the judge of a kind; nil if there is none.
-func (h *Handler) judgeOf(kind metav1.GroupVersionKind) func(context.Context, []byte) opinion {
+// checkOf returns the check of a kind; nil if there is none.
+func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	switch schema.GroupVersionKind(kind) {
 	case policyapi.GroupVersion().WithKind("DeviceExposurePolicy"):
-		return judgePolicy
+		return checkPolicy
 	case topologyapi.GroupVersion().WithKind("NetworkTopology"):
-		return h.judgeTopology
+		return h.checkTopology
 	case topologyapi.GroupVersion().WithKind("CNIPluginSchema"):
-		return judgeSchema
+		return checkSchema
 	}
 	return nil
 }
 
-func judgePolicy(_ context.Context, raw []byte) opinion {
+func checkPolicy(_ context.Context, raw []byte) assessment {
 	var p policyapi.DeviceExposurePolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return unreadable(err)
 	}
 	problems, remarks := policy.Check(&p)
-	return opinion{problems: problems, remarks: remarks}
+	return assessment{problems: problems, remarks: remarks}
 }
 
-func (h *Handler) judgeTopology(ctx context.Context, raw []byte) opinion {
+func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	var t topologyapi.NetworkTopology
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return unreadable(err)
 	}
 	schemas, err := topology.Schemas(ctx, h.schemas)
 	if err != nil {
-		return opinion{err: err}
+		return assessment{err: err}
 	}
 	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
-	return opinion{problems: append(problems, breaches...), remarks: cnichain.Remarks(&t, schemas)}
+	return assessment{problems: append(problems, breaches...), remarks: cnichain.Remarks(&t, schemas)}
 }
 
-func judgeSchema(_ context.Context, raw []byte) opinion {
+func checkSchema(_ context.Context, raw []byte) assessment {
 	var s topologyapi.CNIPluginSchema
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return unreadable(err)
 	}
-	return opinion{problems: cnichain.ValidateSchema(&s.Spec)}
+	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the opinion on what the driver could not read either.
-func unreadable(err error) opinion {
-	return opinion{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
+// unreadable is the assessment of an object that the driver could not read either.
+func unreadable(err error) assessment {
+	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be read: %v", err))}}
 }
 
-// sameSpec says whether two objects have the same specification.
+// sameSpec reports whether two objects have the same specification.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`

@@ -189,7 +189,8 @@ func TestHandle(t *testing.T) {
 			true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
 		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,
 			object(
-				`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].numaNode == 0'}}]}}`,
+				`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: `+
+					`'device.attributes["dra.networking"].numaNode == 0'}}]}}`,
 			), nil), false,
 			"refused: spec.steps[0].selector.cel: Invalid value"},
 	} {

@@ -125,7 +125,8 @@ func TestServer(t *testing.T) {
 			"7 200 allowed"},
 		"a remark": {"application/json",
 			review(
-				`{"spec": {"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`,
+				`{"spec": {"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "a", ` +
+					`"exclusive": true}]}}}`,
 			), "7 200 allowed: the expression selects links of every type"},
 		"invalid": {"application/json", review(`{"spec": {"action": "exclude", "selector": {"cel": "1"}}}`),
 			`7 422 refused: spec.selector.cel: Invalid value: "1": cannot compile`},
@@ -143,7 +144,8 @@ func TestServer(t *testing.T) {
 			"7 422 refused: "},
 		"a huge amount": {"application/json",
 			review(
-				`{"spec": {"selector": {"cel": "true"}, "exposure": {"capacity": {"c": {"value": "1e999999999"}}, "supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`,
+				`{"spec": {"selector": {"cel": "true"}, "exposure": {"capacity": {"c": {"value": "1e999999999"}}, ` +
+					`"supportedCNIPlugins": [{"name": "a", "exclusive": true}]}}}`,
 			), "7 422 refused: spec.exposure.capacity[c].value: Forbidden"},
 		"a huge message": {"application/json",
 			review(`{"spec": {"action": "` + strings.Repeat("x", 1<<19) + `", "selector": {"cel": "true"}}}`),

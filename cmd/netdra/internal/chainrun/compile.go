@@ -60,7 +60,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	for i, problem := range problems {
 		lines[i] = problem.Error()
 	}
-	return nil, exit.Refusef("topology %s can't be run with these devices:\n  %s%s", topology.Name,
+	return nil, exit.Refusef("topology %s cannot be run with these devices:\n  %s%s", topology.Name,
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 

@@ -43,7 +43,12 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 		}
 		switch {
 		case link == "":
-			problems = append(problems, fmt.Errorf("--device %q: say STEP=LINK, for example %s=eth1", text, roots[0]))
+			example := roots[0]
+			if slices.Contains(roots, step) {
+				example = step
+			}
+			problems = append(problems,
+				fmt.Errorf("cannot use --device %q: it names no link; write STEP=LINK, for example %s=eth1", text, example))
 		case !named && len(roots) > 1:
 			problems = append(problems,
 				fmt.Errorf("--device %s: say for which step, since several take a device: STEP=%s with one of %s", text,
@@ -97,9 +102,11 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && found.Type != discovery.TypeBridge
 		if movesDevices(schemas, device.CNIs[0]) && found.Type == discovery.TypeBridge {
 			problems = append(problems,
-				fmt.Errorf("--device %s=%s: cannot give a bridge to plugin %s: it moves devices into pods, which the "+
-					"kernel refuses for bridges; give another link",
-					choice.step, choice.link, device.CNIs[0]))
+				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network "+
+					"namespace, "+
+					"which the kernel refuses for bridges; give another link, or use a plugin that adds a port to "+
+					"the bridge",
+					choice.link, choice.step, device.CNIs[0]))
 			continue
 		}
 		if loss := describeHarm(found, &device, hostView); loss != "" && !flags.Force {
@@ -253,11 +260,11 @@ func findNamespace(m *osdeps.Deps, given string) (string, error) {
 		path = filepath.Join(m.NetnsDir, given)
 	}
 	if !m.Host.Exists(path) {
-		return "", fmt.Errorf("--netns %s: there is no network namespace at %s: give a path, or a name that \"ip "+
+		return "", fmt.Errorf("--netns %s: there is no network namespace at %s; give a path, or a name that \"ip "+
 			"netns list\" shows", given, path)
 	}
 	if m.IsHostNamespace(path) {
-		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace: give one that stands for a "+
+		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace; give one that stands for a "+
 			"pod, or leave --netns out", given)
 	}
 	return path, nil

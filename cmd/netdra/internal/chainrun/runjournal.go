@@ -47,7 +47,7 @@ func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), now)
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps): wait "+
+		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps); wait "+
 			"until it has ended, or give another --state", dir)
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (e *earlierRuns) checkUndone(hint string) error {
 			e.leftovers[i].Attachment.SandboxID, e.leftovers[i].Reason))
 	}
 	for _, damaged := range e.damaged {
-		lines = append(lines, fmt.Sprintf("the record %s can't be read: %v", damaged.Key, damaged.Err))
+		lines = append(lines, fmt.Sprintf("the record %s cannot be read: %v", damaged.Key, damaged.Err))
 	}
 	if len(lines) == 0 {
 		return nil

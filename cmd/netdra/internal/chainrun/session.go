@@ -274,7 +274,7 @@ func (s *session) finish(failure, remains error) error {
 		for _, difference := range s.result.Differences {
 			s.out.Bad("%s", difference)
 		}
-		err = exit.NotUndone(failure, errors.New("every step was undone, but not everything is as before: see above"))
+		err = exit.NotUndone(failure, errors.New("every step was undone, but not everything is as before; see above"))
 	default:
 		s.out.Good("Nothing is left: links, addresses and routes of the namespace and of this machine are as before.")
 	}

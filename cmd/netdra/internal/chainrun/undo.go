@@ -77,7 +77,7 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	}
 	u.out.Warn("a CNI plugin of an earlier run still runs: waiting for it, %s at most", earlierLimit)
 	if err := running.AwaitEarlier(ctx, earlierLimit); err != nil {
-		return fmt.Errorf("nothing was undone: %w: end it (\"fuser %s\" shows it) and say \"%s\" again", err,
+		return fmt.Errorf("nothing was undone: %w; end it (\"fuser %s\" shows it) and say \"%s\" again", err,
 			u.journal.lock(), u.journal.undoHint())
 	}
 	return nil
@@ -96,7 +96,7 @@ func (u *undoer) undoAll(ctx context.Context) error {
 		}
 	}
 	for _, damaged := range u.earlier.damaged {
-		err := fmt.Errorf("the record %s of the journal can't be read, so what it stands for is not undone: %w",
+		err := fmt.Errorf("the record %s of the journal cannot be read, so what it stands for is not undone: %w",
 			damaged.Key, damaged.Err)
 		if u.Forget {
 			u.out.Warn("forgotten: %v", err)

@@ -41,7 +41,7 @@ func features() []struct{ name, effect string } {
 
 func checkServer(input *Input) []Finding {
 	if input.Cluster.Problem != "" {
-		return []Finding{{Level: Fail, What: "the API server can't be asked", Where: "--kubeconfig",
+		return []Finding{{Level: Fail, What: "the API server cannot be asked", Where: "--kubeconfig",
 			Why: input.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
 	}
 	found := checkVersion(compServer, input.Cluster.Version)

@@ -161,8 +161,8 @@ func checkManagers(input *Input) []Finding {
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
 				link.Name), Where: "interface " + link.Name,
-			Why: "when the device comes home it is given addresses and routes, and its next owner gets it with those " +
-				"or not at all", Do: do,
+			Why: "when the device returns to the host it is given addresses and routes, and its next owner gets " +
+				"it with those or not at all", Do: do,
 		})
 	}
 	return found
@@ -190,7 +190,7 @@ func checkIOMMU(input *Input) []Finding {
 		return nil
 	}
 	finding := Finding{Level: Warn, Where: "/sys/kernel/iommu_groups", Why: "pods with claims for topology " +
-		strings.Join(topologies, ", ") + " can't be attached on this node"}
+		strings.Join(topologies, ", ") + " cannot be attached on this node"}
 	switch {
 	case input.IOMMUGroups == 0:
 		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the "+

@@ -20,7 +20,7 @@ func leftoverChecks() []check {
 			needs: needsDriver, inspect: checkPins},
 		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
 			inspect: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way home", needs: needsDriver,
+		{group: groupLeft, name: "links", fine: "no link is on its way back to the host", needs: needsDriver,
 			inspect: checkTransitLinks},
 		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
 			needs: needsDriver, inspect: checkAttaching},
@@ -66,7 +66,7 @@ func checkPins(input *Input) []Finding {
 		if !pinned(pin, input.Driver.Sandboxes) && !slices.ContainsFunc(input.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
 				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
-				Why: "devices in it do not come home", Do: "netdra release --orphans --all",
+				Why: "devices in it do not return to the host", Do: "netdra release --orphans --all",
 			})
 		}
 	}
@@ -76,7 +76,7 @@ func checkPins(input *Input) []Finding {
 func checkClaims(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Claims {
-		if claim := &input.Driver.Claims[i]; claim.Orphaned {
+		if claim := &input.Driver.Claims[i]; claim.Unused {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it",
 					claim.Claim), Where: "claim UID " + claim.Claim.UID,
@@ -102,7 +102,7 @@ func checkTransitLinks(input *Input) []Finding {
 	for _, link := range input.Links {
 		if host.IsTransitName(link.Name) {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("link %s came home from a pod and did not get its name back",
+				Level: Warn, What: fmt.Sprintf("link %s returned to the host from a pod and did not get its name back",
 					link.Name), Where: "interface " + link.Name,
 				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all " +
 					"tries again",

@@ -61,7 +61,7 @@ func checkDisks(input *Input) []Finding {
 	for i := range input.Disks {
 		disk := &input.Disks[i]
 		finding := Finding{Level: Fail, Where: disk.Path,
-			Why: "the driver can't note what it does, so no claim is prepared and no pod is attached"}
+			Why: "the driver cannot note what it does, so no claim is prepared and no pod is attached"}
 		if samePath(disk.Path, input.Settings.LogDir) {
 			finding.Level, finding.Why = Warn, "CNI calls are not logged"
 		}
@@ -78,7 +78,7 @@ func checkDisks(input *Input) []Finding {
 			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free",
 				disk.Free>>20), "make space"
 		case disk.Inodes < leastInodes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver can't hold more files: %d "+
+			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver cannot hold more files: %d "+
 				"are free", disk.Inodes), "remove files"
 		default:
 			continue
@@ -108,7 +108,7 @@ func checkPlugins(input *Input) []Finding {
 			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
 				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
 		case !plugin.Executable:
-			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s can't be run",
+			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s cannot be run",
 				name), plugin.Path, "chmod 755 "+plugin.Path
 		case seen != nil:
 			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it",
@@ -133,7 +133,7 @@ func needsPod(input *Input) string {
 		wanted = wanted || len(input.Plugins[name].HostPaths) > 0
 	}
 	if wanted && input.Mounts == nil {
-		return "the mounts of the driver's container can't be read"
+		return "the mounts of the driver's container cannot be read"
 	}
 	return ""
 }

@@ -70,7 +70,7 @@ func checkNRISocket(input *Input) []Finding {
 	return []Finding{{
 		Level: Fail, What: fmt.Sprintf("containerd's NRI socket is %s, and the driver looks at %s",
 			input.Containerd.NRISocket, input.Settings.NRISocket), Where: input.Containerd.File,
-		Why: "the driver can't connect to containerd, so every claim is refused",
+		Why: "the driver cannot connect to containerd, so every claim is refused",
 		Do: fmt.Sprintf("give the driver --nri-socket=%s and mount its directory, or remove socket_path from the "+
 			"configuration", input.Containerd.NRISocket),
 	}}

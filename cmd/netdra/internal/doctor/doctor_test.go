@@ -53,8 +53,8 @@ func TestHealthyNode(t *testing.T) {
 	}
 }
 
-// fault is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
-type planted struct {
+// faultCase is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
+type faultCase struct {
 	plant func(*testNode)
 	level Level
 	check string
@@ -64,7 +64,7 @@ type planted struct {
 func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 	const nri = "[plugins.\"io.containerd.nri.v1.nri\"]\n"
 	const cri = "[plugins.\"io.containerd.cri.v1.runtime\"]\n"
-	tests := map[string]planted{
+	tests := map[string]faultCase{
 		"NRI is off": {func(n *testNode) { n.containerd(nri + "disable = true\n") }, Fail, "nri-enabled",
 			[]string{"/etc/containerd/config.toml", "disable = false"}},
 		"NRI is a disabled plugin": {func(n *testNode) {
@@ -150,6 +150,11 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 				"rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast",
 			"node.extraMounts[0].hostPath=/etc/cni/net.d"}},
+		"folder of a plugin with a schema in the cluster": {func(n *testNode) {
+			n.answers.State.HostPaths = map[string][]string{"macvlan": {"/etc/vendor"}}
+			n.write("proc/30/status", "NSpid:\t30\t1\n")
+			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
+		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
 		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners",
 			[]string{"process sriovdp"}},
 		"another DRA driver": {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") },
@@ -175,9 +180,9 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Warn, "cdi-specs", []string{goneClaim}},
 		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
-		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Orphaned = true }, Warn, "claims",
+		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
 			[]string{"claim ns/net"}},
-		"link on its way home": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
+		"link on its way back to the host": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
 			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
@@ -400,12 +405,12 @@ func TestLittleIsKnown(t *testing.T) {
 // What pods make or remove while the node is looked at is nothing that is left over.
 func TestPodsComeAndGoMeanwhile(t *testing.T) {
 	n := healthy(t)
-	n.answers.Claims[0].Orphaned = true
+	n.answers.Claims[0].Unused = true
 	later := n.answers
 	later.Claims = append(slices.Clone(n.answers.Claims),
 		nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: cnichain.Claim{Namespace: "ns", Name: "new",
 			UID: goneClaim}}})
-	later.Claims[0].Orphaned = false
+	later.Claims[0].Unused = false
 	later.Sandboxes = append(slices.Clone(n.answers.Sandboxes),
 		nodestate.Sandbox{ID: "bbbb", State: "ready", Pin: "/var/run/netns/dra-bbbb.cre66i9s"})
 	n.later = &later

@@ -95,7 +95,7 @@ func checks() []check {
 	return all
 }
 
-// driver is needed by checks of what only the driver knows.
+// needsDriver is for checks of what only the driver knows: it returns why they cannot run, empty if they can.
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"
@@ -109,7 +109,7 @@ func needsCaches(input *Input) string {
 		return missing
 	}
 	if !input.Driver.State.Synced {
-		return "the driver has not heard the API server yet"
+		return "the driver has not synced with the API server yet"
 	}
 	return ""
 }
@@ -137,7 +137,7 @@ func needsAnswers(input *Input) string {
 		return missing
 	}
 	if input.Cluster.Problem != "" {
-		return "the API server can't be asked"
+		return "the API server cannot be asked"
 	}
 	return ""
 }

@@ -57,7 +57,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 		input.Plugins = sources.plugins(input)
 		input.Mounts = sources.mounts(input.process("dra-network-driver"))
 		if after, err := sources.readDriver(ctx); err == nil {
-			input.known(after)
+			input.dropInUse(after)
 		}
 	}
 	if sources.Cluster != nil {
@@ -72,14 +72,15 @@ func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// known leaves out the files of what the driver has now.
-func (input *Input) known(later *nodestate.Answers) {
+// dropInUse removes the files of claims and sandboxes that the driver has by now: they were made between its first
+// answers and the look at the files.
+func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
 	// A claim that is released, or whose pod has come, was only looked at in between.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
-		return c.Orphaned && !slices.ContainsFunc(later.Claims,
-			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Orphaned })
+		return c.Unused && !slices.ContainsFunc(later.Claims,
+			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
 	})
 }
 
@@ -232,7 +233,7 @@ func (s *Sources) mounts(process *Process) []string {
 		return nil
 	}
 	if !process.Contained {
-		return []string{""} // of which everything is below
+		return []string{""} // a driver that runs on the host sees every path
 	}
 	var paths []string
 	for line := range strings.Lines(s.text(path.Join("/proc", process.PID, "mountinfo"))) {
@@ -245,8 +246,7 @@ func (s *Sources) mounts(process *Process) []string {
 }
 
 func (s *Sources) plugin(input *Input, name string) PluginFile {
-	schema, _ := cnichain.DefaultSchemas().Lookup(name)
-	plugin := PluginFile{HostPaths: schema.HostPaths}
+	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name)}
 	for _, dir := range input.Settings.CNIDirs {
 		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {
@@ -264,6 +264,16 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 		}
 	}
 	return plugin
+}
+
+// hostPaths returns what a plugin needs of the host. Only the driver knows the schemas of the cluster, which may
+// replace built-in ones; drivers that do not report them have at least those that are built in.
+func hostPaths(state *nodestate.State, plugin string) []string {
+	if state.HostPaths != nil {
+		return state.HostPaths[plugin]
+	}
+	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
+	return schema.HostPaths
 }
 
 // mostLinks is how many links to links are followed.

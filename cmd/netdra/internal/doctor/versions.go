@@ -66,8 +66,8 @@ func checkVersion(component, text string) []Finding {
 	}
 	running, err := version.ParseGeneric(strings.TrimPrefix(text, "v"))
 	if err != nil {
-		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s can't be read: %q", component, text),
-			Why: "it can't be compared with versions that have known faults", Do: "look at its release notes"}}
+		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s cannot be read: %q", component, text),
+			Why: "it cannot be compared with versions that have known faults", Do: "look at its release notes"}}
 	}
 	var found []Finding
 	for _, f := range faults() {

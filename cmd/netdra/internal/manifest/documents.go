@@ -220,7 +220,7 @@ func ChooseTopology(file string, documents []Document, name string) (*Document, 
 	case len(topologies) == 0:
 		return nil, fmt.Errorf("%s has no %s, only %s", file, KindTopology, strings.Join(rest, ", "))
 	case name == "" && len(topologies) > 1:
-		return nil, fmt.Errorf("%s has several topologies: choose one with --name: %s", file,
+		return nil, fmt.Errorf("%s has several topologies; choose one with --name: %s", file,
 			strings.Join(topologies, ", "))
 	case found == nil:
 		return nil, fmt.Errorf("%s has no topology %q: it has %s", file, name, strings.Join(topologies, ", "))

@@ -44,10 +44,10 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 	}
 	switch {
 	case len(policies) == 0 && len(files) > 0:
-		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published: give a file that has one",
+		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published; give a file that has one",
 			KindPolicy, strings.Join(files, ", "))
 	case len(policies) == 0:
-		return nil, fmt.Errorf("there is no %s, so nothing would be published: give a file of them with -f", KindPolicy)
+		return nil, fmt.Errorf("there is no %s, so nothing would be published; give a file of them with -f", KindPolicy)
 	}
 	return policies, nil
 }
@@ -61,10 +61,10 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	_, problems := DecodeStrict(found, p, policyapi.AddToScheme)
 	switch {
 	case len(problems) > 0:
-		return nil, fmt.Errorf("%s: policy %s can't be read: %w", found.Location(), found.Name,
+		return nil, fmt.Errorf("%s: policy %s cannot be read: %w", found.Location(), found.Name,
 			errors.Join(problems...))
 	case p.Name == "":
-		return nil, fmt.Errorf("%s: the policy has no name: set metadata.name", found.Location())
+		return nil, fmt.Errorf("%s: the policy has no name; set metadata.name", found.Location())
 	}
 	return p, nil
 }

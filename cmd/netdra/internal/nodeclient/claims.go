@@ -19,8 +19,8 @@ const (
 	// Lost claims were attached, and an interface of theirs is not in the pod any more.
 	Lost      = "lost"
 	Detaching = "detaching"
-	// Orphaned claims have no pod on the node any more.
-	Orphaned = "forsaken"
+	// Unused claims have no pod on the node any more.
+	Unused = "unused"
 )
 
 // Claim is a prepared claim.
@@ -71,8 +71,8 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	for _, device := range record.Devices {
 		c.Devices = append(c.Devices, device.Name)
 	}
-	if record.Orphaned {
-		c.State = Orphaned
+	if record.Unused {
+		c.State = Unused
 	}
 	for _, sandbox := range record.Sandboxes(sandboxes) {
 		pod := podOf(&sandbox, record.Claim.UID)
@@ -100,7 +100,7 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 		if link.ClaimUID == claimUID {
 			pod.Interfaces = append(pod.Interfaces, link)
 			if link.Missing != "" && pod.State == Attached {
-				pod.State, pod.Error = Lost, sandbox.LostText(link.Missing)
+				pod.State, pod.Error = Lost, sandbox.MissingText(link.Missing)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the driver of this node does not answer at %s: run this on the node as root, while "+
+		return nil, fmt.Errorf("the driver of this node does not answer at %s; run this on the node as root, while "+
 			"the driver runs; "+
 			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w",
 			d.socket, err)

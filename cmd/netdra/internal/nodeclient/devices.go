@@ -120,7 +120,7 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	for i := range answers.Sandboxes {
 		for _, link := range answers.Sandboxes[i].Interfaces {
 			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
-				texts = append(texts, answers.Sandboxes[i].LostText(link.Missing))
+				texts = append(texts, answers.Sandboxes[i].MissingText(link.Missing))
 			}
 		}
 	}

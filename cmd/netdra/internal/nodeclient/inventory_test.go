@@ -169,12 +169,12 @@ func TestStatesOfClaims(t *testing.T) {
 	lost.Interfaces[0].Missing = "net1"
 	for name, test := range map[string]struct {
 		sandboxes []nodestate.Sandbox
-		forsaken  bool
+		unused    bool
 		want      string
 		pods      []string
 	}{
 		"no sandbox yet":  {nil, false, Prepared, nil},
-		"no pod any more": {nil, true, Orphaned, nil},
+		"no pod any more": {nil, true, Unused, nil},
 		"attaching":       {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
 		"failed":          {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
 		"attached": {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached,
@@ -187,7 +187,7 @@ func TestStatesOfClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := claimOf("a", "eth0v0")
-			record.Orphaned = test.forsaken
+			record.Unused = test.unused
 			got := Claims(&nodestate.Answers{Claims: []nodestate.Claim{record}, Sandboxes: test.sandboxes})[0]
 			var pods []string
 			for _, pod := range got.Pods {

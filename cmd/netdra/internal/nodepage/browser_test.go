@@ -105,7 +105,8 @@ func TestBrowserShowsThePage(t *testing.T) {
 func TestBrowserFilters(t *testing.T) {
 	// the test writes into the box by a script
 	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing")
-	typing := `<script>var box = document.getElementById("filter"); box.value = "ENP3S0F0V5"; box.dispatchEvent(new Event("input"));</script>`
+	typing := `<script>var box = document.getElementById("filter"); box.value = "ENP3S0F0V5"; ` +
+		`box.dispatchEvent(new Event("input"));</script>`
 	dom, _ := startBrowser(t, strings.Replace(page, "</body>", typing+"</body>", 1)).run(t, "--dump-dom")
 	hidden := regexp.MustCompile(`data-row="" (open="" )?hidden=""`).FindAllString(dom, -1)
 	if told := "1 of 15 shown"; !strings.Contains(dom, told) || len(hidden) != 14 {

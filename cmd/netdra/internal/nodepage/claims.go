@@ -94,7 +94,7 @@ func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.Log
 	}
 	lost := lostBy(box, claim.Claim.UID)
 	if len(lost) > 0 && run.Failure == "" {
-		run.Failure = box.LostText(lost[0].Missing)
+		run.Failure = box.MissingText(lost[0].Missing)
 	}
 	calls := slices.DeleteFunc(slices.Clone(logged), func(c executor.LoggedCall) bool { return c.Sandbox != box.ID })
 	var took time.Duration
@@ -147,7 +147,7 @@ const (
 	stepDone     = "done"
 	stepFailed   = "failed"
 	stepUndone   = "undone"
-	stepLeftOver = "can't be undone"
+	stepLeftOver = "cannot be undone"
 	stepLost     = "interface lost"
 )
 

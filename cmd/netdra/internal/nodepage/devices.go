@@ -225,7 +225,7 @@ func hiddenBy(d *policy.DeviceDecision) string {
 		}
 	}
 	if len(d.Personas) > 0 {
-		return "what its policy wants can't be published"
+		return "what its policy wants cannot be published"
 	}
 	return "no policy matches it"
 }

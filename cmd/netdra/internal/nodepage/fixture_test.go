@@ -98,8 +98,9 @@ func liveNode(t *testing.T) Node {
 		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"},
 			Claims: []string{"data-store-bond"}, State: "ready"},
 		{ID: "5f1c0ffee0000003", Pod: executor.Pod{Namespace: "shop", Name: "db-0"}, Claims: []string{"shop-db-net"},
-			State:   "attaching",
-			Failure: `step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`},
+			State: "attaching",
+			Failure: `step "port" (bridge) of topology data: no IP addresses available in range set: ` +
+				`10.1.0.1-10.1.0.254`},
 	}
 	made := func(name, address string) string {
 		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` +

@@ -38,8 +38,10 @@ func TestCountsAndProblems(t *testing.T) {
 			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
 				"release 5f1c0ffee0000004/shop-gone/port/0"},
 		{Urgent: true, Where: "pod shop/db-0",
-			What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in range set: 10.1.0.1-10.1.0.254`,
-			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/db-net --calls"},
+			What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in ` +
+				`range set: 10.1.0.1-10.1.0.254`,
+			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/db-net " +
+				"--calls"},
 		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach has failed, and was ended: ADD of " +
 			"step knobs (tuning): no such knob",
 			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/late-net " +

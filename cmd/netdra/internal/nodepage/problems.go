@@ -33,7 +33,8 @@ func leftovers(node *Node) []Problem {
 			Where: "step " + leftover.Step().Step.Name + " of pod " + leftover.Attachment.Pod.String(),
 			What: fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts,
 				leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
-			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra release " + leftover.Key,
+			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
+				"release " + leftover.Key,
 		}
 		if device := leftover.Quarantines(); device != nil {
 			problem.Urgent, problem.Where = true, "device "+device.Name

@@ -315,7 +315,7 @@ func (e *Explanation) hiddenBy() string {
 		}
 	}
 	if slices.ContainsFunc(e.Policies, func(o ExplainedOutcome) bool { return o.Outcome == string(policy.Exposes) }) {
-		return "what its policy wants can't be published" // the problems say why
+		return "what its policy wants cannot be published" // the problems say why
 	}
 	return "no policy matches it"
 }

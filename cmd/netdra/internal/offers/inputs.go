@@ -55,7 +55,7 @@ func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	case len(f.Files) > 0:
 		return f.readFiles(ctx, deps, streams)
 	case f.Recording != "":
-		return nil, errors.New("a recording needs policies: give a file of them with -f")
+		return nil, errors.New("a recording needs policies; give a file of them with -f")
 	}
 	return f.readDriver(ctx, deps, more...)
 }

@@ -213,7 +213,7 @@ func (t *policyCheck) print(out *printer.Printer) {
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"can't be evaluated for", t.Fails}, {"leaves to another policy",
+	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"cannot be evaluated for", t.Fails}, {"leaves to another policy",
 		t.Loses}} {
 		if len(row.devices) > 0 {
 			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"),

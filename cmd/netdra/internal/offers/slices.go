@@ -43,7 +43,7 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 		return err
 	}
 	if !slices.Contains(SliceForms(), f.Form) {
-		return fmt.Errorf("--form %q: use %s", f.Form, strings.Join(SliceForms(), ", "))
+		return fmt.Errorf("cannot use --form %q; use %s", f.Form, strings.Join(SliceForms(), ", "))
 	}
 	s, err := f.readFiles(ctx, deps, streams)
 	if err != nil {

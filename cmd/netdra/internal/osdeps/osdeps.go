@@ -83,7 +83,7 @@ func ReadFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, er
 
 func checkPrivilege() error {
 	if os.Geteuid() != 0 {
-		return errors.New("this makes network namespaces and runs CNI plugins, which needs root: run it with sudo")
+		return errors.New("this makes network namespaces and runs CNI plugins, which needs root; run it with sudo")
 	}
 	return nil
 }
@@ -118,17 +118,21 @@ func makeNamespace(path string) error {
 	}
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
-		return fmt.Errorf("cannot open the network namespace that was made: %w", err)
+		return fmt.Errorf("cannot open the new network namespace %q: %w", path, err)
 	}
 	defer func() { _ = namespace.Close() }()
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("cannot open the network namespace that was made: %w", err)
+		return fmt.Errorf("cannot open the new network namespace %q: %w", path, err)
 	}
 	defer handle.Close()
 	loopback, err := handle.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("cannot set its loopback up: %w", err)
+		return fmt.Errorf("cannot find loopback link \"lo\" in network namespace %q: %w; report this as a bug, "+
+			"since the kernel makes it with the namespace", path, err)
 	}
-	return handle.LinkSetUp(loopback)
+	if err := handle.LinkSetUp(loopback); err != nil {
+		return fmt.Errorf("cannot set loopback link \"lo\" up in network namespace %q: %w; run netdra as root", path, err)
+	}
+	return nil
 }

@@ -52,13 +52,15 @@ func (g Graph) Standalone() string {
 // and of letters and digits; the description is for who cannot see the picture.
 func (g Graph) Inline(id, description string) string {
 	places, width, height := g.layout()
-	return fmt.Sprintf(`<svg class="graph" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-labelledby="%[3]st %[3]sd"><title id="%[3]st">%[4]s</title><desc id="%[3]sd">%[5]s</desc>`,
+	return fmt.Sprintf(`<svg class="graph" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" `+
+		`aria-labelledby="%[3]st %[3]sd"><title id="%[3]st">%[4]s</title><desc id="%[3]sd">%[5]s</desc>`,
 		width, height, id, html.EscapeString(g.Title), html.EscapeString(description)) + g.shapes(places) + "</svg>"
 }
 
 // ArrowHead is what arrows have at their ends.
 func ArrowHead() string {
-	return `<marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8z"/></marker>`
+	return `<marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" ` +
+		`orient="auto"><path d="M0 0 8 4 0 8z"/></marker>`
 }
 
 // shapes are arrows, and then boxes over them.

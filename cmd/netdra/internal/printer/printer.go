@@ -43,7 +43,7 @@ const (
 // CheckForm refuses a form that results do not have.
 func CheckForm(form string) error {
 	if !slices.Contains([]string{FormText, FormJSON, FormYAML}, form) {
-		return fmt.Errorf("--output %q: use text, json or yaml", form)
+		return fmt.Errorf("cannot use --output %q; use text, json or yaml", form)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func CheckForm(form string) error {
 // CheckListForm refuses a form that lists do not have.
 func CheckListForm(form string) error {
 	if !slices.Contains([]string{FormTable, FormWide, FormJSON, FormYAML}, form) {
-		return exit.Refusef("--output %q: use table, wide, json or yaml", form)
+		return exit.Refusef("cannot use --output %q; use table, wide, json or yaml", form)
 	}
 	return nil
 }

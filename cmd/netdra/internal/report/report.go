@@ -29,14 +29,14 @@ type Options struct {
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	switch {
 	case len(f.Files) == 0 && f.Recording != "":
-		return errors.New("a recording needs policies: give a file of them with -f")
+		return errors.New("a recording needs policies; give a file of them with -f")
 	case f.Serve != "":
 		if len(f.Files) > 0 {
-			return errors.New("--serve shows what the driver of this node knows: leave -f out, or write a file with -o")
+			return errors.New("--serve shows what the driver of this node knows; leave -f out, or write a file with -o")
 		}
 		return f.serveReport(ctx, deps, streams)
 	case f.Output == "" && printer.IsTerminal(streams.Out):
-		return errors.New("a terminal can't show the page: give a file with -o, for example -o report.html")
+		return errors.New("cannot show the page in a terminal; give a file with -o, for example -o report.html")
 	}
 	page, err := f.page(ctx, deps, streams)
 	if err != nil {
@@ -47,17 +47,17 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		return err
 	}
 	if err := replaceFile(f.Output, page); err != nil {
-		return fmt.Errorf("--output: %w", err)
+		return fmt.Errorf("cannot write --output: %w", err)
 	}
 	printer.New(streams.Err).Good("written to %s, %d KB", f.Output, (len(page)+1023)/1024)
 	return nil
 }
 
-// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is no file is
-// not replaced: root would end the machine's /dev/null.
+// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is not a regular
+// file is not replaced: root would replace /dev/null.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file: leave -o out, and redirect the output", path)
+		return fmt.Errorf("cannot replace %s: it is not a regular file; leave -o out, and redirect the output", path)
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {

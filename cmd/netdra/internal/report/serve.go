@@ -53,7 +53,7 @@ func loopback(given string) (netip.AddrPort, error) {
 	case err != nil:
 		return address, errors.New("give an IP address and a port, for example 127.0.0.1:9681 or [::1]:9681")
 	case !address.Addr().Unmap().IsLoopback():
-		return address, errors.New("anybody could read there what the driver tells root: give a loopback address, " +
+		return address, errors.New("anybody could read there what the driver tells root; give a loopback address, " +
 			"for example 127.0.0.1:9681, and use ssh -L from elsewhere")
 	}
 	return address, nil

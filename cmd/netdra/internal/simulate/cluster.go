@@ -60,7 +60,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 			return class, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no DeviceClass %s: give the NetworkTopology that it is made for, or the class "+
+	return nil, fmt.Errorf("there is no DeviceClass %s; give the NetworkTopology that it is made for, or the class "+
 		"itself", name)
 }
 
@@ -112,7 +112,7 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 // Complete sets the defaults of the API server in a claim that was not sent to it.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
-		return errors.New("the claim asks for nothing: add spec.devices.requests")
+		return errors.New("the claim asks for nothing; add spec.devices.requests")
 	}
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]

@@ -77,7 +77,7 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		if runtime.IsNotRegisteredError(problems[0]) {
 			problems[0] = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
 		}
-		return fmt.Errorf("%s: %s %s can't be read: %w", found.Location(), found.Kind, found.Name,
+		return fmt.Errorf("%s: %s %s cannot be read: %w", found.Location(), found.Kind, found.Name,
 			errors.Join(problems...))
 	}
 	switch o := object.(type) {

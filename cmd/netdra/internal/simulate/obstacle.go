@@ -209,7 +209,7 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 			return less.reason, nil
 		}
 	}
-	return "the node's devices can't satisfy the claims, also without any one of their constraints, amounts and " +
+	return "the node's devices cannot satisfy the claims, also without any one of their constraints, amounts and " +
 		"requests", nil
 }
 

@@ -52,8 +52,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		return err
 	}
 	if len(m.trials) == 0 {
-		return exit.Refusef("there is nothing to try: give a file with a ResourceClaim, a ResourceClaimTemplate or a " +
-			"Pod with -f, or a pod of the cluster with --pod")
+		return exit.Refusef("cannot simulate: %s; give a file with one of them with -f, or a pod of the cluster with "+
+			"--pod", missingTrials(f.Files))
 	}
 	answers, err := m.answer(ctx, cluster)
 	if err != nil {
@@ -68,6 +68,15 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		err = exit.Reported()
 	}
 	return err
+}
+
+// missingTrials describes where no claim was found: files may hold only the policies and topologies around them.
+func missingTrials(files []string) string {
+	const kinds = "ResourceClaim, ResourceClaimTemplate or Pod"
+	if len(files) == 0 {
+		return "no file with a " + kinds + " was given"
+	}
+	return fmt.Sprintf("%s has no %s", strings.Join(files, ", "), kinds)
 }
 
 // answer tries the claims in their order. What fits takes its devices, and so counts for what comes after it.
@@ -116,7 +125,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		return nil, fmt.Errorf("no node publishes a device:\n  %s", strings.Join(idle, "\n  "))
 	}
 	if len(cluster.Nodes) == 0 {
-		return nil, errors.New("no node publishes a device: give policies with -f, and recordings with --machines, " +
+		return nil, errors.New("no node publishes a device; give policies with -f, and recordings with --machines, " +
 			"or use --cluster")
 	}
 	return cluster, nil

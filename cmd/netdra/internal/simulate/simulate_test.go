@@ -212,13 +212,19 @@ func TestObstaclesAreRight(t *testing.T) {
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
-		`requests: [{name: r, exactly: {deviceClassName: sriov, count: 9}}]`:                                                           "request r of claim ns/c wants 9 of DeviceClass sriov, and only 8 of the node's devices match",
-		`requests: [{name: r, exactly: {deviceClassName: sriov, selectors: [{cel: {expression: "false"}}]}}]`:                          "the request's own selectors match none of the 8 devices of that class",
-		`requests: [{name: r, exactly: {deviceClassName: host-device, selectors: [{cel: {expression: 'device.driver == "x"'}}]}}]`:     "the request's own selectors match none of the 2 devices",
-		`{requests: [{name: r, exactly: {deviceClassName: sriov, count: 5}}], constraints: [{matchAttribute: dra.networking/pfName}]}`: "no devices of the node meet constraint 0 of claim ns/c, that dra.networking/pfName of all requests be the same; without it the claims would fit",
-		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {dra.networking/macvlans: "5"}}}}]`:             "no device of the node has as much as request r of claim ns/c asks for (dra.networking/macvlans=5)",
-		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {macvlans: "2"}}}}]`:                            "(macvlans=2); with the driver's domain before the name it would fit: dra.networking/macvlans=2",
-		`requests: [{name: a, exactly: {deviceClassName: host-device, count: 2}}, {name: b, exactly: {deviceClassName: sriov}}]`:       "fit on the node only without a",
+		`requests: [{name: r, exactly: {deviceClassName: sriov, count: 9}}]`:                                  "request r of claim ns/c wants 9 of DeviceClass sriov, and only 8 of the node's devices match",
+		`requests: [{name: r, exactly: {deviceClassName: sriov, selectors: [{cel: {expression: "false"}}]}}]`: "the request's own selectors match none of the 8 devices of that class",
+		`requests: [{name: r, exactly: {deviceClassName: host-device, selectors: [{cel: {expression: ` +
+			`'device.driver == "x"'}}]}}]`: "the request's own selectors match none of the 2 devices",
+		`{requests: [{name: r, exactly: {deviceClassName: sriov, count: 5}}], constraints: [{matchAttribute: ` +
+			`dra.networking/pfName}]}`: "no devices of the node meet constraint 0 of claim ns/c, that " +
+			"dra.networking/pfName of all requests be the same; without it the claims would fit",
+		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {dra.networking/macvlans: ` +
+			`"5"}}}}]`: "no device of the node has as much as request r of claim ns/c asks for " +
+			"(dra.networking/macvlans=5)",
+		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {macvlans: "2"}}}}]`: "(macvlans=2); with the driver's domain before the name it would fit: dra.networking/macvlans=2",
+		`requests: [{name: a, exactly: {deviceClassName: host-device, count: 2}}, {name: b, exactly: ` +
+			`{deviceClassName: sriov}}]`: "fit on the node only without a",
 	} {
 		verdict, err := New(cluster).Try(t.Context(), asking(t, "c", requests))
 		if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, want) {

@@ -18,10 +18,10 @@ import (
 // functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
-	var m *deviceNames
+	var m *deviceMemory
 	start := func(boot string) {
 		var err error
-		m, _, err = loadDeviceNames(f.db, boot, f.clock)
+		m, _, err = loadDeviceMemory(f.db, boot, f.clock)
 		f.must(err)
 	}
 	read := func(pf string, inUse ...discovery.Device) string {
@@ -61,14 +61,14 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check("lan", "old0 old0v0") // also after the release
 }
 
-// A link has no speed while it is down or on its way home; what is published must not change with that, nor with a new
-// driver or a boot.
+// A link has no speed while it is down or on its way back to the host; what is published must not change with that, nor
+// with a new driver or a boot.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0
 	read := func(speed int) int {
 		boots++
-		m, _, err := loadDeviceNames(f.db, string(rune('a'+boots/2)), f.clock)
+		m, _, err := loadDeviceMemory(f.db, string(rune('a'+boots/2)), f.clock)
 		f.must(err)
 		facts := m.restore(discovery.Facts{Devices: []discovery.Device{{Name: "eth1", Type: discovery.TypeNIC,
 			LinkSpeed: speed}}})
@@ -89,7 +89,7 @@ func TestMemoryWritesChangesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := loadDeviceNames(opened.DB, "boot", clock)
+	m, _, err := loadDeviceMemory(opened.DB, "boot", clock)
 	if err != nil {
 		t.Fatal(err)
 	}

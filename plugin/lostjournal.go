@@ -23,8 +23,8 @@ import (
 // Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets
 // a new sandbox then needs its claims prepared again, and kubelet does not ask for that.
 
-// unclaimedSandboxes are the sandboxes of pods of which the driver knows no claim, as the runtime has told. Most have
-// none. It is safe for concurrent use.
+// unclaimedSandboxes are the sandboxes that the runtime has reported and for whose pods the driver has no claim: most
+// of them have none. It is safe for concurrent use.
 type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox
@@ -68,11 +68,12 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	return pods
 }
 
-// lostLimit bounds one look for claims that the journal has lost.
+// lostLimit bounds one search for claims that the journal has lost: it runs within a sweep, and the next one comes
+// after 30 s.
 const lostLimit = 20 * time.Second
 
-// recoverLost has the claims prepared, and attached, of pods of which the journal has lost the record, after a journal
-// was lost. What is attached still according to its gate is left alone.
+// recoverLost prepares and attaches, after a journal was lost, the claims of running pods that have no record any more.
+// Claims whose gate says that they are attached still are left alone.
 func (d *Driver) recoverLost(ctx context.Context) {
 	if !d.journalLost() || !d.nri.connected() || !d.cluster.hasSynced() {
 		return
@@ -99,7 +100,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	}
 }
 
-// isAttachedUnrecorded says whether a pod has a prepared claim still from before the journal was lost.
+// isAttachedUnrecorded reports whether a pod has a prepared claim still from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -134,7 +135,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	return lost, nil
 }
 
-// isForPod says whether a claim has devices of this driver, and is reserved for a pod.
+// isForPod reports whether a claim has devices of this driver, and is reserved for a pod.
 func isForPod(claim *resourceapi.ResourceClaim, podUID string) bool {
 	return claim.Status.Allocation != nil &&
 		slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {

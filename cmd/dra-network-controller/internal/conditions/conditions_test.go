@@ -1,4 +1,4 @@
-package verdict
+package conditions
 
 import (
 	"fmt"
@@ -42,7 +42,8 @@ func TestOf(t *testing.T) {
 			problems: field.ErrorList{field.Invalid(path.Child("selector", "cel"), "a && b",
 				"compilation failed: ERROR: <input>:1:6: undeclared reference to 'b'\n | a && b\n | .....^; use a")},
 			want: metav1.Condition{Type: "Accepted", Status: "False", ObservedGeneration: 7, Reason: "Invalid",
-				Message: `spec.steps[0].selector.cel: Invalid value: "a && b": compilation failed: ERROR: <input>:1:6: undeclared reference to 'b'; use a`},
+				Message: `spec.steps[0].selector.cel: Invalid value: "a && b": compilation failed: ERROR: ` +
+					`<input>:1:6: undeclared reference to 'b'; use a`},
 		},
 		"two problems": {
 			problems: field.ErrorList{

@@ -33,9 +33,9 @@ type kind string
 
 const (
 	unknownKind kind = ""
-	aString     kind = "a string"
-	aNumber     kind = "a number"
-	aBoolean    kind = "true or false"
+	stringKind  kind = "a string"
+	numberKind  kind = "a number"
+	booleanKind kind = "true or false"
 )
 
 // compare notes where a call compares an attribute with a literal of another type.
@@ -71,8 +71,8 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected 
 		return
 	}
 	text := fmt.Sprint(resolve(literal, vars).AsLiteral().Value())
-	shown := map[kind]string{aString: fmt.Sprintf("the string %q", text), aNumber: "the number " + text,
-		aBoolean: text}[with]
+	shown := map[kind]string{stringKind: fmt.Sprintf("the string %q", text), numberKind: "the number " + text,
+		booleanKind: text}[with]
 	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, left, shown,
 		fix(left, text, a.id, corrected)))
 }
@@ -81,11 +81,11 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected 
 func fix(actual kind, text, name string, corrected func(name, literal string) string) string {
 	_, notNumber := strconv.ParseInt(text, 10, 64)
 	switch {
-	case actual == aString:
+	case actual == stringKind:
 		return corrected(name, strconv.Quote(text)) + ", in quotes"
-	case actual == aNumber && notNumber == nil, actual == aBoolean && (text == "true" || text == "false"):
+	case actual == numberKind && notNumber == nil, actual == booleanKind && (text == "true" || text == "false"):
 		return corrected(name, text) + ", without quotes"
-	case actual == aNumber:
+	case actual == numberKind:
 		return "a number there, without quotes"
 	}
 	return "true or false there, without quotes"
@@ -115,18 +115,18 @@ func (a access) kind() kind {
 		return unknownKind
 	}
 	if a.domain == v1alpha1.CNIDomain {
-		return aBoolean
+		return booleanKind
 	}
 	value, known := Attributes(discovery.Device{})[a.qualifiedName()]
 	switch {
 	case !known:
 		return unknownKind
 	case value.IntValue != nil:
-		return aNumber
+		return numberKind
 	case value.BoolValue != nil:
-		return aBoolean
+		return booleanKind
 	}
-	return aString
+	return stringKind
 }
 
 // kindOf is the type of a literal.
@@ -136,11 +136,11 @@ func kindOf(e ast.Expr) kind {
 	}
 	switch e.AsLiteral().(type) {
 	case types.String:
-		return aString
+		return stringKind
 	case types.Int, types.Uint, types.Double:
-		return aNumber
+		return numberKind
 	case types.Bool:
-		return aBoolean
+		return booleanKind
 	}
 	return unknownKind
 }

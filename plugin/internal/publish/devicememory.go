@@ -15,10 +15,10 @@ import (
 // settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
 const settleTime = 10 * time.Second
 
-// deviceNames keeps what must not change with every reading of the host: the names of PCI functions, under which claims
-// hold them, and the speeds of links, which have none while they are down or on their way home. It is durable. Only one
-// goroutine may use it.
-type deviceNames struct {
+// deviceMemory keeps what must not change with every reading of the host: the names of PCI functions, under which
+// claims hold them, and the speeds of links, which have none while they are down or on their way back to the host. It
+// is durable. Only one goroutine may use it.
+type deviceMemory struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
 	kept   remembered
@@ -47,10 +47,12 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceNames reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a
+// loadDeviceMemory reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a
 // journal nothing outlives the process.
-func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*deviceNames, []journal.Damaged, error) {
-	m := &deviceNames{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
+func loadDeviceMemory(
+	db *journal.DB, bootID string, clock clock.PassiveClock,
+) (*deviceMemory, []journal.Damaged, error) {
+	m := &deviceMemory{clock: clock, fresh: map[discovery.PCIAddress]sighting{}}
 	var damaged []journal.Damaged
 	if db != nil {
 		bucket, err := journal.NewBucket[remembered](db, "node")
@@ -71,7 +73,7 @@ func loadDeviceNames(db *journal.DB, bootID string, clock clock.PassiveClock) (*
 
 // restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the
 // last speeds of links that have none.
-func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
+func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
 	for _, device := range inUse {
@@ -95,7 +97,7 @@ func (m *deviceNames) restore(facts discovery.Facts, inUse ...discovery.Device) 
 
 // keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of
 // devices that are gone are forgotten.
-func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
+func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
 		held[device.PCIAddress], held[device.PFAddress] = true, true
@@ -125,8 +127,8 @@ func (m *deviceNames) keep(facts discovery.Facts, inUse []discovery.Device, lost
 	return nil
 }
 
-// forgetFresh forgets when interfaces were seen first that are gone.
-func (m *deviceNames) forgetFresh(facts discovery.Facts) {
+// forgetFresh forgets interfaces that are gone: if one comes back, its name has to settle again.
+func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
 		present[facts.Devices[i].PCIAddress] = true
@@ -134,8 +136,8 @@ func (m *deviceNames) forgetFresh(facts discovery.Facts) {
 	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
-// again is how soon a name may count as settled; 0 if there is none to wait for.
-func (m *deviceNames) again() time.Duration {
+// retryAfter returns after what time a name may count as settled; 0 if there is none to wait for.
+func (m *deviceMemory) retryAfter() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {
 		if _, kept := m.kept.Names[address]; kept {
@@ -148,8 +150,8 @@ func (m *deviceNames) again() time.Duration {
 	return soonest
 }
 
-// settled says whether a function has had its name for long enough.
-func (m *deviceNames) settled(device *discovery.Device) bool {
+// settled reports whether a function has had its name for long enough.
+func (m *deviceMemory) settled(device *discovery.Device) bool {
 	seen, ok := m.fresh[device.PCIAddress]
 	if !ok || seen.name != device.Name {
 		seen = sighting{name: device.Name, since: m.clock.Now()}

@@ -1,4 +1,4 @@
-package verdict
+package conditions
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (r
 	}
 	err := k.Client.Status().Update(ctx, changed)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil // the cache is behind, which is no failure
+		return reconcile.Result{RequeueAfter: soon}, nil // the object has changed since the cache read it
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("cannot write the status of %s %s: %w", k.Kind, request.Name, err)

@@ -1,0 +1,54 @@
+package nodestate
+
+import "encoding/json"
+
+// Some fields had other JSON names in earlier versions. Both are written, so that an earlier netdra goes on with a newer
+// driver, and both are read.
+
+// stateFields and claimFields have the fields without the methods below, which would be called again.
+type (
+	stateFields State
+	claimFields Claim
+)
+
+type stateOnWire struct {
+	stateFields
+	Heard bool `json:"heard"` // Synced
+}
+
+type claimOnWire struct {
+	claimFields
+	Forsaken bool `json:"forsaken,omitempty"` // Unused
+}
+
+// MarshalJSON writes Synced also by its earlier name.
+func (s State) MarshalJSON() ([]byte, error) {
+	return json.Marshal(stateOnWire{stateFields: stateFields(s), Heard: s.Synced})
+}
+
+// UnmarshalJSON reads Synced also by its earlier name.
+func (s *State) UnmarshalJSON(data []byte) error {
+	var wire stateOnWire
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return err
+	}
+	*s = State(wire.stateFields)
+	s.Synced = s.Synced || wire.Heard
+	return nil
+}
+
+// MarshalJSON writes Unused also by its earlier name.
+func (c Claim) MarshalJSON() ([]byte, error) {
+	return json.Marshal(claimOnWire{claimFields: claimFields(c), Forsaken: c.Unused})
+}
+
+// UnmarshalJSON reads Unused also by its earlier name.
+func (c *Claim) UnmarshalJSON(data []byte) error {
+	var wire claimOnWire
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return err
+	}
+	*c = Claim(wire.claimFields)
+	c.Unused = c.Unused || wire.Forsaken
+	return nil
+}
