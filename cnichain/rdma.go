@@ -43,8 +43,8 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// CheckRDMA returns why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and for a step that
-// gives none. Mode is that of the node.
+// CheckRDMA returns why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and for a step
+// that gives none. Mode is that of the node.
 func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if s.RDMA == nil || s.Device == nil {
 		return nil

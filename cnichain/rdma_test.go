@@ -46,17 +46,23 @@ func TestCheckRDMA(t *testing.T) {
 		change func(*PlanStep)
 		wrong  string
 	}{
-		"exclusive, moves":          {mode: RDMAExclusive, rdma: devices},
-		"exclusive, not known":      {mode: RDMAExclusive, rdma: devices, change: func(s *PlanStep) { s.Moves = false }},
-		"shared, moves":             {mode: RDMAShared, rdma: devices},
-		"shared, stays":             {mode: RDMAShared, rdma: devices, change: func(s *PlanStep) { s.Stays = true }},
-		"shared by claims":          {mode: RDMAShared, rdma: devices, change: func(s *PlanStep) { s.Device.Exclusive = false }},
-		"gives none":                {change: func(s *PlanStep) { s.RDMA = nil }},
-		"no RDMA":                   {wrong: "it has none; load the RDMA module"},
-		"exclusive, stays":          {mode: RDMAExclusive, rdma: devices, wrong: "netns shared", change: func(s *PlanStep) { s.Stays = true }},
-		"exclusive, by claims":      {mode: RDMAExclusive, rdma: devices, wrong: "netns shared", change: func(s *PlanStep) { s.Device.Exclusive = false }},
-		"exclusive, two links":      {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}}, wrong: "other links"},
-		"exclusive, VLAN of a port": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}}, wrong: "other links"},
+		"exclusive, moves": {mode: RDMAExclusive, rdma: devices},
+		"exclusive, not known": {mode: RDMAExclusive, rdma: devices,
+			change: func(s *PlanStep) { s.Moves = false }},
+		"shared, moves": {mode: RDMAShared, rdma: devices},
+		"shared, stays": {mode: RDMAShared, rdma: devices, change: func(s *PlanStep) { s.Stays = true }},
+		"shared by claims": {mode: RDMAShared, rdma: devices,
+			change: func(s *PlanStep) { s.Device.Exclusive = false }},
+		"gives none": {change: func(s *PlanStep) { s.RDMA = nil }},
+		"no RDMA":    {wrong: "it has none; load the RDMA module"},
+		"exclusive, stays": {mode: RDMAExclusive, rdma: devices, wrong: "netns shared",
+			change: func(s *PlanStep) { s.Stays = true }},
+		"exclusive, by claims": {mode: RDMAExclusive, rdma: devices, wrong: "netns shared",
+			change: func(s *PlanStep) { s.Device.Exclusive = false }},
+		"exclusive, two links": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}},
+			wrong: "other links"},
+		"exclusive, VLAN of a port": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}},
+			wrong: "other links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := deviceNamed("up0")
@@ -66,7 +72,8 @@ func TestCheckRDMA(t *testing.T) {
 				test.change(&step)
 			}
 			err := step.CheckRDMA(test.rdma, test.mode)
-			if test.wrong == "" && err != nil || test.wrong != "" && (err == nil || !contains(err.Error(), test.wrong)) {
+			if test.wrong == "" && err != nil || test.wrong != "" &&
+				(err == nil || !contains(err.Error(), test.wrong)) {
 				t.Errorf("error is %v, want %q", err, test.wrong)
 			}
 		})
@@ -79,8 +86,10 @@ func TestCompileRDMA(t *testing.T) {
 		device := deviceNamed("up0")
 		device.CNIs = []string{cniType}
 		plan, problems := Compile(topology(t, `[{name: link, type: `+cniType+`, selector: {cel: "true"}, rdma: {}}]`),
-			Binding{Schemas: DefaultSchemas(), Plugins: plugins(cniType), Devices: []RootDevice{{Step: "link", Device: device}}})
-		if len(problems) > 0 || plan.Steps[0].RDMA == nil || plan.Steps[0].Moves != want[0] || plan.Steps[0].Stays != want[1] {
+			Binding{Schemas: DefaultSchemas(), Plugins: plugins(cniType),
+				Devices: []RootDevice{{Step: "link", Device: device}}})
+		if len(problems) > 0 || plan.Steps[0].RDMA == nil || plan.Steps[0].Moves != want[0] ||
+			plan.Steps[0].Stays != want[1] {
 			t.Errorf("%s: the plan is %+v with problems %v", cniType, plan, problems)
 		}
 	}

@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write the golden facts of the recording
 // TestRecordings reads what a real kernel's sysfs said of a machine with two (emulated) igb cards, each a physical
 // function, with no virtual functions; with four each; and with one of those in another network namespace and one with
 // a userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
-// default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual functions,
-// one of which is a member of a bond.
+// default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
+// functions, one of which is a member of a bond.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {

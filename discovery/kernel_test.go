@@ -163,7 +163,8 @@ func TestKernelHardware(t *testing.T) {
 	got, err := kernel.LinkList()
 	must(t, err)
 	// New kernels leave out the statistics that are not asked for.
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" || len(got) != 4 {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" ||
+		len(got) != 4 {
 		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
 	}
 	settings, err := kernel.VFs(left.Attrs().Index)
@@ -181,8 +182,8 @@ func TestKernelHardware(t *testing.T) {
 	}
 }
 
-// Netlink lists the RDMA devices that sysfs shows of the same namespace, also when another thread asks. A kernel without
-// RDMA has no such socket.
+// Netlink lists the RDMA devices that sysfs shows of the same namespace, also when another thread asks. A kernel
+// without RDMA has no such socket.
 func TestKernelRDMA(t *testing.T) {
 	sources, err := discovery.Host()
 	must(t, err)

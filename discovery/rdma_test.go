@@ -74,7 +74,8 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 		}, nil},
 		"recorded before netlink was asked": {func(h *discoverytest.Host) {
 			h.Netlink.RDMADevices = nil
-			h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasPrefix(dir, "class/") })
+			h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs,
+				func(dir string) bool { return strings.HasPrefix(dir, "class/") })
 		}, map[discovery.IfName]string{"bond0": "", "enp3s0f0": "mlx5_bond_0  exclusive", "ib0": "ibp7s0  exclusive",
 			"enp3s0f0v0": "mlx5_2  exclusive", "v0": ""}},
 	} {

@@ -155,7 +155,8 @@ func TestStateOfTheNode(t *testing.T) {
 	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Synced {
 		t.Error("topologies were not read yet")
 	}
-	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) || len(paths["whereabouts"]) == 0 {
+	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) ||
+		len(paths["whereabouts"]) == 0 {
 		t.Errorf("plugins need %v", paths)
 	}
 	if got.NRITimeout != 3*time.Second {

@@ -93,7 +93,8 @@ func TestRemovedSockets(t *testing.T) {
 	}
 	looks := 0
 	err := watchSockets(t.Context(), ticks, func() error { looks++; return script[looks-1] })
-	if err == nil || !strings.Contains(err.Error(), "the driver restarts to recreate its sockets") || looks != len(script) {
+	if err == nil || !strings.Contains(err.Error(), "the driver restarts to recreate its sockets") ||
+		looks != len(script) {
 		t.Errorf("error after %d looks is %v", looks, err)
 	}
 }

@@ -409,8 +409,8 @@ func (n *nriPlugin) CreateContainer(
 // memlock is the OCI runtime specification's name of the limit of locked memory (getrlimit(2)).
 const memlock = "RLIMIT_MEMLOCK"
 
-// adjust gives a container the limits of the claims that it names; nil if they set none. The runtime merges them into the
-// container's specification.
+// adjust gives a container the limits of the claims that it names; nil if they set none. The runtime merges them into
+// the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := claimsNamed(container)
 	if len(named) == 0 {

@@ -31,7 +31,8 @@ func (f *fixture) limited(record claims.Record) claims.Record {
 	f.Helper()
 	step := &record.Plans[0].Steps[0]
 	step.RDMA = &v1alpha1.StepRDMA{}
-	step.Limits = &v1alpha1.StepLimits{LockedMemory: "1Gi", RDMAHandles: ptr.To[int32](2), RDMAObjects: ptr.To[int32](50)}
+	step.Limits = &v1alpha1.StepLimits{LockedMemory: "1Gi", RDMAHandles: ptr.To[int32](2),
+		RDMAObjects: ptr.To[int32](50)}
 	f.must(f.baselines(&record))
 	return record
 }
@@ -45,7 +46,8 @@ func (f *fixture) spec(claim string) string {
 }
 
 func (f *fixture) create(sandbox string, named ...string) (*api.ContainerAdjustment, error) {
-	adjustment, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox), f.container(sandbox, named...))
+	adjustment, _, err := f.nri.CreateContainer(context.Background(), f.sandbox(sandbox),
+		f.container(sandbox, named...))
 	return adjustment, err
 }
 

@@ -214,7 +214,8 @@ eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pc
 // RDMA devices are named with what they send over and whose they are; one that another namespace has is not named.
 func TestFactsAndExplanationsOfRDMA(t *testing.T) {
 	machine := discoverytest.RDMA()
-	machine.Sys.Dirs = slices.DeleteFunc(machine.Sys.Dirs, func(d string) bool { return strings.HasSuffix(d, "/mlx5_2") })
+	machine.Sys.Dirs = slices.DeleteFunc(machine.Sys.Dirs,
+		func(d string) bool { return strings.HasSuffix(d, "/mlx5_2") })
 	machine.Netlink.RDMADevices = slices.Delete(machine.Netlink.RDMADevices, 1, 2)
 	machine.RDMAOn("another", "v0")
 	dir := filepath.Join(t.TempDir(), "worker-1")

@@ -81,7 +81,8 @@ func TestSimulateRefuses(t *testing.T) {
 		stdin     string
 		arguments []string
 	}{
-		policies + " has no ResourceClaim, ResourceClaimTemplate or Pod; give a file": {"", []string{"-f", policies, "--machines", dir}},
+		policies + " has no ResourceClaim, ResourceClaimTemplate or Pod; give a file": {"",
+			[]string{"-f", policies, "--machines", dir}},
 		"there is no DeviceClass x":  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
 		"none is exposed by policy vfs: netdra slices -f FILE --from " + dir + " says why": {

@@ -170,7 +170,8 @@ func (n *Node) restoreRDMA(device *cnichain.Device) error {
 	for _, moved := range device.Moved {
 		found := n.rdma[moved.Index]
 		if found == nil || found.netns != "" {
-			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host", device.Name, moved.Name)
+			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host",
+				device.Name, moved.Name)
 		}
 		found.name = moved.Name
 	}

@@ -86,7 +86,8 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 	}
 	w.node.RemoveRDMA("mlx5_0")
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was loaded anew
-	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err), "RDMA device mlx5_0 is gone") {
+	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
+		"RDMA device mlx5_0 is gone") {
 		t.Errorf("Check says %v", err)
 	}
 	w.must(w.del(made))
@@ -122,8 +123,9 @@ func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 					w.must(w.node.Unpin(pin))
 					w.node.AddHostLink("up0") // the kernel returns hardware
 				}
-				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock, Journal: w.journal,
-					Dirs: []string{cnitest.PluginDir}})
+				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+					Journal: w.journal,
+					Dirs:    []string{cnitest.PluginDir}})
 				w.restart(record)
 				w.must(w.del(record))
 				w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)

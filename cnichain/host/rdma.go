@@ -72,8 +72,8 @@ func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error)
 	return devices, err
 }
 
-// addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its members,
-// and the device of a bond in hardware names a member as the link of its port.
+// addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its
+// members, and the device of a bond in hardware names a member as the link of its port.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -261,7 +261,8 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	for _, moved := range device.Moved {
 		found := findReturned(device, moved, onHost)
 		if found == nil {
-			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host; it is still in a pod, or "+
+			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host; it is still in a "+
+				"pod, or "+
 				"its kernel module was unloaded: load it again, and then run \"netdra release --all\"", device.Name,
 				moved.Name)
 		}
@@ -270,15 +271,16 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 		}
 		err := withRDMA("", func(handle *rdmalink.Handle) error { return handle.Rename(found.Index, moved.Name) })
 		if err != nil {
-			return fmt.Errorf("cannot restore device %s: its RDMA device has the name %s, and %s cannot be set: %w; rename "+
+			return fmt.Errorf("cannot restore device %s: its RDMA device has the name %s, and %s cannot be set: %w; "+
+				"rename "+
 				"the RDMA device that has it", device.Name, found.Name, moved.Name, err)
 		}
 	}
 	return nil
 }
 
-// findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not keep,
-// or as the only one of the device that is none of the others that moved. Nil if there is none.
+// findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not
+// keep, or as the only one of the device that is none of the others that moved. Nil if there is none.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
@@ -288,7 +290,8 @@ func findReturned(
 		}
 	}
 	candidates := slices.DeleteFunc(cnichain.RDMADevicesOf(device, onHost), func(rdma cnichain.RDMADevice) bool {
-		return slices.ContainsFunc(device.Moved, func(other cnichain.RDMADevice) bool { return other.Index == rdma.Index })
+		return slices.ContainsFunc(device.Moved,
+			func(other cnichain.RDMADevice) bool { return other.Index == rdma.Index })
 	})
 	named := slices.IndexFunc(candidates, func(rdma cnichain.RDMADevice) bool { return rdma.Name == moved.Name })
 	switch {

@@ -234,9 +234,9 @@ func TestRealHostDeviceAlias(t *testing.T) {
 		alias   string
 		happens func(*realPod) []string
 	}{
-		"none":               {"", nothing},
+		"none":           {"", nothing},
 		"none, returned": {"", swapped},
-		"some":               {"rack 7", nothing},
+		"some":           {"rack 7", nothing},
 		"some, returned": {"rack 7", swapped},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,8 +4,8 @@
 // The rule of this package: it knows the kernel's requests and nothing of pods or of what devices are for.
 //
 // The file system shows less: /sys/class/infiniband has the devices of the reader's network namespace only, and
-// /sys/class/infiniband_verbs those of all namespaces, where two may have one name. Netlink answers for the namespace of
-// its socket, and its index of a device stays the same when the device moves or gets another name.
+// /sys/class/infiniband_verbs those of all namespaces, where two may have one name. Netlink answers for the namespace
+// of its socket, and its index of a device stays the same when the device moves or gets another name.
 package rdmalink
 
 import (
@@ -79,10 +79,10 @@ func Open(path string) (*Handle, error) {
 	return OpenAt(namespace)
 }
 
-// OpenAt opens a handle in a network namespace; netns.None() is the caller's, for which no privilege is needed. A kernel
-// without RDMA gives an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so it is to
-// be done only where something says that there are RDMA devices; and as long as a handle is open, the kernel's RDMA
-// modules cannot be unloaded.
+// OpenAt opens a handle in a network namespace; netns.None() is the caller's, for which no privilege is needed. A
+// kernel without RDMA gives an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so
+// it is to be done only where something says that there are RDMA devices; and as long as a handle is open, the kernel's
+// RDMA modules cannot be unloaded.
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
@@ -111,8 +111,8 @@ func (h *Handle) Mode() (string, error) {
 	return mode, nil
 }
 
-// List lists the RDMA devices of the namespace by name, without the links of their ports; in shared mode those are all of
-// the machine. A list that a change has interrupted is an error that is netlink.ErrDumpInterrupted.
+// List lists the RDMA devices of the namespace by name, without the links of their ports; in shared mode those are all
+// of the machine. A list that a change has interrupted is an error that is netlink.ErrDumpInterrupted.
 func (h *Handle) List() ([]Device, error) {
 	messages, err := h.request(nl.RDMA_NLDEV_CMD_GET, unix.NLM_F_DUMP, nil)
 	if err != nil {
@@ -258,8 +258,8 @@ func parsePorts(messages [][]byte) ([]int, error) {
 	return slices.Compact(links), nil
 }
 
-// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics at a message that
-// ends in an attribute without padding.
+// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics at a message
+// that ends in an attribute without padding.
 func parse(message []byte) (map[uint16][]byte, error) {
 	values := map[uint16][]byte{}
 	for len(message) > 0 {

@@ -28,7 +28,8 @@ func TestParseDevice(t *testing.T) {
 		nl.NewRtAttr(1, nl.Uint32Attr(7)), nl.NewRtAttr(2, nl.ZeroTerminated("mlx5_0")),
 		nl.NewRtAttr(3, nl.Uint32Attr(2)), nl.NewRtAttr(4, flags), nl.NewRtAttr(67, nl.ZeroTerminated("roce")))
 	device, err := parseDevice(whole)
-	if want := (Device{Index: 7, Name: "mlx5_0", Ports: 2, Protocol: "roce"}); err != nil || device.Index != want.Index ||
+	if want := (Device{Index: 7, Name: "mlx5_0", Ports: 2, Protocol: "roce"}); err != nil ||
+		device.Index != want.Index ||
 		device.Name != want.Name || device.Ports != want.Ports || device.Protocol != want.Protocol {
 		t.Errorf("the device is %+v, %v, want %+v", device, err, want)
 	}
@@ -56,7 +57,8 @@ func TestParseDevices(t *testing.T) {
 	if err != nil || len(devices) != 2 || devices[0].Name != "rxe0" || devices[1].Index != 4 {
 		t.Errorf("the devices are %+v, %v: each once and by name is wanted", devices, err)
 	}
-	if devices, err := parseDevices([][]byte{device(1, "rxe0"), message(nl.NewRtAttr(2, nl.ZeroTerminated("x")))}); err == nil {
+	if devices, err := parseDevices([][]byte{device(1, "rxe0"),
+		message(nl.NewRtAttr(2, nl.ZeroTerminated("x")))}); err == nil {
 		t.Errorf("the devices are %+v", devices)
 	}
 }

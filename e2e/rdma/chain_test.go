@@ -244,7 +244,8 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 			t.Fatal("the function was given back without its RDMA device")
 		}
 	}
-	if err := d.executor.Quarantined(&device); !strings.Contains(err.Error(), "its RDMA device rxe0 is not on the host") {
+	if err := d.executor.Quarantined(&device); !strings.Contains(err.Error(),
+		"its RDMA device rxe0 is not on the host") {
 		t.Errorf("it is held back with %v", err)
 	}
 	b.machine().addDevice("rxe5", links[0]) // an administrator makes another
@@ -278,7 +279,8 @@ func TestChainInSharedMode(t *testing.T) {
 	b.needsLab()
 	links := b.rdmaFunctions(2)
 	d := newDriver(b)
-	left, right := d.tenant("left", moving("sriov", 1), links[0], true), d.tenant("right", moving("sriov", 2), links[1], true)
+	left, right := d.tenant("left", moving("sriov", 1), links[0], true), d.tenant("right", moving("sriov", 2),
+		links[1], true)
 	left.attach()
 	right.attach()
 	for device, pod := range map[string]*tenant{"rxe0": left, "rxe1": right} {

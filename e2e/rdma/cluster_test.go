@@ -139,8 +139,8 @@ func (c *cluster) delete(object client.Object) {
 	})
 }
 
-// pod makes a pod with a claim from a template, and returns its network namespace when it is Ready. Its container can run
-// the machine's programs, such as /usr/bin/rping.
+// pod makes a pod with a claim from a template, and returns its network namespace when it is Ready. Its container can
+// run the machine's programs, such as /usr/bin/rping.
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
 	start := time.Now()

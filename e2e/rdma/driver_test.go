@@ -125,7 +125,8 @@ type tenant struct {
 	attachment *executor.Attachment
 }
 
-// tenant makes a pod, and prepares a claim for it: the only step of the topology, called nic, gets a link of the machine.
+// tenant makes a pod, and prepares a claim for it: the only step of the topology, called nic, gets a link of the
+// machine.
 func (d *driver) tenant(name, step, link string, exclusively bool) *tenant {
 	d.Helper()
 	attributes := d.link(link).Attrs()

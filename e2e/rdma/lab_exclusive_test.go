@@ -165,8 +165,8 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 }
 
-// vethPair makes two pods that a veth joins, and then RDMA devices rxe0 and rxe1 on its ends: in this order Debian's Soft
-// RoCE works, too.
+// vethPair makes two pods that a veth joins, and then RDMA devices rxe0 and rxe1 on its ends: in this order Debian's
+// Soft RoCE works, too.
 func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
 	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}

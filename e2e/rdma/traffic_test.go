@@ -104,7 +104,8 @@ func (e *end) converse(server *end, serve, ask []string) {
 			e.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
 		case <-ctx.Done():
 			ending := <-ended
-			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", ask, patience, err, output, serve, ending, &said)
+			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", ask, patience, err, output, serve,
+				ending, &said)
 		default: // the server does not listen yet
 		}
 	}

@@ -42,8 +42,8 @@ make -s -j "$(nproc)" -C "/lib/modules/$1/build" M=/rxe modules
 x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
 
 // RXE returns the file of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
-// network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has it:
-// from nothing that takes a minute and downloads 250 MB. It fails with ErrNoRXE if that cannot be had, or not built
+// network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has
+// it: from nothing that takes a minute and downloads 250 MB. It fails with ErrNoRXE if that cannot be had, or not built
 // here; that the patch does not fit the source is another error.
 func (i *Image) RXE(ctx context.Context) (string, error) {
 	var kernel kernelVersion

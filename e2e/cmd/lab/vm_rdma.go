@@ -61,7 +61,8 @@ func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, p
 	module, err := image.RXE(ctx)
 	if errors.Is(err, vm.ErrNoRXE) {
 		// for people only
-		_, _ = fmt.Fprintf(progress, "vm: Soft RoCE is as Debian has it, and tests that need the lab's are skipped: %v\n", err)
+		_, _ = fmt.Fprintf(progress, "vm: Soft RoCE is as Debian has it, and tests that need the lab's are "+
+			"skipped: %v\n", err)
 		c.Modules = append(c.Modules, "rdma_rxe")
 		return nil
 	}

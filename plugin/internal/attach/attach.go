@@ -22,8 +22,8 @@ const (
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
 	// maxChains is how many chains run at once, of those that have just begun. Chains wait for
-	// one another at the kernel's lock for changes of links (rtnl): more at once end no sooner, as measurements with one
-	// to eight moves have shown, and each takes longer, so that more of them miss the Budget.
+	// one another at the kernel's lock for changes of links (rtnl): more at once end no sooner, as measurements with
+	// one to eight moves have shown, and each takes longer, so that more of them miss the Budget.
 	maxChains = 8
 	// maxTopology is how many chains of one topology run at once: half of maxChains, since a plugin that hangs must not
 	// take the places of other topologies.

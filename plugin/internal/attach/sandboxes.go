@@ -289,7 +289,9 @@ func (s *Sandboxes) begin(
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
 // the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
 // Another sandbox is not live if its namespace is gone, or if the runtime does not list it beside this one.
-func (s *Sandboxes) beginUnsynced(id string, pod executor.Pod, netns string, records []claims.Record) (*sandbox, error) {
+func (s *Sandboxes) beginUnsynced(
+	id string, pod executor.Pod, netns string, records []claims.Record,
+) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -52,8 +52,8 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep detaches sandboxes that have ended, notes which interfaces are missing in the others, and sets every gate right,
-// whoever has removed or written its file.
+// Sweep detaches sandboxes that have ended, notes which interfaces are missing in the others, and sets every gate
+// right, whoever has removed or written its file.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	w.boxes = s.collect(w.boxes, w.PodIsGone)

@@ -2,8 +2,8 @@ package nodestate
 
 import "encoding/json"
 
-// Some fields had other JSON names in earlier versions. Both are written, so that an earlier netdra goes on with a newer
-// driver, and both are read.
+// Some fields had other JSON names in earlier versions. Both are written, so that an earlier netdra goes on with a
+// newer driver, and both are read.
 
 // stateFields and claimFields have the fields without the methods below, which would be called again.
 type (

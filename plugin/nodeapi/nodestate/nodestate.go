@@ -52,8 +52,8 @@ type State struct {
 	// CNIPlugins are those that the driver sees, which may differ from those of the node; nil if it cannot list them.
 	CNIPlugins []string   `json:"cniPlugins"`
 	Topologies []Topology `json:"topologies"`
-	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the cluster;
-	// nil from drivers that do not report them.
+	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the
+	// cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
 }
 

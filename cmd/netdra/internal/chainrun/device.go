@@ -48,7 +48,8 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 				example = step
 			}
 			problems = append(problems,
-				fmt.Errorf("cannot use --device %q: it names no link; write STEP=LINK, for example %s=eth1", text, example))
+				fmt.Errorf("cannot use --device %q: it names no link; write STEP=LINK, for example %s=eth1",
+					text, example))
 		case !named && len(roots) > 1:
 			problems = append(problems,
 				fmt.Errorf("--device %s: say for which step, since several take a device: STEP=%s with one of %s", text,

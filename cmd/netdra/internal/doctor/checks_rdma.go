@@ -39,7 +39,8 @@ func (s *Sources) rdmaParts() []RDMAPart {
 			continue // it has gone since
 		}
 		_, err = fs.ReadLink(s.Root, relative(path.Join(auxiliaryDevices, name, "driver")))
-		parts = append(parts, RDMAPart{Alias: "auxiliary:" + id, Function: path.Base(path.Dir(target)), Driven: err == nil})
+		parts = append(parts, RDMAPart{Alias: "auxiliary:" + id, Function: path.Base(path.Dir(target)),
+			Driven: err == nil})
 	}
 	return parts
 }
@@ -76,9 +77,11 @@ func checkRDMA(input *Input) []Finding {
 	for _, alias := range slices.Sorted(maps.Keys(idle)) {
 		found = append(found, Finding{
 			Level: Warn, What: "no driver has the RDMA part of " + someOf(idle[alias]), Where: auxiliaryDevices,
-			Why: "the cards could do RDMA, but have no RDMA devices: policies see rdma == false, and claims that ask for " +
+			Why: "the cards could do RDMA, but have no RDMA devices: policies see rdma == false, and claims that " +
+				"ask for " +
 				"RDMA do not get them",
-			Do: fmt.Sprintf("modprobe %s, and name the module that it loads in /etc/modules-load.d; if nobody is to use "+
+			Do: fmt.Sprintf("modprobe %s, and name the module that it loads in /etc/modules-load.d; if nobody is "+
+				"to use "+
 				"RDMA, leave it so", alias),
 		})
 	}

@@ -170,7 +170,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"intel_iommu=on"}},
 		"no vfio-pci": {func(n *testNode) { n.remove("sys/bus/pci/drivers/vfio-pci") }, Warn, "iommu",
 			[]string{"modprobe vfio-pci"}},
-		"RDMA without a module": {func(n *testNode) { n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "") }, Warn, "rdma",
+		"RDMA without a module": {func(n *testNode) { n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "") },
+			Warn, "rdma",
 			[]string{"eth1v0", "modprobe auxiliary:mlx5_core.rdma,"}},
 		"CDI spec left": {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") },
 			Warn, "cdi-specs", []string{goneClaim}},
@@ -182,7 +183,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
 			[]string{"claim ns/net"}},
-		"link on its way back to the host": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") }, Warn,
+		"link on its way back to the host": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") },
+			Warn,
 			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"

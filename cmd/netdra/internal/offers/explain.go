@@ -149,7 +149,8 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 	}
 	decided := &s.Decision.Devices[i]
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
-		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(), Live: s.Answers != nil,
+		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(),
+		Live:    s.Answers != nil,
 		Entries: []ExplainedEntry{}}
 	published := upcoming.FromResult(s.Result)
 	for j := range s.Result.Entries {

@@ -132,7 +132,8 @@ func makeNamespace(path string) error {
 			"since the kernel makes it with the namespace", path, err)
 	}
 	if err := handle.LinkSetUp(loopback); err != nil {
-		return fmt.Errorf("cannot set loopback link \"lo\" up in network namespace %q: %w; run netdra as root", path, err)
+		return fmt.Errorf("cannot set loopback link \"lo\" up in network namespace %q: %w; run netdra as root", path,
+			err)
 	}
 	return nil
 }
