@@ -119,7 +119,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	found := 0
 	for file, pattern := range map[string]string{
 		"cmd/dra-network-controller/internal/conditions/conditions.go": `Reason\w+ = "(\w+)"`,
-		"cmd/dra-network-controller/internal/topology/status.go": `Reason\w+ = "(\w+)"`,
+		"cmd/dra-network-controller/internal/topology/status.go":       `Reason\w+ = "(\w+)"`,
 		"plugin/prepare.go":                `statuses\.Failed\(.*"(\w+)"`,
 		"plugin/internal/status/writer.go": `(?:reason :?=|\.reason, .* = true,) "(\w+)"`,
 	} {
