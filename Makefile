@@ -29,7 +29,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-test vm-doubles sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,7 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
 	$(MAKE) -j 2 test e2e-older
 	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long test-race
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) sriov-test SRIOV_FLAGS=--optional; else echo "not root: tests on virtual functions are skipped"; fi
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) rdma-test RDMA_FLAGS=--optional; else echo "not root: tests on RDMA devices are skipped"; fi
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-test SRIOV_FLAGS=--optional RDMA_FLAGS=--optional; else echo "not root: tests in virtual machines are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
@@ -97,9 +96,16 @@ e2e-older: build
 e2e-schedulers: e2e-older ## Hold the schedulers of two versions of Kubernetes against what is published (root)
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 
-sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
+# Both below in one: three machines at a time, those that take longest first.
+vm-test: build vm-doubles
+	$(MAKE) -j 3 --output-sync=target rdma-pods sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared
+
+vm-doubles:
 	$(RACE) -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
 	$(LAB) build
+
+sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
+	$(MAKE) vm-doubles
 	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes
 
 sriov-chains:
