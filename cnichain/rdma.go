@@ -20,6 +20,8 @@ type RDMADevice struct {
 	Ports uint32 `json:"ports,omitempty"`
 	// Links are the indexes of its ports' links, where they are in that namespace.
 	Links []int `json:"-"`
+	// LinksUnknown is true when its kernel driver did not answer for every port.
+	LinksUnknown bool `json:"-"`
 	// PCIAddress is that of its hardware; only the host's namespace shows it.
 	PCIAddress string `json:"-"`
 }
@@ -63,6 +65,11 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 			"shared\" on the node", device.Name)
 	}
 	for _, rdma := range devices {
+		if rdma.LinksUnknown {
+			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not say which links its "+
+				"ports have, and it may not take those of others with it; dmesg on the node may say why, and resetting the "+
+				"card may help", rdma.Name, device.Name)
+		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+
 				"would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)

@@ -119,3 +119,22 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 }
+
+// A card that does not answer is no matter of pods that get none of its RDMA devices.
+func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
+	f.node.Fail("rdma list", errors.New("no answer"))
+	results, err := f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("c", "up1", "a")})
+	f.must(err)
+	f.must(results["c"].Err)
+}
+
+// The kernel asks the card for its ports, which may take long; containers are created under a lock of the whole node.
+func TestContainersDoNotWaitForCards(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAShared)
+	f.node.Fail("rdma ports", errors.New("the card was asked"))
+	_, err := f.create("a-0", "claim-a")
+	f.must(err)
+}

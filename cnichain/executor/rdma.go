@@ -10,27 +10,34 @@ import (
 // planRDMA looks up, before anything is done, which RDMA devices the step gives and whether they move. The journal has
 // their names and indexes before the first one moves.
 func (e *Executor) planRDMA(record *StepRecord) error {
-	if record.Step.RDMA == nil || record.Step.Device == nil {
-		return nil
-	}
-	mode, err := e.Host.RDMAMode()
-	if err != nil {
+	devices, mode, err := e.FindRDMA(&record.Step)
+	if err != nil || len(devices) == 0 {
 		return err
 	}
-	onHost, err := e.Host.RDMADevices("")
-	if err != nil {
-		return err
-	}
-	device := *record.Step.Device
-	record.RDMA = cnichain.RDMADevicesOf(&device, onHost)
-	if err := record.Step.CheckRDMA(record.RDMA, mode); err != nil {
-		return err
-	}
+	record.RDMA = devices
 	if mode == cnichain.RDMAExclusive {
-		device.Moved = record.RDMA
+		device := *record.Step.Device
+		device.Moved = devices
 		record.Step.Device = &device // the plan, which other pods' attachments share, stays as it is
 	}
 	return nil
+}
+
+// FindRDMA returns the RDMA devices of a step that gives them, and whose the node's are; none for other steps, for which
+// nothing is asked. It is an error if they cannot be given. The step's device is on the host.
+func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
+	if step.RDMA == nil || step.Device == nil {
+		return nil, "", nil
+	}
+	if mode, err = e.Host.RDMAMode(); err != nil {
+		return nil, "", err
+	}
+	onHost, err := e.Host.RDMAPorts()
+	if err != nil {
+		return nil, "", err
+	}
+	devices = cnichain.RDMADevicesOf(step.Device, onHost)
+	return devices, mode, step.CheckRDMA(devices, mode)
 }
 
 // attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
@@ -90,7 +97,9 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 		return nil, "", err
 	}
 	for _, given := range record.RDMA {
-		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool { return rdma.Index == given.Index })
+		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool {
+			return rdma.Index == given.Index
+		})
 		if found < 0 {
 			return nil, given.Name, nil
 		}

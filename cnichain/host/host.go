@@ -71,9 +71,11 @@ type Devices interface {
 type RDMA interface {
 	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive; empty where the kernel has no RDMA devices.
 	RDMAMode() (string, error)
-	// RDMADevices lists the RDMA devices that a network namespace shows, by name; an empty path is the host's, of which
-	// they have their PCI addresses. A kernel without RDMA has none.
+	// RDMADevices lists the RDMA devices that a network namespace shows, by name and without links; an empty path is the
+	// host's, of which they have their PCI addresses. A kernel without RDMA has none. It asks no hardware.
 	RDMADevices(netns string) ([]cnichain.RDMADevice, error)
+	// RDMAPorts lists those of the host with the links of their ports, of which drivers may ask their cards.
+	RDMAPorts() ([]cnichain.RDMADevice, error)
 	// MoveRDMA moves an RDMA device of the host into a network namespace. One that is there already is no error.
 	MoveRDMA(netns string, device cnichain.RDMADevice) error
 	// ReturnRDMA moves an RDMA device of a network namespace to the host, under whatever name; Restore does the rest.

@@ -46,9 +46,6 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	}
 	device.BootID = boot
 	device.Driver = driverOf(&device)
-	if err := h.readRDMA(&device); err != nil {
-		return device, err
-	}
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
