@@ -138,3 +138,23 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	_, err := f.create("a-0", "claim-a")
 	f.must(err)
 }
+
+// The application has renamed its RDMA device such that the line of rdma.max would limit another one, and not this.
+func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
+	for name, fine := range map[string]bool{
+		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,
+	} {
+		f := withRDMA(t, cnichain.RDMAExclusive)
+		f.node.RenameRDMA("mlx5_0", name)
+		adjustment, err := f.create("a-0", "claim-a")
+		if fine {
+			f.must(err)
+			if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text !=
+				name+" hca_handle=2 hca_object=50" {
+				t.Errorf("rdma.max is %q", text)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "cannot be limited") {
+			t.Errorf("%q: error is %v, adjustment %v", name, err, adjustment)
+		}
+	}
+}
