@@ -36,8 +36,15 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	if err != nil {
 		return nil, "", err
 	}
-	devices = cnichain.RDMADevicesOf(step.Device, onHost)
-	return devices, mode, step.CheckRDMA(devices, mode)
+	// A link that has come back from a pod may have another index than in its baseline.
+	now, err := e.Host.Snapshot(*step.Device)
+	if err != nil {
+		return nil, "", err
+	}
+	asked := *step
+	asked.Device = &now
+	devices = cnichain.RDMADevicesOf(&now, onHost)
+	return devices, mode, asked.CheckRDMA(devices, mode)
 }
 
 // attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
@@ -83,7 +90,8 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 
 // RDMANow returns the RDMA devices of an attached step as they are now, in the order of the record, and the name of the
 // first that is not where it was given to the pod; "" if none is missing. One whose kernel module was loaded anew is
-// another, with other device nodes, which may be those that a third pod was given.
+// another, with other device nodes, which may be those that a third pod was given. Its index may be another's, too, and
+// what its containers get are device nodes, so the kernel is asked for these.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil
@@ -98,12 +106,24 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 	}
 	for _, given := range record.RDMA {
 		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool {
-			return rdma.Index == given.Index
+			if netns != "" { // where no PCI addresses are shown, and the application may rename it
+				return rdma.Index == given.Index
+			}
+			return given.Same(&rdma)
 		})
 		if found < 0 {
 			return nil, given.Name, nil
 		}
 		devices = append(devices, present[found])
+	}
+	nodes, err := e.Host.RDMANodes(netns, devices, record.Step.RDMA.ManagementDevices)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, node := range record.DeviceNodes { // there may be more now, such as rdma_cm, whose module was loaded later
+		if !slices.Contains(nodes, node) {
+			return nil, devices[0].Name, nil
+		}
 	}
 	return devices, "", nil
 }

@@ -293,17 +293,18 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 }
 
 // findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not keep,
-// or as the only one of the device that is none of the others that moved. Nil if there is none.
+// and which may be that of another card's when all RDMA modules were loaded anew; or as the only one of the device that is
+// none of the others that moved. Nil if there is none.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
 	for i := range onHost {
-		if onHost[i].Index == moved.Index {
+		if isReturned(&moved, &onHost[i]) {
 			return &onHost[i]
 		}
 	}
 	candidates := slices.DeleteFunc(cnichain.RDMADevicesOf(device, onHost), func(rdma cnichain.RDMADevice) bool {
-		return slices.ContainsFunc(device.Moved, func(other cnichain.RDMADevice) bool { return other.Index == rdma.Index })
+		return slices.ContainsFunc(device.Moved, func(other cnichain.RDMADevice) bool { return isReturned(&other, &rdma) })
 	})
 	named := slices.IndexFunc(candidates, func(rdma cnichain.RDMADevice) bool { return rdma.Name == moved.Name })
 	switch {
@@ -313,4 +314,9 @@ func findReturned(
 		return &candidates[0]
 	}
 	return nil
+}
+
+// isReturned does not compare names: the kernel gives others.
+func isReturned(moved, seen *cnichain.RDMADevice) bool {
+	return moved.Index == seen.Index && (moved.PCIAddress == "" || moved.PCIAddress == seen.PCIAddress)
 }
