@@ -43,8 +43,8 @@ type Device struct {
 	PF string `json:"pf,omitempty"`
 	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: those of its
-	// baseline, where RDMA devices belong to namespaces and the step gives them.
+	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: those that it had
+	// when its step began, where RDMA devices belong to namespaces and the step gives them.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
@@ -88,9 +88,6 @@ type Baseline struct {
 	// XDP is true when a program was attached.
 	XDP bool      `json:"xdp,omitempty"`
 	VF  *VFConfig `json:"vf,omitempty"`
-	// RDMA are the device's RDMA devices, and RDMANetns whose RDMA devices of the node are; empty without any.
-	RDMA      []RDMADevice `json:"rdma,omitempty"`
-	RDMANetns string       `json:"rdmaNetns,omitempty"`
 	// Network is what the node has configured on the device; nil where the device may not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
 }

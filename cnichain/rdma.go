@@ -13,15 +13,18 @@ const (
 
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as a network namespace shows it.
 type RDMADevice struct {
-	// Index is the kernel's: it stays the same in one boot when the device moves or is renamed.
+	// Index is the kernel's: it stays the same when the device moves or is renamed. Where the kernel's RDMA modules are
+	// loaded anew, ib_core with them, it may be that of another.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
 	// Ports is how many there are.
 	Ports uint32 `json:"ports,omitempty"`
 	// Links are the indexes of its ports' links, where they are in that namespace.
 	Links []int `json:"-"`
+	// LinksUnknown is true when its kernel driver did not answer for every port.
+	LinksUnknown bool `json:"-"`
 	// PCIAddress is that of its hardware; only the host's namespace shows it.
-	PCIAddress string `json:"-"`
+	PCIAddress string `json:"pciAddress,omitempty"`
 }
 
 // RDMADevicesOf returns, of the RDMA devices of the host, those of a device: of its PCI function, or with its link as a
@@ -41,6 +44,15 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 		return direct
 	}
 	return below
+}
+
+// Same says whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone does not
+// say so, see [RDMADevice].
+func (d *RDMADevice) Same(seen *RDMADevice) bool {
+	if d.PCIAddress != "" {
+		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress
+	}
+	return d.Index == seen.Index && d.Name == seen.Name
 }
 
 // CheckRDMA returns why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and for a step
@@ -63,6 +75,12 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 			"shared\" on the node", device.Name)
 	}
 	for _, rdma := range devices {
+		if rdma.LinksUnknown {
+			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not say which links its "+
+				"ports have, and it may not take those of others with it; dmesg on the node may say why, and "+
+				"resetting the "+
+				"card may help", rdma.Name, device.Name)
+		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+
 				"would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)

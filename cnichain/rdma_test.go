@@ -61,6 +61,9 @@ func TestCheckRDMA(t *testing.T) {
 			change: func(s *PlanStep) { s.Device.Exclusive = false }},
 		"exclusive, two links": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}},
 			wrong: "other links"},
+		"exclusive, no answer": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", LinksUnknown: true}},
+			wrong: "does not say"},
+		"shared, no answer": {mode: RDMAShared, rdma: []RDMADevice{{Name: "mlx5_0", LinksUnknown: true}}},
 		"exclusive, VLAN of a port": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}},
 			wrong: "other links"},
 	} {

@@ -171,7 +171,7 @@ func (d *draPlugin) takeBaselines(ctx context.Context, record *claims.Record) er
 				return err
 			}
 			plan.Steps[i].Device = &device
-			if err := plan.Steps[i].CheckRDMA(device.RDMA, device.RDMANetns); err != nil {
+			if _, _, err := d.executor.FindRDMA(&plan.Steps[i]); err != nil {
 				return err
 			}
 		}

@@ -121,3 +121,42 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 }
+
+// A card that does not answer is no matter of pods that get none of its RDMA devices.
+func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
+	f.node.Fail("rdma list", errors.New("no answer"))
+	results, err := f.dra.PrepareResourceClaims(context.Background(),
+		[]*resourceapi.ResourceClaim{allocatedClaim("c", "up1", "a")})
+	f.must(err)
+	f.must(results["c"].Err)
+}
+
+// The kernel asks the card for its ports, which may take long; containers are created under a lock of the whole node.
+func TestContainersDoNotWaitForCards(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAShared)
+	f.node.Fail("rdma ports", errors.New("the card was asked"))
+	_, err := f.create("a-0", "claim-a")
+	f.must(err)
+}
+
+// The application has renamed its RDMA device such that the line of rdma.max would limit another one, and not this.
+func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
+	for name, fine := range map[string]bool{
+		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,
+	} {
+		f := withRDMA(t, cnichain.RDMAExclusive)
+		f.node.RenameRDMA("mlx5_0", name)
+		adjustment, err := f.create("a-0", "claim-a")
+		if fine {
+			f.must(err)
+			if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text !=
+				name+" hca_handle=2 hca_object=50" {
+				t.Errorf("rdma.max is %q", text)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "cannot be limited") {
+			t.Errorf("%q: error is %v, adjustment %v", name, err, adjustment)
+		}
+	}
+}

@@ -120,10 +120,6 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		device.VF = &function
 	}
 	link, home := n.host[device.IfName]
-	device.Index = link.Index
-	if device.RDMA = cnichain.RDMADevicesOf(&device, n.rdmaIn("")); len(device.RDMA) > 0 {
-		device.RDMANetns = n.rdmaMode
-	}
 	if device.IfName == "" {
 		return device, nil
 	}

@@ -1,6 +1,7 @@
 package cnitest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,7 +59,56 @@ func (n *Node) RDMAMode() (string, error) {
 func (n *Node) RDMADevices(netns string) ([]cnichain.RDMADevice, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.rdmaIn(netns), n.fail["rdma list"]
+	devices := n.rdmaIn(netns)
+	for i := range devices {
+		devices[i].Links = nil
+	}
+	return devices, n.fail["rdma list"]
+}
+
+// RDMAPorts implements host.Host.
+func (n *Node) RDMAPorts() ([]cnichain.RDMADevice, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rdmaIn(""), cmp.Or(n.fail["rdma ports"], n.fail["rdma list"])
+}
+
+// SwapRDMA exchanges the indexes and numbers of two RDMA devices, as loading all RDMA modules anew may: the kernel then
+// counts from 0 again.
+func (n *Node) SwapRDMA(name, another string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var swapped []uint32
+	for index, device := range n.rdma {
+		if device.name == name || device.name == another {
+			swapped = append(swapped, index)
+		}
+	}
+	a, b := n.rdma[swapped[0]], n.rdma[swapped[1]]
+	a.number, b.number = b.number, a.number
+	n.rdma[swapped[0]], n.rdma[swapped[1]] = b, a
+}
+
+// RenameRDMA gives an RDMA device another name, wherever it is.
+func (n *Node) RenameRDMA(name, wanted string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, device := range n.rdma {
+		if device.name == name {
+			device.name = wanted
+		}
+	}
+}
+
+// RenumberRDMA gives an RDMA device another number, as a move away and back by somebody else does.
+func (n *Node) RenumberRDMA(name string, number int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, device := range n.rdma {
+		if device.name == name {
+			device.number = number
+		}
+	}
 }
 
 func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {

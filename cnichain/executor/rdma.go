@@ -10,27 +10,41 @@ import (
 // planRDMA looks up, before anything is done, which RDMA devices the step gives and whether they move. The journal has
 // their names and indexes before the first one moves.
 func (e *Executor) planRDMA(record *StepRecord) error {
-	if record.Step.RDMA == nil || record.Step.Device == nil {
-		return nil
-	}
-	mode, err := e.Host.RDMAMode()
-	if err != nil {
+	devices, mode, err := e.FindRDMA(&record.Step)
+	if err != nil || len(devices) == 0 {
 		return err
 	}
-	onHost, err := e.Host.RDMADevices("")
-	if err != nil {
-		return err
-	}
-	device := *record.Step.Device
-	record.RDMA = cnichain.RDMADevicesOf(&device, onHost)
-	if err := record.Step.CheckRDMA(record.RDMA, mode); err != nil {
-		return err
-	}
+	record.RDMA = devices
 	if mode == cnichain.RDMAExclusive {
-		device.Moved = record.RDMA
+		device := *record.Step.Device
+		device.Moved = devices
 		record.Step.Device = &device // the plan, which other pods' attachments share, stays as it is
 	}
 	return nil
+}
+
+// FindRDMA returns the RDMA devices of a step that gives them, and whose the node's are; none for other steps, for
+// which nothing is asked. It is an error if they cannot be given. The step's device is on the host.
+func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
+	if step.RDMA == nil || step.Device == nil {
+		return nil, "", nil
+	}
+	if mode, err = e.Host.RDMAMode(); err != nil {
+		return nil, "", err
+	}
+	onHost, err := e.Host.RDMAPorts()
+	if err != nil {
+		return nil, "", err
+	}
+	// A link that has come back from a pod may have another index than in its baseline.
+	now, err := e.Host.Snapshot(*step.Device)
+	if err != nil {
+		return nil, "", err
+	}
+	asked := *step
+	asked.Device = &now
+	devices = cnichain.RDMADevicesOf(&now, onHost)
+	return devices, mode, asked.CheckRDMA(devices, mode)
 }
 
 // attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
@@ -76,7 +90,8 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 
 // RDMANow returns the RDMA devices of an attached step as they are now, in the order of the record, and the name of the
 // first that is not where it was given to the pod; "" if none is missing. One whose kernel module was loaded anew is
-// another, with other device nodes, which may be those that a third pod was given.
+// another, with other device nodes, which may be those that a third pod was given. Its index may be another's, too, and
+// what its containers get are device nodes, so the kernel is asked for these.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil
@@ -90,11 +105,25 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 		return nil, "", err
 	}
 	for _, given := range record.RDMA {
-		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool { return rdma.Index == given.Index })
+		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool {
+			if netns != "" { // where no PCI addresses are shown, and the application may rename it
+				return rdma.Index == given.Index
+			}
+			return given.Same(&rdma)
+		})
 		if found < 0 {
 			return nil, given.Name, nil
 		}
 		devices = append(devices, present[found])
+	}
+	nodes, err := e.Host.RDMANodes(netns, devices, record.Step.RDMA.ManagementDevices)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, node := range record.DeviceNodes { // there may be more now, such as rdma_cm, whose module was loaded later
+		if !slices.Contains(nodes, node) {
+			return nil, devices[0].Name, nil
+		}
 	}
 	return devices, "", nil
 }

@@ -244,3 +244,42 @@ func TestReturnThatFails(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
 	w.expect(cleanNode)
 }
+
+// After all RDMA modules were loaded anew, the index and device node of a pod's RDMA device may be another pod's.
+func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
+	w.must(w.add(made))
+	w.node.SwapRDMA("mlx5_0", "mlx5_1")
+	restarted := w.restarted()
+	if err := w.executor.Check(context.Background(), restarted); !strings.Contains(fmt.Sprint(err),
+		"RDMA device mlx5_0 is gone") {
+		t.Errorf("Check says %v", err)
+	}
+	w.must(w.del(restarted))
+	w.expect(cleanNode)
+}
+
+// An RDMA device that somebody moved away and back has other device nodes, and its old ones may be those of another
+// pod.
+func TestRDMADeviceWithOtherNodes(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.must(w.add(made))
+	w.node.RenumberRDMA("mlx5_0", 7)
+	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
+		"RDMA device mlx5_0 is gone") {
+		t.Errorf("Check says %v", err)
+	}
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// A link that comes back from a pod gets another index where another link has its own meanwhile. The next sandbox of
+// the claim has the baseline with the old one.
+func TestRDMADeviceOfALinkWithAnotherIndex(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.node.AddHostLink("up0")
+	w.must(w.add(made))
+	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
+	w.must(w.del(made))
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
+}

@@ -18,6 +18,7 @@ type Host interface {
 	Devices
 	Functions
 	RDMA
+	RDMAMoves
 }
 
 // Namespaces keeps network namespaces reachable.
@@ -67,22 +68,28 @@ type Devices interface {
 	Restore(cnichain.Device) error
 }
 
-// RDMA works on RDMA devices.
+// RDMA looks at RDMA devices.
 type RDMA interface {
 	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive; empty where the kernel has no RDMA devices.
 	RDMAMode() (string, error)
-	// RDMADevices lists the RDMA devices that a network namespace shows, by name; an empty path is the host's, of which
-	// they have their PCI addresses. A kernel without RDMA has none.
+	// RDMADevices lists the RDMA devices that a network namespace shows, by name and without links; an empty path is
+	// the host's, of which they have their PCI addresses. A kernel without RDMA has none. It asks no hardware.
 	RDMADevices(netns string) ([]cnichain.RDMADevice, error)
+	// RDMAPorts lists those of the host with the links of their ports, of which drivers may ask their cards.
+	RDMAPorts() ([]cnichain.RDMADevice, error)
+	// RDMANodes returns the device nodes by which an application uses RDMA devices that a network namespace shows (an
+	// empty path is the host's), sorted; management includes those for management datagrams. What the numbers in their
+	// names are changes with every move.
+	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
+}
+
+// RDMAMoves moves RDMA devices between network namespaces.
+type RDMAMoves interface {
 	// MoveRDMA moves an RDMA device of the host into a network namespace. One that is there already is no error.
 	MoveRDMA(netns string, device cnichain.RDMADevice) error
 	// ReturnRDMA moves an RDMA device of a network namespace to the host, under whatever name; Restore does the rest.
 	// One that is not there is no error.
 	ReturnRDMA(netns string, device cnichain.RDMADevice) error
-	// RDMANodes returns the device nodes by which an application uses RDMA devices that a network namespace shows (an
-	// empty path is the host's), sorted; management includes those for management datagrams. What the numbers in their
-	// names are changes with every move.
-	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
 }
 
 // Functions works on PCI functions.

@@ -51,25 +51,43 @@ func (Linux) RDMAMode() (mode string, err error) {
 	return mode, err
 }
 
-// RDMADevices asks the kernel.
+// RDMADevices asks the kernel. A list that a change has interrupted is read again.
 func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
-		found, err := handle.Devices()
-		for _, device := range found {
-			rdma := cnichain.RDMADevice{
-				Index: device.Index, Name: device.Name, Ports: device.Ports, Links: device.Links,
-			}
-			if path == "" {
-				rdma.PCIAddress = functionOfRDMA(device.Name)
-			}
-			devices = append(devices, rdma)
+		found, err := handle.List()
+		for attempt := 1; attempt < 10 && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+			found, err = handle.List()
 		}
+		devices = rdmaDevices(found, path == "")
 		return err
 	})
-	if path == "" && err == nil && len(devices) > 0 {
+	return devices, err
+}
+
+// RDMAPorts asks the kernel.
+func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
+	err = withRDMA("", func(handle *rdmalink.Handle) error {
+		found, err := handle.Devices()
+		devices = rdmaDevices(found, true)
+		return err
+	})
+	if err == nil && len(devices) > 0 {
 		err = addMasters(devices)
 	}
 	return devices, err
+}
+
+func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
+	devices := make([]cnichain.RDMADevice, 0, len(found))
+	for _, device := range found {
+		rdma := cnichain.RDMADevice{Index: device.Index, Name: device.Name, Ports: device.Ports, Links: device.Links,
+			LinksUnknown: device.LinksUnknown}
+		if onHost {
+			rdma.PCIAddress = functionOfRDMA(device.Name)
+		}
+		devices = append(devices, rdma)
+	}
+	return devices
 }
 
 // addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its
@@ -199,6 +217,11 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 		}
 		return nil
 	})
+	if err == nil && len(nodes) == 0 && len(devices) > 0 { // then nobody was asked
+		err = fmt.Errorf("cannot find the character devices of RDMA device %s: the kernel has no RDMA devices "+
+			"any more; "+
+			"load their modules", devices[0].Name)
+	}
 	for i := range nodes {
 		nodes[i] = "/dev/infiniband/" + nodes[i]
 	}
@@ -209,6 +232,9 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
+	if isNoCharacterDevice(err) {
+		err = fmt.Errorf("%w; load the kernel module ib_uverbs (Linux 5.3 or later)", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -232,21 +258,6 @@ func isNoCharacterDevice(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV)
 }
 
-// readRDMA notes the RDMA devices of a device that is on the host.
-func (h Linux) readRDMA(device *cnichain.Device) error {
-	all, err := h.RDMADevices("")
-	if err != nil {
-		return fmt.Errorf("cannot look at device %s: %w", device.Name, err)
-	}
-	if device.RDMA = cnichain.RDMADevicesOf(device, all); len(device.RDMA) == 0 {
-		return nil
-	}
-	if device.RDMANetns, err = h.RDMAMode(); err != nil {
-		return fmt.Errorf("cannot look at device %s: %w", device.Name, err)
-	}
-	return nil
-}
-
 // restoreRDMA proves that every RDMA device that moved with a device is on the host under its name. The kernel returns
 // those of a namespace that ends by itself, some time later, and calls them ibdevN if their name is taken
 // (drivers/infiniband/core/device.c, rdma_dev_exit_net).
@@ -255,6 +266,11 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 		return nil
 	}
 	onHost, err := h.RDMADevices("")
+	if err == nil && slices.ContainsFunc(device.Moved, func(moved cnichain.RDMADevice) bool {
+		return findReturned(device, moved, onHost) == nil
+	}) {
+		onHost, err = h.RDMAPorts()
+	}
 	if err != nil {
 		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
 	}
@@ -280,18 +296,19 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 }
 
 // findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not
-// keep, or as the only one of the device that is none of the others that moved. Nil if there is none.
+// keep, and which may be that of another card's when all RDMA modules were loaded anew; or as the only one of the
+// device that is none of the others that moved. Nil if there is none.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
 	for i := range onHost {
-		if onHost[i].Index == moved.Index {
+		if isReturned(&moved, &onHost[i]) {
 			return &onHost[i]
 		}
 	}
 	candidates := slices.DeleteFunc(cnichain.RDMADevicesOf(device, onHost), func(rdma cnichain.RDMADevice) bool {
 		return slices.ContainsFunc(device.Moved,
-			func(other cnichain.RDMADevice) bool { return other.Index == rdma.Index })
+			func(other cnichain.RDMADevice) bool { return isReturned(&other, &rdma) })
 	})
 	named := slices.IndexFunc(candidates, func(rdma cnichain.RDMADevice) bool { return rdma.Name == moved.Name })
 	switch {
@@ -301,4 +318,9 @@ func findReturned(
 		return &candidates[0]
 	}
 	return nil
+}
+
+// isReturned does not compare names: the kernel gives others.
+func isReturned(moved, seen *cnichain.RDMADevice) bool {
+	return moved.Index == seen.Index && (moved.PCIAddress == "" || moved.PCIAddress == seen.PCIAddress)
 }

@@ -46,9 +46,6 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	}
 	device.BootID = boot
 	device.Driver = driverOf(&device)
-	if err := h.readRDMA(&device); err != nil {
-		return device, err
-	}
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
@@ -139,14 +136,16 @@ func (h Linux) Restore(device cnichain.Device) error {
 		return fmt.Errorf("device %s (PCI %s) had the driver %q and has %q: bind it again", device.Name,
 			device.PCIAddress, device.Driver, driver)
 	}
+	now := device
 	if device.IfName != "" {
 		link, err := findDevice(handle, &device)
 		if err != nil {
 			return err
 		}
 		restoreOwnAddress(handle, link, &device)
+		now.Index = link.Attrs().Index // another one if a link had its own where it came back to
 	}
-	if err := h.restoreRDMA(&device); err != nil {
+	if err := h.restoreRDMA(&now); err != nil {
 		return err
 	}
 	if device.VF != nil { // first, since a function may not have an address that its PF does not allow

@@ -57,6 +57,8 @@ type Device struct {
 	Ports uint32
 	// Links are the indexes of the ports' links that are in the namespace, sorted.
 	Links []int
+	// LinksUnknown is true when the kernel driver did not answer for every port: Links may lack some.
+	LinksUnknown bool
 }
 
 // Handle asks in one network namespace. It is not safe for concurrent use.
@@ -124,14 +126,23 @@ func (h *Handle) List() ([]Device, error) {
 // Links returns the indexes of the links of a device's ports that are in the namespace, sorted (fill_port_info of
 // nldev.c).
 func (h *Handle) Links(index uint32) ([]int, error) {
-	messages, err := h.request(commandPortGet, unix.NLM_F_DUMP, []*nl.RtAttr{indexAttribute(index)})
+	messages, err := h.ports(index)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the ports of RDMA device %d: %w", index, err)
+		return nil, err
 	}
 	return parsePorts(messages)
 }
 
-// Devices is List with Links. What changes meanwhile is read again.
+func (h *Handle) ports(index uint32) ([][]byte, error) {
+	messages, err := h.request(commandPortGet, unix.NLM_F_DUMP, []*nl.RtAttr{indexAttribute(index)})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the ports of RDMA device %d: %w", index, err)
+	}
+	return messages, nil
+}
+
+// Devices is List with Links. What changes meanwhile is read again. It asks the drivers, which may ask their cards. One
+// that fails makes LinksUnknown of its device, and is no error: it may be a card of which the caller wants nothing.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -147,11 +158,33 @@ func (h *Handle) devices() ([]Device, error) {
 		return nil, err
 	}
 	for i := range devices {
-		if devices[i].Links, err = h.Links(devices[i].Index); err != nil {
-			return nil, err // the kernel has no error of its own for devices that have gone since
+		messages, err := h.ports(devices[i].Index)
+		if err == nil {
+			err = devices[i].addPorts(messages)
+		}
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil, err
+		}
+		devices[i].LinksUnknown = devices[i].LinksUnknown || err != nil
+		if !devices[i].LinksUnknown {
+			continue
+		}
+		// The kernel has no error of its own for devices that have gone since.
+		now, listErr := h.List()
+		if listErr != nil || !slices.ContainsFunc(now, func(d Device) bool { return d.Index == devices[i].Index }) {
+			return nil, cmp.Or(listErr, err, errors.New("an RDMA device has gone"))
 		}
 	}
 	return devices, nil
+}
+
+// addPorts adds what messages tell of the device's ports.
+func (d *Device) addPorts(messages [][]byte) (err error) {
+	d.LinksUnknown = len(messages) < int(d.Ports)
+	if len(messages) > 0 {
+		d.Links, err = parsePorts(messages)
+	}
+	return err
 }
 
 // CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. The port

@@ -94,3 +94,15 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// The kernel ends the list of ports without an error where a driver fails for one.
+func TestDeviceThatDoesNotAnswer(t *testing.T) {
+	port := message(nl.NewRtAttr(1, nl.Uint32Attr(0)), nl.NewRtAttr(3, nl.Uint32Attr(1)),
+		nl.NewRtAttr(50, nl.Uint32Attr(9)))
+	for answered, messages := range [][][]byte{{}, {port}, {port, port}} {
+		device := Device{Index: 0, Name: "mlx4_0", Ports: 2}
+		if err := device.addPorts(messages); err != nil || device.LinksUnknown != (answered < 2) {
+			t.Errorf("with %d ports it is %+v, %v", answered, device, err)
+		}
+	}
+}

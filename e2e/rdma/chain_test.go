@@ -306,7 +306,7 @@ func TestChainOnASharedPort(t *testing.T) {
 	b.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe0") })
 	d := newDriver(b)
 	if mode, err := netlink.RdmaSystemGetNetnsMode(); err != nil || mode == exclusive {
-		devices, err := host.Linux{}.RDMADevices("")
+		devices, err := host.Linux{}.RDMAPorts()
 		b.must(err)
 		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.link("port").Attrs().Index}) {
 			t.Errorf("the machine has %+v", devices)

@@ -155,7 +155,8 @@ func (d *driver) tenant(name, step, link string, exclusively bool) *tenant {
 		Plugins: plugins, Devices: []cnichain.RootDevice{{Step: "nic", Device: device}},
 	})
 	d.must(problems.ToAggregate())
-	d.must(plan.Steps[0].CheckRDMA(device.RDMA, device.RDMANetns))
+	_, _, err = d.executor.FindRDMA(&plan.Steps[0])
+	d.must(err)
 	t := &tenant{place: d.pod(name), driver: d}
 	t.attachment = executor.NewAttachment("sandbox-"+name,
 		executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})

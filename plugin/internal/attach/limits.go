@@ -49,21 +49,31 @@ func (s *Sandboxes) ContainerLimits(id string, claimUIDs []string) (ContainerLim
 		if err != nil {
 			return ContainerLimits{}, err
 		}
-		lines = append(lines, rdmaMax(step, devices)...)
+		ofStep, err := rdmaMax(step, devices)
+		if err != nil {
+			return ContainerLimits{}, err
+		}
+		lines = append(lines, ofStep...)
 	}
 	slices.Sort(lines)
 	limits.RDMA = strings.Join(slices.Compact(lines), "\n")
 	return limits, nil
 }
 
-// rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now.
-func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) []string {
+// rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now. An application
+// with CAP_NET_ADMIN can rename one that is in the pod: a space in its name would make the line the limit of another.
+func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
 	limits := step.Step.Limits
 	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {
-		return nil
+		return nil, nil
 	}
 	var lines []string
 	for _, device := range devices {
+		if device.Name == "" || strings.ContainsFunc(device.Name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, fmt.Errorf("RDMA device %q of claim %s cannot be limited: no name with spaces or control "+
+				"characters can be written to rdma.max; delete the pod, or rename the device in it (rdma dev set)",
+				device.Name, step.Claim)
+		}
 		line := device.Name
 		if limits.RDMAHandles != nil {
 			line += fmt.Sprintf(" hca_handle=%d", *limits.RDMAHandles)
@@ -73,5 +83,5 @@ func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) []string 
 		}
 		lines = append(lines, line)
 	}
-	return lines
+	return lines, nil
 }

@@ -1,0 +1,43 @@
+package host
+
+import (
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// An RDMA device that has come back is found by what the kernel keeps. Renaming another one would take that from its
+// owner.
+func TestReturnedRDMADeviceIsFound(t *testing.T) {
+	const ours, theirs = "0000:03:00.2", "0000:03:00.3"
+	moved := cnichain.RDMADevice{Index: 0, Name: "mlx5_0", PCIAddress: ours}
+	for name, test := range map[string]struct {
+		moved  cnichain.RDMADevice
+		onHost []cnichain.RDMADevice
+		want   string
+	}{
+		"under its name": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_0", PCIAddress: ours}},
+			"mlx5_0"},
+		"renamed by the kernel": {moved, []cnichain.RDMADevice{{Index: 0, Name: "ibdev0", PCIAddress: ours}},
+			"ibdev0"},
+		"bound anew": {moved, []cnichain.RDMADevice{{Index: 9, Name: "mlx5_4", PCIAddress: ours}},
+			"mlx5_4"},
+		"its index is another's": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_1", PCIAddress: theirs}}, ""},
+		"all modules loaded anew": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_1", PCIAddress: theirs},
+			{Index: 1, Name: "mlx5_0", PCIAddress: ours}}, "mlx5_0"},
+		"record without its PCI address": {cnichain.RDMADevice{Index: 0, Name: "mlx5_0"},
+			[]cnichain.RDMADevice{{Index: 0, Name: "ibdev0", PCIAddress: ours}}, "ibdev0"},
+		"nowhere": {moved, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			device := cnichain.Device{PCIAddress: ours, Moved: []cnichain.RDMADevice{test.moved}}
+			found := ""
+			if rdma := findReturned(&device, test.moved, test.onHost); rdma != nil {
+				found = rdma.Name
+			}
+			if found != test.want {
+				t.Errorf("it is %q, want %q", found, test.want)
+			}
+		})
+	}
+}
