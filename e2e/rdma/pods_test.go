@@ -120,8 +120,8 @@ func (c *cluster) talks(server, asking string, serve, ask []string) {
 		case ending := <-ended:
 			c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
 		case <-ctx.Done():
-			_ = <-ended // it was ended with the context
-			c.Fatalf("%q has not succeeded: %v: %s\n%q: %s", ask, err, output, serve, &said)
+			ending := <-ended // with the context
+			c.Fatalf("%q has not succeeded: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
 		case <-time.After(time.Second):
 		}
 	}
