@@ -19,6 +19,9 @@ RDMA_FLAGS ?=
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade)$$
+# Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
+# nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only.
+MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
@@ -29,7 +32,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-test vm-doubles sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-doubles sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,17 +47,19 @@ image: build ## Pack driver and controller into OCI image archives in bin/images
 demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with)
 	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep)
 
-test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 16 minutes)
+test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 9 minutes)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	$(MAKE) test-unit
 	$(MAKE) e2e-lab
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes test-kernel test-allocator
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 45 minutes)
 	$(MAKE) -j 2 test e2e-older
 	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long test-race
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-test SRIOV_FLAGS=--optional RDMA_FLAGS=--optional; else echo "not root: tests in virtual machines are skipped"; fi
+	@if [ "$$(id -u)" = 0 ]; then \
+		$(MAKE) vm-doubles && $(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional $(MACHINES); \
+	else echo "not root: tests in virtual machines are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
@@ -96,10 +101,7 @@ e2e-older: build
 e2e-schedulers: e2e-older ## Hold the schedulers of two versions of Kubernetes against what is published (root)
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 
-# Both below in one: three machines at a time, those that take longest first.
-vm-test: build vm-doubles
-	$(MAKE) -j 3 --output-sync=target rdma-pods sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared
-
+# The doubles of CNI plugins that the machines run, and what boots them.
 vm-doubles:
 	$(RACE) -count=1 ./e2e/vm/... ./e2e/cmd/sriov/... ./e2e/cmd/bond/... ./e2e/cmd/ovn-k8s-cni-overlay/...
 	$(LAB) build
@@ -113,10 +115,10 @@ sriov-chains:
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF $(SRIOV_FLAGS) ./cnichain/kerneltest
 
 sriov-pods:
-	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
 
 sriov-crashes: # with the time that containerd really gives
-	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
+	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
 
 sriov-inside: build ## Run the test on a virtual machine that is all of a cluster, control plane included; 5 minutes, not part of "test" (root)
 	$(LAB) --name sriov-inside vm test --cluster=inside --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
@@ -135,7 +137,7 @@ rdma-shared:
 	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
 
 rdma-pods:
-	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 20m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
+	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 30m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")

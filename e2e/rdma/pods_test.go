@@ -179,7 +179,7 @@ func TestClusterPodsExchangeData(t *testing.T) {
 // gone.
 func (c *cluster) onMachine(devices ...string) {
 	c.Helper()
-	c.eventually("RDMA devices on the machine", func() error {
+	c.until("RDMA devices on the machine", func(context.Context) error {
 		if diff := cmp.Diff(devices, c.machine().devices()); diff != "" {
 			return fmt.Errorf("(-want +have):\n%s", diff)
 		}
