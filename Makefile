@@ -135,6 +135,7 @@ rdma-exclusive:
 
 rdma-shared:
 	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
+	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --run '^TestKernelSoftRoCE$$' ./discovery
 
 rdma-pods:
 	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 30m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma

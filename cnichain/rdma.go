@@ -46,7 +46,7 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// Same says whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone does not
+// Same reports whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone does not
 // say so, see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
@@ -78,8 +78,7 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 		if rdma.LinksUnknown {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not say which links its "+
 				"ports have, and it may not take those of others with it; dmesg on the node may say why, and "+
-				"resetting the "+
-				"card may help", rdma.Name, device.Name)
+				"resetting the card may help", rdma.Name, device.Name)
 		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+

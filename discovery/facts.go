@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
 // IfName is the name of a network device on the node.
@@ -33,8 +35,8 @@ const (
 
 // Whose RDMA devices are: every network namespace uses all of them, or each belongs to one.
 const (
-	RDMAShared    = "shared"
-	RDMAExclusive = "exclusive"
+	RDMAShared    = rdmalink.Shared
+	RDMAExclusive = rdmalink.Exclusive
 )
 
 // What RDMA devices send over.

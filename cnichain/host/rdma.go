@@ -20,7 +20,7 @@ import (
 // sysRDMA is where the kernel shows the RDMA devices of the reader's network namespace.
 const sysRDMA = "/sys/class/infiniband"
 
-// hasRDMA says whether the kernel has RDMA at all. Else asking for it would load modules.
+// hasRDMA reports whether the kernel has RDMA at all. Else asking for it would load modules.
 func hasRDMA() bool {
 	_, err := os.Stat(sysRDMA)
 	return err == nil
@@ -219,8 +219,7 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 	})
 	if err == nil && len(nodes) == 0 && len(devices) > 0 { // then nobody was asked
 		err = fmt.Errorf("cannot find the character devices of RDMA device %s: the kernel has no RDMA devices "+
-			"any more; "+
-			"load their modules", devices[0].Name)
+			"any more; load their modules", devices[0].Name)
 	}
 	for i := range nodes {
 		nodes[i] = "/dev/infiniband/" + nodes[i]
@@ -278,9 +277,8 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 		found := findReturned(device, moved, onHost)
 		if found == nil {
 			return fmt.Errorf("cannot restore device %s: its RDMA device %s is not on the host; it is still in a "+
-				"pod, or "+
-				"its kernel module was unloaded: load it again, and then run \"netdra release --all\"", device.Name,
-				moved.Name)
+				"pod, or its kernel module was unloaded; load it again, and then run \"netdra release --all\"",
+				device.Name, moved.Name)
 		}
 		if found.Name == moved.Name {
 			continue
@@ -288,8 +286,7 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 		err := withRDMA("", func(handle *rdmalink.Handle) error { return handle.Rename(found.Index, moved.Name) })
 		if err != nil {
 			return fmt.Errorf("cannot restore device %s: its RDMA device has the name %s, and %s cannot be set: %w; "+
-				"rename "+
-				"the RDMA device that has it", device.Name, found.Name, moved.Name, err)
+				"rename the RDMA device that has it", device.Name, found.Name, moved.Name, err)
 		}
 	}
 	return nil

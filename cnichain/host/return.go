@@ -95,7 +95,7 @@ func transitName(device *cnichain.Device) string {
 
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
-// IsTransitName says whether a link has a name that devices have on their way to the host only. One that keeps it was
+// IsTransitName reports whether a link has a name that devices have on their way to the host only. One that keeps it was
 // left by a driver that was killed.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 

@@ -78,11 +78,9 @@ func checkRDMA(input *Input) []Finding {
 		found = append(found, Finding{
 			Level: Warn, What: "no driver has the RDMA part of " + someOf(idle[alias]), Where: auxiliaryDevices,
 			Why: "the cards could do RDMA, but have no RDMA devices: policies see rdma == false, and claims that " +
-				"ask for " +
-				"RDMA do not get them",
+				"ask for RDMA do not get them",
 			Do: fmt.Sprintf("modprobe %s, and name the module that it loads in /etc/modules-load.d; if nobody is "+
-				"to use "+
-				"RDMA, leave it so", alias),
+				"to use RDMA, leave it so", alias),
 		})
 	}
 	if len(found) == 0 && mode != "" {
