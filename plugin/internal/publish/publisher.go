@@ -48,6 +48,9 @@ const (
 	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
 	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
 	pauseFactor = 10
+	// shortestPause is waited after quick readings, too: a pod whose links move causes several bursts of changes, and
+	// reading the host in between takes processor time from the pod's own start.
+	shortestPause = 500 * time.Millisecond
 	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
 	longestPause = time.Minute
 )
@@ -229,14 +232,10 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause keeps readings apart after one that has taken some time, and is false when ctx has ended. Triggers and changes
+// pause keeps readings apart, the more the longer the last one has taken, and is false when ctx has ended. Triggers and changes
 // meanwhile stay in their channels.
 func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
-	pause := min(pauseFactor*taken, longestPause)
-	if pause <= 0 {
-		return true
-	}
-	timer := p.clock.NewTimer(pause)
+	timer := p.clock.NewTimer(min(max(pauseFactor*taken, shortestPause), longestPause))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
