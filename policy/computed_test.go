@@ -276,8 +276,12 @@ func TestExpensiveAttributes(t *testing.T) {
 
 func TestCheckAttribute(t *testing.T) {
 	for expression, want := range map[string]string{
-		`@ifName`:                       "",
-		`optional.of(@ifName)`:          "",
+		`@ifName`:              "",
+		`optional.of(@ifName)`: "",
+		`{"mlx5_0": 0, "mlx5_3": 1}[?@rdmaDevice]`:  "",
+		`int(@rdmaDevice.substring(5))`:             "",
+		`@ifName.split("np")[1]`:                    "",
+		`["mlx5_0", "mlx5_3"].indexOf(@rdmaDevice)`: "may cost",
 		`@?ifName`:                      "",
 		`device.attributes["x.y"].?z`:   "",
 		`device.attributes["x.y"].z`:    "no device has an attribute x.y/z",
