@@ -41,9 +41,11 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return selector{result}, nil
 }
 
-// compileAs compiles an expression with the limit that every one of a policy has.
+// compileAs compiles an expression with the limit that every one of a policy has. What it may cost is estimated for new
+// ones only, which can be refused: on nodes, which compile at every reading, evaluations are counted.
 func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
 	options.CostLimit = new(uint64(evaluationCost))
+	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
 	return dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, options)
 }
 
