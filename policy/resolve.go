@@ -48,11 +48,15 @@ func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alp
 	if err != nil {
 		return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
 	}
+	shareAttributeCost(rules, len(devices))
 	for i, answers := range asked {
+		if err := context.Cause(ctx); err != nil {
+			return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
+		}
 		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
 	for _, r := range rules {
-		decision.Problems = append(decision.Problems, r.problems...)
+		decision.Problems = append(append(decision.Problems, r.problems...), r.attributes.problems(r.policy.Name)...)
 	}
 	return decision, nil
 }
@@ -70,6 +74,8 @@ type rule struct {
 	problems []Problem
 	// evaluationFailed says that a problem was recorded for an expression that failed on a device.
 	evaluationFailed bool
+	// attributes are those that the policy adds.
+	attributes attributeRules
 }
 
 // newRule compiles a policy for a node.
@@ -219,7 +225,7 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 			decision.Reasons[i] = rules[i].reason(Lost, "%s", outrankedBy(w, p))
 			continue
 		}
-		decision.Personas = append(decision.Personas, personas(p)...)
+		decision.Personas = append(decision.Personas, personas(p, rules[i].attributesOf(&d))...)
 	}
 	slices.SortStableFunc(decision.Personas, func(a, b Persona) int { return cmp.Compare(a.Suffix, b.Suffix) })
 	return decision

@@ -61,6 +61,8 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 		"the cluster has the feature DRAListTypeAttributes")
 	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false,
 		"the cluster has the feature DRADeviceCompatibilityGroups")
+	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
+		"the cluster has the feature DRADerivedAttributes")
 	formFlag(cmd, &flags.Output)
 	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
 	cmd.MarkFlagsMutuallyExclusive("pod", "machines")

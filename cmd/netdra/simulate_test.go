@@ -65,6 +65,30 @@ func TestSimulateRootsGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
 }
 
+// Cards are put next to GPUs of another driver: on h100 by what both drivers discover, on mi300x by what the policy and
+// the claim say, or a driver of GPUs that publishes the same attribute. A device without the attribute meets no
+// constraint.
+func TestSimulateEightGPUsGolden(t *testing.T) {
+	const samples, machines = "../../deploy/samples/examples/", "../../discovery/testdata/"
+	data := func(name string) string { return filepath.Join("testdata", "simulate", name) }
+	for name, arguments := range map[string][]string{
+		"eight-h100": {"-f", samples + "eight-gpus-by-root.yaml", "-f", data("gpus-h100.yaml"), "--machines",
+			machines + "h100"},
+		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
+			machines + "mi300x"},
+		// the sample has the policy, and its pod, which comes last, finds what others have left
+		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
+			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines + "mi300x"},
+		"derived-mi300x": {"--derived-attributes", "-f", data("derived-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"),
+			"-f", samples + "eight-gpus-by-table.yaml", "--machines", machines + "mi300x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stdout, stderr := runNetdra(t, "", append([]string{"simulate"}, arguments...)...)
+			golden(t, data(name+".txt"), stdout+stderr)
+		})
+	}
+}
+
 func TestSimulateRefuses(t *testing.T) {
 	dir, policies := recordedExample(t, "example1")
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: " +

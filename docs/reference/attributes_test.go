@@ -36,7 +36,8 @@ In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a doma
 ~device.attributes["DOMAIN"].driver~.
 
 Published entries have more, which topologies read with a guard: ~PLUGIN~ is true where the policy supports ~host-device~,
-and so on (the DeviceClass of a step asks for its plugin by itself), and there are the policy's ~additionalAttributes~.
+and so on (the DeviceClass of a step asks for its plugin by itself), and there are the attributes of the policy:
+~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~.
 ~SUPPORTED~ is for people.
 `
 

@@ -505,6 +505,8 @@ func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.Device
 			plain[key] = *attribute.IntValue
 		case attribute.BoolValue != nil:
 			plain[key] = *attribute.BoolValue
+		case attribute.VersionValue != nil:
+			plain[key] = *attribute.VersionValue
 		}
 	}
 	return plain

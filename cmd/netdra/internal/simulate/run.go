@@ -32,6 +32,8 @@ type Options struct {
 	Pods               []string // of the cluster, as namespace/name
 	Kubeconfig, Output string
 	Features           draslices.Features
+	// DerivedAttributes says that claims may compute attributes of devices. It changes nothing that is published.
+	DerivedAttributes bool
 }
 
 // Run parses, validates, builds the model of the cluster, and prints the answers.
@@ -106,6 +108,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		Classes: slices.Concat(parsed.classes,
 			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
+		DerivedAttributes: f.DerivedAttributes,
 	}
 	if f.Cluster || len(f.Pods) > 0 {
 		live, err := connect(f.Kubeconfig)
