@@ -138,3 +138,45 @@ func TestSimulateRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A pod without a claim, written for a device plugin, is tried with the claim that kube-scheduler makes.
+func TestSimulateExtendedResources(t *testing.T) {
+	const files = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: pair}
+spec:
+  steps:
+  - {name: a, type: sriov, extendedResourceName: example.com/vf, selector: {cel: "true"}}
+  - {name: b, type: sriov, selector: {cel: "true"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: half}
+spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 1}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: whole}
+spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, deviceclass.resource.kubernetes.io/pair-b: 2}}}]}`
+	code, stdout, stderr := runNetdra(t, files, "simulate", "-f", "-", "--machines",
+		"../../discovery/testdata/igb-4vfs")
+	for _, want := range []string{
+		`claim default/half-extended-resources has no device for root step "b"`,
+		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod",
+		"✓ pod default/whole fits on igb-4vfs", "whole-extended-resources  container-0-request-1  eth0v3",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("output lacks %q", want)
+		}
+	}
+	if code != exit.Failed || t.Failed() {
+		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
+	}
+}

@@ -39,6 +39,10 @@ func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.D
 }
 
 func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttributes bool) resourceapi.DeviceClass {
+	var extendedResource *string
+	if step.ExtendedResourceName != "" {
+		extendedResource = ptr.To(step.ExtendedResourceName)
+	}
 	return resourceapi.DeviceClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -58,6 +62,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 			}},
 		},
 		Spec: resourceapi.DeviceClassSpec{
+			ExtendedResourceName: extendedResource,
 			Selectors: []resourceapi.DeviceSelector{{
 				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)},
 			}},

@@ -53,6 +53,9 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
+	if err := m.addExtendedClaims(cluster.Classes); err != nil {
+		return err
+	}
 	if len(m.trials) == 0 {
 		return exit.Refusef("cannot simulate: %s; give a file with one of them with -f, or a pod of the cluster with "+
 			"--pod", missingTrials(f.Files))
