@@ -114,6 +114,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 		"no policies": {set: []string{"defaultPolicies.enabled=false"}, not: []string{"kind: DeviceExposurePolicy"}},
 		"management": {set: []string{"defaultPolicies.managementInterfaces={eno1,eno2}"},
 			want: []string{`ifName in ["eno1","eno2"]`}},
+		"a bridge of Open vSwitch": {set: []string{"defaultPolicies.openVSwitchBridges={br-ex}"},
+			want: []string{`type == "ovs-internal" &&`, `!(device.attributes["dra.networking"].ifName in ["br-ex"]) ||`}},
 		"no management": {set: []string{"defaultPolicies.managementInterfaces=null"},
 			want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
 		"metrics": {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"},

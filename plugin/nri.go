@@ -282,11 +282,12 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
 	for delay := nriRetry; n.sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
+		if n.ready(pod) { // also while nobody can say what its claims are, because the API server has not answered yet
+			return
+		}
 		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
-			return
-		case err == nil && n.ready(pod):
 			return
 		case err == nil && busy:
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
