@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,5 +159,24 @@ func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 		} else if err == nil || !strings.Contains(err.Error(), "cannot be limited") {
 			t.Errorf("%q: error is %v, adjustment %v", name, err, adjustment)
 		}
+	}
+}
+
+// Two RDMA devices of different namespaces have one name: the line says which is meant, since the kernel would refuse
+// it, or limit the other.
+func TestLimitOfAnRDMADeviceWhoseNameIsNotUnique(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAExclusive)
+	devices, err := f.node.RDMADevices(f.boxes.States()[0].Pin)
+	f.must(err)
+	f.node.AddRDMA("mlx5_0", "up1", "", cnichain.RDMAExclusive)
+	adjustment, err := f.create("a-0", "claim-a")
+	f.must(err)
+	want := fmt.Sprintf("mlx5_0 index=%d hca_handle=2 hca_object=50", devices[0].Index)
+	if text := adjustment.GetLinux().GetResources().GetUnified()["rdma.max"]; text != want {
+		t.Errorf("rdma.max is %q, want %q", text, want)
+	}
+	f.node.Fail("rdma names", errors.New("interrupted"))
+	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error is %v", err)
 	}
 }

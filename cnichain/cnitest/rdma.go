@@ -199,6 +199,16 @@ func (n *Node) RDMANodes(netns string, devices []cnichain.RDMADevice, management
 	return nodes, nil
 }
 
+// RDMANames implements host.Host.
+func (n *Node) RDMANames() (names []string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
+		names = append(names, n.rdma[index].name)
+	}
+	return names, n.fail["rdma names"]
+}
+
 // returnRDMA is what the kernel does when a namespace ends.
 func (n *Node) returnRDMA(pin string) {
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {

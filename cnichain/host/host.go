@@ -81,6 +81,9 @@ type RDMA interface {
 	// empty path is the host's), sorted; management includes those for management datagrams. What the numbers in their
 	// names are changes with every move.
 	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
+	// RDMANames lists the names of the node's RDMA devices, whatever namespace they are in, one for each device: where
+	// they belong to namespaces, several may have the same.
+	RDMANames() ([]string, error)
 }
 
 // RDMAMoves moves RDMA devices between network namespaces.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -17,8 +18,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// sysRDMA is where the kernel shows the RDMA devices of the reader's network namespace.
-const sysRDMA = "/sys/class/infiniband"
+// sysRDMA is where the kernel shows the RDMA devices of the reader's network namespace, and sysVerbs where it shows the
+// character devices of those of all (uverbs_main.c gives that class no namespaces), each with its RDMA device's name.
+const (
+	sysRDMA  = "/sys/class/infiniband"
+	sysVerbs = "/sys/class/infiniband_verbs"
+)
 
 // hasRDMA reports whether the kernel has RDMA at all. Else asking for it would load modules.
 func hasRDMA() bool {
@@ -88,6 +93,26 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 		devices = append(devices, rdma)
 	}
 	return devices
+}
+
+// RDMANames reads sysfs: netlink tells only of the namespace of its socket. A device without a character device is not
+// there, nor can a pod have it.
+func (Linux) RDMANames() (names []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(sysVerbs, "uverbs*", "ibdev"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		name, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the names of RDMA devices: %w", err)
+		}
+		names = append(names, strings.TrimSuffix(string(name), "\n"))
+	}
+	return names, nil
 }
 
 // addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its

@@ -12,9 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // expose offers virtual functions exclusively, and the link "port" to several.
@@ -130,12 +127,11 @@ func (c *cluster) talks(server, asking string, serve, ask []string) {
 	}
 }
 
-// goes deletes a pod and waits until it has gone.
+// goes deletes pods and waits until they have gone.
 func (c *cluster) goes(names ...string) {
 	c.Helper()
-	for _, name := range names {
-		c.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}})
-	}
+	c.Remove(names...)
+	c.Gone(names...)
 }
 
 // Pods that name a claim of a topology with RDMA see and open exactly their own device, and exchange data through it.
@@ -265,17 +261,5 @@ func TestClusterSharedPort(t *testing.T) {
 		return
 	}
 	c.podObject("refused", "shared")
-	c.until("event that says why", func(ctx context.Context) error {
-		events := &corev1.EventList{}
-		if err := c.objects.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
-			return event.InvolvedObject.Name == "refused" &&
-				strings.Contains(event.Message, "rdma system set netns shared")
-		}) {
-			return fmt.Errorf("it is none of %d events", len(events.Items))
-		}
-		return nil
-	})
+	c.Event("refused", "rdma system set netns shared")
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
 // TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped
@@ -20,14 +22,14 @@ func TestClusterInside(t *testing.T) {
 	if !slices.Contains(c.programs(), "kube-apiserver") {
 		t.Skip("needs a machine that is all of a cluster: use make sriov-inside")
 	}
-	c.apply(c.named(policies))
+	c.Apply(c.named(policies))
 	c.part("one", (*cluster).isWhole)
 }
 
 // isWhole sees that nothing of the cluster is elsewhere, and gives a pod a function.
 func (c *cluster) isWhole() {
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
-		"containerd", "kubelet", driverName, "dra-network-controller"} {
+		"containerd", "kubelet", kubenode.DriverName, "dra-network-controller"} {
 		if have := c.programs(); !slices.Contains(have, program) {
 			c.Errorf("%s does not run on this machine, but %q", program, have)
 		}
@@ -37,7 +39,7 @@ func (c *cluster) isWhole() {
 	}
 	c.oneFunction("one")
 	c.create("one", "pod")
-	c.ready("pod")
+	c.Ready("pod")
 	c.attached("pod")
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("pod").links()); diff != "" {
 		c.Errorf("links of the pod (-want +have):\n%s", diff)
@@ -65,7 +67,7 @@ func (c *cluster) programs() []string {
 // nodes are those of the cluster, and how they are.
 func (c *cluster) nodes() (all []string) {
 	c.Helper()
-	nodes, err := c.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	nodes, err := c.Client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	c.must(err)
 	for i := range nodes.Items {
 		for _, condition := range nodes.Items[i].Status.Conditions {

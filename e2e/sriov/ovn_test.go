@@ -38,7 +38,7 @@ func (c *cluster) acceleratesNetworks() {
 			DeviceID: c.vf(pf1, i)})
 	}
 	c.create("fast", "a", "b")
-	c.ready("a", "b")
+	c.Ready("a", "b")
 	for _, name := range []string{"a", "b"} {
 		c.attached(name)
 		index := c.index(name, 0)
@@ -55,8 +55,8 @@ func (c *cluster) acceleratesNetworks() {
 	}
 	a, b := c.inside("a"), c.inside("b")
 	c.Logf("first message after %s", a.reaches(b, b.address("net1")))
-	c.removeAll()
-	c.until("plugin that knows nothing of the functions any more", func(context.Context) error {
+	c.RemoveAll()
+	c.Until("plugin that knows nothing of the functions any more", func(context.Context) error {
 		if left := c.filesBelow(ovnState); len(left) > 0 {
 			return fmt.Errorf("it still has %q", left)
 		}

@@ -123,7 +123,7 @@ spec:
 func TestClusterPods(t *testing.T) {
 	c := newCluster(t, 4)
 	c.must(netlink.LinkSetUp(c.link(pf2)))
-	c.apply(c.named(policies))
+	c.Apply(c.named(policies))
 	c.part("slices", (*cluster).publishesFunctions)
 	c.part("settings", (*cluster).setsFunctions)
 	c.part("bond", (*cluster).bondsFunctions)
@@ -197,7 +197,7 @@ func quantity(q resource.Quantity) string { return q.String() }
 func (c *cluster) published(want string) {
 	c.Helper()
 	var last string
-	c.until("slices that are as wanted", func(ctx context.Context) error {
+	c.Until("slices that are as wanted", func(ctx context.Context) error {
 		text, err := c.publishedAs(ctx)
 		last = cmp.Diff(sorted(want), text)
 		if err == nil && last != "" {
@@ -253,7 +253,7 @@ func (c *cluster) setsFunctions() {
   config: {ipam: {type: host-local, subnet: 10.8.0.0/24}}`), "nic")
 	c.create("tagged", "a", "b")
 	c.create("moved", "m")
-	c.ready("a", "b", "m")
+	c.Ready("a", "b", "m")
 	for _, name := range []string{"a", "b"} {
 		if have, want := c.settings(pf0, c.index(name, 0)),
 			"vlan 100 qos 3 spoofchk false trust true rate 200"; have != want {
@@ -299,7 +299,7 @@ const bondOfCards = `
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
-	c.ready("one", "two")
+	c.Ready("one", "two")
 	c.attached("one")
 	pods := []*pod{c.inside("one"), c.inside("two")}
 	want := []string{
@@ -336,18 +336,18 @@ func (c *cluster) keepsPersonasApart() {
   config: {ipam: {type: host-local, subnet: 10.7.0.0/24}}`, kind)), "nic")
 	}
 	c.create("macvlan", "mac1", "mac2")
-	c.ready("mac1", "mac2")
+	c.Ready("mac1", "mac2")
 	c.create("ipvlan", "ip")
-	c.waits("ip")
+	c.Waits("ip")
 	first, two := c.inside("mac1"), c.inside("mac2")
 	first.reaches(two, two.address("net1"))
-	c.delete("mac1")
-	c.gone("mac1")
-	c.waits("ip")
-	c.delete("mac2")
-	c.ready("ip")
+	c.Remove("mac1")
+	c.Gone("mac1")
+	c.Waits("ip")
+	c.Remove("mac2")
+	c.Ready("ip")
 	c.create("macvlan", "late")
-	c.waits("late")
+	c.Waits("late")
 	if diff := cmp.Diff([]string{"net1 ipvlan mtu 1500 up true"}, c.inside("ip").links()); diff != "" {
 		c.Errorf("links (-want +have):\n%s", diff)
 	}
@@ -367,23 +367,23 @@ func (c *cluster) keepsPassthroughApart() {
 	before := c.link(pf0).Attrs().Name
 	c.create("function", "function")
 	c.create("shared", "shared")
-	c.ready("function", "shared")
+	c.Ready("function", "shared")
 	c.create("whole", "whole")
-	c.waits("whole")
-	c.delete("function")
-	c.gone("function")
-	c.waits("whole")
-	c.delete("shared")
-	c.ready("whole")
+	c.Waits("whole")
+	c.Remove("function")
+	c.Gone("function")
+	c.Waits("whole")
+	c.Remove("shared")
+	c.Ready("whole")
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("whole").links()); diff != "" {
 		c.Errorf("links (-want +have):\n%s", diff)
 	}
 	c.create("function", "function")
 	c.create("shared", "shared")
-	c.waits("function")
-	c.waits("shared")
-	c.delete("whole")
-	c.ready("function", "shared")
+	c.Waits("function")
+	c.Waits("shared")
+	c.Remove("whole")
+	c.Ready("function", "shared")
 	if now := c.link(pf0).Attrs().Name; now != before {
 		c.Errorf("the card came home as %s, was %s", now, before)
 	}
@@ -407,10 +407,10 @@ func (c *cluster) bridgesFunctions() {
   selector: {cel: 'device.attributes["dra.networking"].ifName == "br-sriov-data"'}
   config: {isGateway: false, ipam: {type: host-local, subnet: 10.4.0.0/24}}`, "nic")
 	c.create("port", "left", "right")
-	c.ready("left", "right")
+	c.Ready("left", "right")
 	left, right := c.inside("left"), c.inside("right")
 	left.reaches(right, right.address("net1"))
-	c.removeAll()
+	c.RemoveAll()
 	c.must(netlink.LinkSetNoMaster(port))
 	c.must(netlink.LinkSetDown(port))
 }
@@ -423,18 +423,18 @@ func (c *cluster) followsNumVFs() {
   selector: {cel: 'device.attributes["dra.networking"].pfName == "PF1"'}
   config: {}`), "nic")
 	c.create("kept", "user")
-	c.ready("user")
+	c.Ready("user")
 	device := c.devices("user")[0]
 	c.must(os.WriteFile(sysPCI(pf1, "sriov_numvfs"), []byte("0"), 0))
-	c.until("device in use that is published with a taint", func(ctx context.Context) error {
-		devices, err := c.offered(ctx)
+	c.Until("device in use that is published with a taint", func(ctx context.Context) error {
+		devices, err := c.Offered(ctx)
 		if taint, published := devices[device]; !published || taint != "gone" {
 			err = errors.Join(err, fmt.Errorf("offered are %v", devices))
 		}
 		return err
 	})
-	c.delete("user")
-	c.gone("user")
+	c.Remove("user")
+	c.Gone("user")
 	c.published(publishedOfAll(0, 0))
 	c.setVFs(pf1, 7)
 	c.published(publishedOfAll(7, 100))

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
 // opener is a container's command that opens each group of devices that it is given, as an application does that drives
@@ -81,7 +83,7 @@ func (c *cluster) givesFunctionsToApplications() {
   claimParameters: [mac]
   config: {vlan: 56}`, prepared), "nic")
 	const wanted = "02:00:00:00:56:03"
-	c.apply(fmt.Sprintf(`
+	c.Apply(fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: addressed}
@@ -97,7 +99,7 @@ spec:
 `, wanted))
 	c.createWith(opener, "bound", "one", "two")
 	c.createWith(opener, "addressed", "three")
-	c.ready("one", "two", "three")
+	c.Ready("one", "two", "three")
 	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
 		c.attached(pod)
 		address := c.vf(card, c.index(pod, 0))
@@ -121,9 +123,9 @@ spec:
 	if have := c.info(pf1, 0).Mac.String(); have != wanted {
 		c.Errorf("the function of pod three has the address %s, and its claim wants %s", have, wanted)
 	}
-	c.removeAll()
-	c.until("functions as they were, the prepared one too", func(ctx context.Context) error {
-		return errors.Join(c.different(before), c.forgotten(ctx))
+	c.RemoveAll()
+	c.Until("functions as they were, the prepared one too", func(ctx context.Context) error {
+		return errors.Join(c.different(before), kubenode.Forgotten(ctx))
 	})
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that was prepared has the driver %q", driver)
@@ -149,23 +151,23 @@ func (c *cluster) killsDriverWhileItBinds() {
 		return !hasOwnDriver(functions[0]) ||
 			!hasOwnDriver(functions[1])
 	})
-	c.killDriver()
-	c.ready("unbound")
-	c.delete("unbound")
+	c.KillDriver()
+	c.Ready("unbound")
+	c.Remove("unbound")
 	c.soon("functions with their driver", func() bool {
 		return hasOwnDriver(functions[0]) &&
 			hasOwnDriver(functions[1])
 	})
-	c.killDriver()
-	c.gone("unbound")
+	c.KillDriver()
+	c.Gone("unbound")
 	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one
 	c.createWith(opener, "bound", "noted")
 	c.soon("a note of the plugin", func() bool { return len(c.glob(filepath.Join(pluginState, "*-net1"))) > 0 })
-	c.killDriver()
-	c.ready("noted")
-	c.removeAll()
-	c.until("functions as they were",
-		func(ctx context.Context) error { return errors.Join(c.different(c.before), c.forgotten(ctx)) })
+	c.KillDriver()
+	c.Ready("noted")
+	c.RemoveAll()
+	c.Until("functions as they were",
+		func(ctx context.Context) error { return errors.Join(c.different(c.before), kubenode.Forgotten(ctx)) })
 	c.must(os.RemoveAll(pluginState))
 }
 
@@ -177,6 +179,6 @@ func (c *cluster) soon(what string, seen func() bool) {
 			return
 		}
 	}
-	c.explain()
+	c.Explain()
 	c.Fatalf("no %s after %s", what, clusterPatience)
 }

@@ -46,7 +46,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		if err != nil {
 			return ContainerLimits{}, err
 		}
-		ofStep, err := rdmaMax(step, devices)
+		ofStep, err := s.rdmaMax(step, devices)
 		if err != nil {
 			return ContainerLimits{}, err
 		}
@@ -73,10 +73,17 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 
 // rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now. An application
 // with CAP_NET_ADMIN can rename one that is in the pod: a space in its name would make the line the limit of another.
-func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
+//
+// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if it
+// is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
+func (s *Sandboxes) rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
 	limits := step.Step.Limits
 	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {
 		return nil, nil
+	}
+	ofAll, err := s.executor.Host.RDMANames()
+	if err != nil {
+		return nil, err
 	}
 	var lines []string
 	for _, device := range devices {
@@ -86,6 +93,9 @@ func rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string
 				device.Name, step.Claim)
 		}
 		line := device.Name
+		if first := slices.Index(ofAll, device.Name); first >= 0 && slices.Contains(ofAll[first+1:], device.Name) {
+			line += fmt.Sprintf(" index=%d", device.Index)
+		}
 		if limits.RDMAHandles != nil {
 			line += fmt.Sprintf(" hca_handle=%d", *limits.RDMAHandles)
 		}

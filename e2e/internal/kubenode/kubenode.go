@@ -1,0 +1,172 @@
+// Package kubenode is, for tests inside a virtual machine (package vm), that machine as a node of Kubernetes with the
+// driver: objects of the cluster, waiting, the processes of pods, and the driver's life.
+package kubenode
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// ErrStill is the error of a look at something that has not happened.
+var ErrStill = errors.New("it is still as before")
+
+// Node is the machine, for one test, which uses one namespace. Its methods end the test if they can't do what they say.
+type Node struct {
+	Client    kubernetes.Interface
+	Objects   client.Client
+	Namespace string
+
+	t         *testing.T
+	patience  time.Duration
+	explained bool
+}
+
+// Join returns the machine as a node, in the namespace "default". Patience is how long anything may take for which
+// kubelet and containerd have to do something. The test is skipped where the machine is no node: the advice says what to
+// run instead.
+func Join(t *testing.T, patience time.Duration, advice string) *Node {
+	t.Helper()
+	kubeconfig := os.Getenv("KUBECONFIG")
+	if kubeconfig == "" {
+		t.Skip("needs a machine that is a node of Kubernetes: " + advice)
+	}
+	n := &Node{Namespace: metav1.NamespaceDefault, t: t, patience: patience}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	n.must(err)
+	config.QPS, config.Burst = 100, 200
+	n.Client, err = kubernetes.NewForConfig(config)
+	n.must(err)
+	log.SetLogger(logr.Discard()) // or that library complains
+	n.Objects, err = client.New(config, client.Options{})
+	n.must(err)
+	return n
+}
+
+// Part is the node for a subtest, in a namespace of its own.
+func (n *Node) Part(t *testing.T, namespace string) *Node {
+	part := *n
+	part.t, part.Namespace, part.explained = t, namespace, false
+	return &part
+}
+
+func (n *Node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Until repeats a look until it finds nothing wrong.
+func (n *Node) Until(what string, condition func(context.Context) error) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
+	defer cancel()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := condition(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil || last == nil { // that time is over says nothing
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.Explain()
+			n.t.Fatalf("no %s after %s: %v", what, n.patience, last)
+		}
+	}
+}
+
+// Explain shows, once, what a person would look at.
+func (n *Node) Explain() {
+	n.t.Helper()
+	if n.explained {
+		return
+	}
+	n.explained = true
+	ctx := context.Background()
+	events, err := n.Client.CoreV1().Events(n.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		n.t.Log(err)
+		return
+	}
+	for i := range events.Items {
+		event := &events.Items[i]
+		n.t.Logf("event of %s: %s: %s", event.InvolvedObject.Name, event.Reason, event.Message)
+	}
+	pods, err := n.driverPods(ctx)
+	for i := range pods {
+		lines := int64(60)
+		logs, logErr := n.Client.CoreV1().Pods(DriverNamespace).GetLogs(pods[i].Name,
+			&corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		n.t.Logf("the driver's log: %v\n%s", logErr, logs)
+	}
+	if err != nil {
+		n.t.Log(err)
+	}
+}
+
+// Apply applies documents of YAML, and deletes the objects at the end of the test. Those of namespaces without one are in
+// the node's.
+func (n *Node) Apply(documents string) {
+	n.t.Helper()
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			n.t.Fatalf("%v:\n%s", err, documents)
+		}
+		if object.Object == nil {
+			continue
+		}
+		if kind := object.GetKind(); kind == "Pod" || kind == "ResourceClaimTemplate" {
+			object.SetNamespace(n.Namespace)
+		}
+		n.Until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook may have to start
+			err := n.Objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
+				client.FieldOwner("test"), client.ForceOwnership)
+			if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
+				n.must(err)
+			}
+			return err
+		})
+		n.t.Cleanup(func() { n.Delete(object) })
+	}
+}
+
+// Delete deletes an object and waits until it has gone.
+func (n *Node) Delete(object client.Object) {
+	n.t.Helper()
+	n.Until("end of "+object.GetName(), func(ctx context.Context) error {
+		switch err := n.Objects.Delete(ctx, object); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		default:
+			return ErrStill
+		}
+	})
+}

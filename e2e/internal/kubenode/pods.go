@@ -1,0 +1,132 @@
+package kubenode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Observed is the environment variable by which the processes of pods are found. Its value is that of Mark.
+const Observed = "POD_OF_TEST"
+
+// Mark is the value of Observed in the containers of a pod.
+func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
+
+// Process is the folder in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is none.
+func (n *Node) Process(pod string) (string, error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range processes {
+		environment, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err == nil && strings.Contains("\x00"+string(environment), "\x00"+Observed+"="+n.Mark(pod)+"\x00") {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("pod %s has no process: %w", pod, fs.ErrNotExist)
+}
+
+// Ready waits until pods are Ready.
+func (n *Node) Ready(names ...string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.Until("pod "+name+" that is Ready", func(ctx context.Context) error {
+			pod, err := n.Client.CoreV1().Pods(n.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+				return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+			}) {
+				return fmt.Errorf("it is %s", pod.Status.Phase)
+			}
+			return nil
+		})
+	}
+}
+
+// Waits waits until the scheduler has said that it finds no device for a pod.
+func (n *Node) Waits(name string) {
+	n.t.Helper()
+	n.Until("pod "+name+" that has to wait", func(ctx context.Context) error {
+		pod, err := n.Client.CoreV1().Pods(n.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Spec.NodeName != "" {
+			n.t.Fatalf("pod %s was scheduled", name)
+		}
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled &&
+				strings.Contains(condition.Message, "cannot allocate all claims") {
+				return nil
+			}
+		}
+		return ErrStill
+	})
+}
+
+// Event waits for an event of a pod whose message has a text.
+func (n *Node) Event(pod, text string) {
+	n.t.Helper()
+	n.Until(fmt.Sprintf("event of pod %s with %q", pod, text), func(ctx context.Context) error {
+		events, err := n.Client.CoreV1().Events(n.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
+			return event.InvolvedObject.Name == pod && strings.Contains(event.Message, text)
+		}) {
+			return fmt.Errorf("it is none of %d events", len(events.Items))
+		}
+		return nil
+	})
+}
+
+// Remove begins to delete pods; Gone waits until they are.
+func (n *Node) Remove(names ...string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.must(n.Client.CoreV1().Pods(n.Namespace).Delete(context.Background(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// Gone waits until pods are gone that are being deleted.
+func (n *Node) Gone(names ...string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.Until("end of pod "+name, func(ctx context.Context) error {
+			_, err := n.Client.CoreV1().Pods(n.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(ErrStill, err)
+		})
+	}
+}
+
+// RemoveAll deletes all pods of the namespace, and waits until they are gone.
+func (n *Node) RemoveAll() {
+	n.t.Helper()
+	pods, err := n.Client.CoreV1().Pods(n.Namespace).List(context.Background(), metav1.ListOptions{})
+	n.must(err)
+	var names []string
+	for i := range pods.Items {
+		names = append(names, pods.Items[i].Name)
+		if err := n.Client.CoreV1().Pods(n.Namespace).Delete(context.Background(), pods.Items[i].Name,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			n.t.Error(err)
+		}
+	}
+	n.Gone(names...)
+}
