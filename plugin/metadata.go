@@ -13,7 +13,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
@@ -26,6 +29,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
+
+// metadataVersions are the versions in which each file says the same, newest first. A reader takes the first that it
+// knows: KubeVirt 1.9 knows v1alpha1 only.
+func metadataVersions() []schema.GroupVersion {
+	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
+}
 
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
 // that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
