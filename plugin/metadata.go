@@ -23,6 +23,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
@@ -51,8 +52,47 @@ func metadataOf(
 	}
 	if !record.Shareable {
 		metadata.NetworkData = attach.NetworkData(steps, record.Claim.UID, held)
+		addVerbs(metadata, attach.VerbsOf(steps, record.Claim.UID, held))
 	}
 	return metadata
+}
+
+// addVerbs adds how the application addresses the device's RDMA device, with the GID of the final interface. What does
+// not fit stays away: the API allows so many attributes of a device.
+func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
+	if verbs == nil || len(verbs.Devices) == 0 {
+		return
+	}
+	ifName := ""
+	if metadata.NetworkData != nil {
+		ifName = metadata.NetworkData.InterfaceName
+	}
+	device, gid, known := attach.PreferredGID(verbs, ifName)
+	if !known {
+		device, gid, known = attach.PreferredGID(verbs, "")
+	}
+	if !known {
+		device = verbs.Devices[0]
+	}
+	add := func(name string, value resourceapi.DeviceAttribute) {
+		if _, replaced := metadata.Attributes[name]; replaced ||
+			len(metadata.Attributes) < resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
+			metadata.Attributes[name] = value
+		}
+	}
+	text := func(value string) resourceapi.DeviceAttribute {
+		return resourceapi.DeviceAttribute{StringValue: &value}
+	}
+	number := func(value int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &value} }
+	const domain = v1alpha1.DriverName + "/"
+	add(string(policy.RDMADevice), text(device.Name)) // the pod's name of it
+	add(domain+"verbsDevice", text(device.Verbs))
+	if known {
+		add(domain+"gidIndex", number(int64(gid.Index)))
+		add(domain+"gidType", text(gid.Type))
+		add(domain+"gid", text(gid.GID))
+		add(domain+"rdmaPort", number(int64(gid.Port)))
+	}
 }
 
 // describe completes the files of claims that have just been attached. What is missing in a file keeps no container

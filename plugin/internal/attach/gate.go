@@ -51,13 +51,14 @@ func (g Gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
-// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening
-// again is no error, and writes only what has changed: the runtime reads all specs again after each write.
-func (g Gate) open(claim cnichain.Claim, nodes, pins []string) error {
+// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host and
+// environment variables. Opening again is no error, and writes only what has changed: the runtime reads all specs again
+// after each write.
+func (g Gate) open(claim cnichain.Claim, given edits, pins []string) error {
 	content := nodeapi.Gate{
-		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) +
-			"=attached"},
-		DeviceNodes: nodes, Namespaces: pins, Hook: g.helper,
+		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(),
+		Env:         append([]string{envName(claim.UID) + "=attached"}, given.env...),
+		DeviceNodes: given.nodes, Namespaces: pins, Hook: g.helper,
 	}
 	path := g.path(claim.UID)
 	data, err := content.Encode(path)

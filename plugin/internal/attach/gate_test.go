@@ -19,7 +19,7 @@ func TestGateHasDeviceNodes(t *testing.T) {
 		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/12", "/dev/vfio/vfio"}},
 		{Claim: cnichain.Claim{UID: "a"}},
 	}
-	if err := g.open(cnichain.Claim{Namespace: "ns", Name: "a", UID: "a"}, deviceNodes(steps, "a"),
+	if err := g.open(cnichain.Claim{Namespace: "ns", Name: "a", UID: "a"}, edits{nodes: deviceNodes(steps, "a")},
 		[]string{"/run/netns/dra-a.1"}); err != nil {
 		t.Fatal(err)
 	}

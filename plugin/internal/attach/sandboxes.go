@@ -207,29 +207,40 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
-	nodes, pins := s.admitted(claimUID)
+	edits, pins := s.admitted(claimUID)
+	if record.Shareable { // by several pods, whose interfaces differ
+		edits.env = nil
+	}
 	switch {
 	case held && !s.isConnected():
 		return s.gate.suspend(claimUID)
 	case !held || len(pins) == 0:
 		return s.gate.close(claimUID)
 	}
-	return s.gate.open(record.Claim, nodes, pins)
+	return s.gate.open(record.Claim, edits, pins)
 }
 
-// admitted returns in which namespaces containers of a claim may start, by their pins, and which device nodes they get.
-func (s *Sandboxes) admitted(claimUID string) (nodes, pins []string) {
+// edits are what containers of a claim get, each once.
+type edits struct {
+	// nodes are paths of device nodes, env environment variables.
+	nodes, env []string
+}
+
+// admitted returns in which namespaces containers of a claim may start, by their pins, and what they get.
+func (s *Sandboxes) admitted(claimUID string) (given edits, pins []string) {
 	if !s.isConnected() {
-		return nil, nil
+		return edits{}, nil
 	}
 	for _, box := range s.list() {
 		if steps, pin := box.admits(claimUID); pin != "" {
 			pins = append(pins, pin)
-			nodes = append(nodes, deviceNodes(steps, claimUID)...)
+			given.nodes = append(given.nodes, deviceNodes(steps, claimUID)...)
+			given.env = append(given.env, verbsEnv(steps, claimUID)...)
 		}
 	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes), append(pins, s.unrecordedPinsOf(claimUID)...)
+	slices.Sort(given.nodes)
+	given.nodes = slices.Compact(given.nodes)
+	return given, append(pins, s.unrecordedPinsOf(claimUID)...)
 }
 
 func (s *Sandboxes) syncGates(claimUIDs []string) error {
