@@ -120,6 +120,7 @@ sriov-pods: kubevirt-reader
 # KubeVirt's own code, of the version in e2e/kubevirt/go.mod, that reads what containers of virtual machines see.
 kubevirt-reader:
 	@mkdir -p $(BIN)/share
+	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) test .
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/kubevirt-reader .
 
 sriov-crashes: # with the time that containerd really gives

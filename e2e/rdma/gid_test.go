@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -88,6 +89,9 @@ func TestChainTellsGIDs(t *testing.T) {
 	for i, pod := range []*tenant{left, right} {
 		pod.attach()
 		pod.shows()
+		start := time.Now()
+		d.executor.VerbsReader().Read(pod.attachment.Pin, pod.attachment.Steps, 0)
+		t.Logf("reading the table took %s", time.Since(start))
 		for _, address := range []string{fmt.Sprintf("10.0.%d.9", i+1), fmt.Sprintf("10.0.0.%d", i+1),
 			fmt.Sprintf("fd00::%d", i+1)} {
 			pod.gidOf(address)
