@@ -39,7 +39,7 @@ type Gate struct {
 	Devices []GateDevice
 	// Claim is for people: namespace and name.
 	Claim string
-	// Env are environment variables of the containers, NAME=value.
+	// Env are environment variables of all containers, NAME=value.
 	Env []string
 	// Namespaces are paths at which the driver has pinned the network namespaces that the claim is attached to.
 	Namespaces []string
@@ -53,6 +53,8 @@ type GateDevice struct {
 	Name string
 	// DeviceNodes are paths of device nodes on the host.
 	DeviceNodes []string
+	// Env are environment variables beside those of the gate, NAME=value.
+	Env []string
 }
 
 // Encode returns the CDI spec that is to be written to path.
@@ -71,7 +73,7 @@ func (g Gate) Encode(path string) ([]byte, error) {
 		}}},
 	}
 	for _, device := range g.Devices {
-		edits := specs.ContainerEdits{Env: g.Env} // a device must have edits
+		edits := specs.ContainerEdits{Env: slices.Concat(g.Env, device.Env)} // a device must have edits
 		for _, node := range device.DeviceNodes {
 			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
 		}

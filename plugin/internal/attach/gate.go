@@ -81,28 +81,31 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	return part
 }
 
-// parts are those of a claim, each once, with the device nodes that containers get of the steps of its sandboxes: first
-// the whole claim, which is what containers have that earlier drivers prepared, then each request.
+// parts are those of a claim, each once, with what containers get of the steps of its sandboxes: first the whole claim, which is what containers have that earlier drivers prepared, then each request.
 func parts(record *claims.Record, steps [][]executor.StepRecord) []nodeapi.GateDevice {
 	whole := Part{ClaimUID: record.Claim.UID}
-	devices := []nodeapi.GateDevice{{Name: deviceName(whole), DeviceNodes: deviceNodes(record, steps, whole)}}
+	devices := []nodeapi.GateDevice{gateDevice(record, steps, whole)}
 	seen := map[Part]bool{whole: true}
 	for i := range record.Devices {
 		if part := PartOf(record, &record.Devices[i]); !seen[part] {
 			seen[part] = true
-			devices = append(devices,
-				nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part)})
+			devices = append(devices, gateDevice(record, steps, part))
 		}
 	}
 	return devices
+}
+
+func gateDevice(record *claims.Record, steps [][]executor.StepRecord, part Part) nodeapi.GateDevice {
+	return nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
+		Env: verbsEnv(record, steps, part)}
 }
 
 func (g Gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
-// open lets the claim's containers start in the network namespaces at pins, with the device nodes of the steps of its
-// sandboxes. Opening again is no error, and writes only what has changed: the runtime reads all specs again after each
+// open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
+// variables of the steps of its sandboxes. Opening again is no error, and writes only what has changed: the runtime reads all specs again after each
 // write.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
