@@ -35,7 +35,7 @@ func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 	c.Helper()
 	c.until("RDMA device in the status of the claim of pod "+pod, func(ctx context.Context) error {
 		claims := &resourceapi.ResourceClaimList{}
-		if err := c.objects.List(ctx, claims, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		if err := c.Objects.List(ctx, claims, client.InNamespace(c.Namespace)); err != nil {
 			return err
 		}
 		for i := range claims.Items {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
 // kubeVirtReader is the program of e2e/kubevirt, which "make sriov-pods" builds into the folder that the machine
@@ -22,7 +24,7 @@ func (c *cluster) isReadByKubeVirt() {
 	}
 	c.application("machine", "PF0")
 	c.createWith(opener, "machine", "of-template")
-	c.apply(fmt.Sprintf(`
+	c.Apply(fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: function, namespace: %[1]s}
@@ -42,10 +44,10 @@ spec:
     image: localhost/toolbox:e2e
     imagePullPolicy: Never
     command: [sh, -c, %[2]q]
-    env: [{name: %[3]s, value: %[1]s/by-name}]
+    env: [{name: %[3]s, value: %[4]s}]
     resources: {claims: [{name: net}]}
-`, c.namespace, opener, observed))
-	c.ready("of-template", "by-name")
+`, c.Namespace, opener, kubenode.Observed, c.Mark("by-name")))
+	c.Ready("of-template", "by-name")
 	seen := map[string]string{}
 	for pod, claim := range map[string]string{"of-template": "", "by-name": "function"} {
 		output, err := exec.Command(kubeVirtReader, "-root", filepath.Join(c.process(pod), "root"), "-claim", claim,

@@ -2,7 +2,10 @@ package offers
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -21,6 +24,15 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 		explained = append(explained, attribute)
 	}
 	return explained
+}
+
+// attributesText lists the attributes that an entry has of its policy.
+func attributesText(entry *draslices.Entry) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {
+		all = append(all, fmt.Sprintf("%s=%s", name, attributeText(entry.Persona.AdditionalAttributes[name])))
+	}
+	return strings.Join(all, " ")
 }
 
 // attributeText is the value as YAML writes it, so that "7" and 7 can be told apart: constraints do.
