@@ -239,6 +239,17 @@ func (c *cluster) PluginSchemas() cnichain.Schemas {
 	return cnichain.DefaultSchemas().With(schemas...)
 }
 
+// allTopologies returns every NetworkTopology, in no order.
+func (c *cluster) allTopologies() []*chainapi.NetworkTopology {
+	var topologies []*chainapi.NetworkTopology
+	for _, item := range c.topologies.GetStore().List() {
+		if topology, ok := item.(*chainapi.NetworkTopology); ok {
+			topologies = append(topologies, topology)
+		}
+	}
+	return topologies
+}
+
 // topology returns a NetworkTopology by name.
 func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	item, found, err := c.topologies.GetStore().GetByKey(name)

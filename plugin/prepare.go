@@ -245,6 +245,9 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
 	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
+	if err == nil {
+		err = claimspec.CheckClasses(claim, devices, d.cluster.allTopologies())
+	}
 	if err != nil {
 		return record, err
 	}
