@@ -75,13 +75,17 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 		gidType   string
 		linkNamed string
 	}
+	ofPod := podAddresses(links)
 	seen := map[key][]int{}
 	for _, entry := range table {
 		k := key{entry.Port, entry.GID, entry.Type, entry.Link}
 		seen[k] = append(seen[k], entry.Index)
 	}
 	for _, entry := range table {
-		address, isOfPod := entry.ofPod(links)
+		address, isOfPod := ofPod[podAddress{entry.Link, entry.GID}]
+		if entry.Type == GIDInfiniBand {
+			address, isOfPod = "", true
+		}
 		if !isOfPod {
 			continue
 		}
@@ -99,21 +103,26 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 	return found, ambiguous
 }
 
-// ofPod reports whether an entry is that of one of the links, and for which of its addresses it stands.
-func (e *GIDEntry) ofPod(links []LinkAddresses) (address string, isOfPod bool) {
-	if e.Type == GIDInfiniBand {
-		return "", true
-	}
-	position := slices.IndexFunc(links, func(link LinkAddresses) bool { return link.Name == e.Link })
-	if e.Link == "" || position < 0 {
-		return "", false
-	}
-	for _, address := range links[position].Addresses {
-		if address.Unmap() == e.GID.Unmap() {
-			return address.Unmap().String(), true
+// podAddress is what tells an entry of Ethernet that is a pod's from those of others.
+type podAddress struct {
+	link string
+	gid  netip.Addr
+}
+
+// podAddresses returns the entries that links may have, and the address that each stands for; "" for that of the MAC.
+// An application may give its links as many addresses as it likes, so they are looked up.
+func podAddresses(links []LinkAddresses) map[podAddress]string {
+	addresses := map[podAddress]string{}
+	for _, link := range links {
+		if link.Name == "" {
+			continue
+		}
+		addresses[podAddress{link.Name, defaultGID(link.MAC)}] = ""
+		for _, address := range link.Addresses {
+			addresses[podAddress{link.Name, netip.AddrFrom16(address.As16())}] = address.Unmap().String()
 		}
 	}
-	return "", e.GID == defaultGID(links[position].MAC)
+	return addresses
 }
 
 // defaultGID is what the kernel makes of a MAC for every port of Ethernet: a link-local address with a modified EUI-64

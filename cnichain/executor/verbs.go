@@ -90,13 +90,22 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 		without = cnichain.WithoutGID(verbs.Devices, links, interfaces)
 	}
 	if len(without) > 0 {
-		problems = append(problems, "the kernel has no GID for "+strings.Join(without, ", "))
+		problems = append(problems, "the kernel has no GID for "+joinFirst(without, ", "))
 	}
 	if verbs.shorten(); listed > cnichain.MaxGIDs {
 		problems = append(problems, fmt.Sprintf("there are %d GIDs, and %d are listed", listed, cnichain.MaxGIDs))
 	}
-	verbs.Unknown = strings.Join(problems, "; ")
+	verbs.Unknown = joinFirst(problems, "; ")
 	return verbs, without
+}
+
+// joinFirst joins the first texts, and says how many more there are: an application can have thousands of addresses.
+func joinFirst(texts []string, separator string) string {
+	const limit = 4
+	if len(texts) <= limit {
+		return strings.Join(texts, separator)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:limit], separator), separator, len(texts)-limit)
 }
 
 // shorten keeps the first GIDs of each device, as many of each as fit.

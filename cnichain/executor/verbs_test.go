@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,26 @@ func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	w.must(<-added)
 	if made.Phase != executor.PhaseReady || made.Steps[0].Verbs.Unknown == "" {
 		t.Errorf("the attachment is %s, and tells %+v", made.Phase, made.Steps[0].Verbs)
+	}
+}
+
+// An application can give itself as many addresses as it likes, and none of them needs to get a GID.
+func TestReasonHasAnEnd(t *testing.T) {
+	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
+	w.must(w.add(made))
+	steps := made.Steps
+	for i := range 10 {
+		name := fmt.Sprintf("extra%d", i)
+		w.node.AddPodLink(pin, name)
+		links, err := w.node.Links(pin)
+		w.must(err)
+		position := slices.IndexFunc(links, func(link cnichain.Link) bool { return link.Name == name })
+		steps = append(steps, executor.StepRecord{Step: cnichain.PlanStep{DependsOn: []int{0}}, Link: &links[position]})
+	}
+	w.node.DelayGIDs(1)
+	if verbs := w.executor.VerbsReader().Read(pin, steps, 0); verbs.Unknown != "the kernel has no GID for 10.0.0.2 on "+
+		"extra0, 10.0.0.2 on extra1, 10.0.0.2 on extra2, 10.0.0.2 on extra3, and 7 more" {
+		t.Errorf("it tells %q", verbs.Unknown)
 	}
 }
 
