@@ -40,6 +40,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		Policy:               p.Name,
 		Exclusive:            exclusive,
 		AllowInUse:           exclusive && e.AllowInUse,
+		Publish:              slices.Clone(e.Publish),
 		AdditionalAttributes: additionalAttributes(e.AdditionalAttributes),
 	}
 	for _, plugin := range plugins {

@@ -245,27 +245,63 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-func TestPublished(t *testing.T) {
-	var always []string
-	for _, n := range policy.AlwaysPublished() {
-		always = append(always, string(n))
+// What policies may ask for is what the vocabulary has on request.
+func TestRequestableNames(t *testing.T) {
+	var want []string
+	for _, n := range policy.PublishedOnRequest() {
+		want = append(want, strings.TrimPrefix(string(n), v1alpha1.AttributeDomain+"/"))
 	}
-	stdslices.Sort(always)
+	stdslices.Sort(want)
+	if diff := cmp.Diff(want, v1alpha1.RequestableNames()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a device does not have is absent, not empty: two devices must not be alike in what neither has.
+func TestPublished(t *testing.T) {
+	sorted := func(names ...[]resourceapi.QualifiedName) []string {
+		var list []string
+		for _, n := range stdslices.Concat(names...) {
+			list = append(list, string(n))
+		}
+		stdslices.Sort(list)
+		return list
+	}
+	always, whereFact := policy.AlwaysPublished(), policy.PublishedWhereFact()
 	nothing := discovery.Device{NUMANode: -1, VFIndex: -1, VLANID: -1}
-	if diff := cmp.Diff(always, keys(policy.Published(nothing))); diff != "" {
+	if diff := cmp.Diff(sorted(always), keys(policy.Published(nothing))); diff != "" {
 		t.Errorf("without facts (-want +got):\n%s", diff)
 	}
-	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
-		Name: "br0"}
-	if n := len(policy.Published(full)); n != len(always)+8 {
-		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+8)
+	full := discovery.Device{Name: "br0", Interface: "br0", AltNames: []string{"a"}, Kind: "bridge", Type: "bridge",
+		MAC: "02:00:00:00:00:01", MTU: 1500, LinkSpeed: 1000, OperState: "up", Carrier: true, AdminUp: true,
+		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e", Driver: "mlx5_core", RDMA: true,
+		RDMADevices: []string{"mlx5_0"}, RDMALinkLayer: "ethernet", RDMANetns: "shared", PortName: "p0",
+		SwitchID: "c2a9", Representor: true, SRIOVCapable: true, TotalVFs: 8, EswitchMode: "legacy", PFName: "eth0",
+		PFAddress: "0000:03:00.0", Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", LinkState: "auto"},
+		BridgeName: "br0", BridgeType: "linux", Master: "bond0", MasterKind: "bond", Parent: "eth1", DefaultRoute: true}
+	if diff := cmp.Diff(sorted(always, whereFact), keys(policy.Published(full))); diff != "" {
+		t.Errorf("with all facts (-want +got):\n%s", diff)
 	}
-	inherited := policy.Published(discovery.Device{Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true})
-	if got := *inherited["dra.networking/mac"].StringValue; got != "" {
-		t.Errorf("the address of one of a bridge's ports is published as %q", got)
+	requested := v1alpha1.RequestableNames()
+	if diff := cmp.Diff(sorted(always, whereFact, policy.PublishedOnRequest()),
+		keys(policy.Published(full, append(requested, "operState", "nothing")...))); diff != "" {
+		t.Errorf("with all facts on request (-want +got):\n%s", diff)
 	}
-	long := policy.Published(discovery.Device{Driver: strings.Repeat("x", 65)})
-	if got := *long["dra.networking/driver"].StringValue; got != "" {
-		t.Errorf("a driver name that fits no attribute is published as %q", got)
+	if diff := cmp.Diff(sorted(always, []resourceapi.QualifiedName{"dra.networking/representor"}),
+		keys(policy.Published(nothing, requested...))); diff != "" {
+		t.Errorf("without facts on request (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(sorted(always, whereFact), keys(policy.PublishedWithAbsent(nothing))); diff != "" {
+		t.Errorf("for templates (-want +got):\n%s", diff)
+	}
+	for name, device := range map[resourceapi.QualifiedName]discovery.Device{
+		// which a bridge has of one of its ports
+		"dra.networking/mac":      {Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true},
+		"dra.networking/driver":   {Driver: strings.Repeat("x", 65)}, // fits no attribute
+		"dra.networking/altNames": {AltNames: []string{strings.Repeat("x", 63)}},
+	} {
+		if got, ok := policy.Published(device, "altNames")[name]; ok {
+			t.Errorf("%s is published as %q", name, *got.StringValue)
+		}
 	}
 }
