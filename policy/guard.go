@@ -44,7 +44,8 @@ type walker struct {
 	list       []access           // unguarded, each once
 	unguarded  []unguardedReading // every one
 	found      map[access]bool
-	mismatches []error // see CheckTypes
+	mismatches []error       // see CheckTypes
+	names      []namedDevice // see probablyMeant
 	// offsets are where expressions stand in the text, by their ids.
 	offsets map[int64]ast.OffsetRange
 }
@@ -88,6 +89,7 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
+	w.noteNames(call, vars)
 	switch call.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr:
 		want := call.FunctionName() == operators.LogicalAnd

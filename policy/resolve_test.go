@@ -222,6 +222,42 @@ problem: policy x: plugin macvlan is not exclusive, but allowMultipleAllocations
 	}
 }
 
+// A policy that asks for a name which no device has is told which device was probably meant, and one that asks for what
+// this node doesn't know is told nothing.
+func TestProbablyMeant(t *testing.T) {
+	node := discovery.Facts{Devices: []discovery.Device{
+		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
+		{Name: "eth0v0", Interface: "eth6", Type: "vf", PFName: "eth0"},
+		{Name: "eth0v1", Type: "vf", PFName: "eth0"}, // in a pod
+	}}
+	const matchesNone = "problem: policy p: matches no device of the node: "
+	for expression, want := range map[string]string{
+		`@ifName == "eth6"`: matchesNone + `no device has the ifName "eth6"; probably the device eth0v0 is meant, whose ` +
+			`interface is eth6: write ifName == "eth0v0"`,
+		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone + `no device has the pfName "enp1s0"; probably ` +
+			`the device eth0 is meant, whose interface is eth0: write pfName == "eth0"`,
+		`"eth0v0" == @interface`: matchesNone + `no device has the interface "eth0v0"; probably the interface eth6 of ` +
+			`the device eth0v0 is meant: write interface == "eth6", or ifName == "eth0v0"`,
+		`@interface == "eth0v1"`: matchesNone + `no device has the interface "eth0v1"; the device eth0v1, which has none ` +
+			`now, has it as a name: write ifName == "eth0v1"`,
+		`@ifName == "eth9"`:                       "",
+		`@pfName == "eth6"`:                       "", // no card
+		`@ifName != "eth6" && @type == "x"`:       "",
+		`@ifName in ["eth6", "eth0v1"]`:           "",
+		`@ifName == "eth0v0" && @type == "pf"`:    "",
+		`@ifName == "eth6" || @nothing == "eth6"`: "problem: policy p: device eth0: cannot evaluate",
+	} {
+		_, problem, _ := strings.Cut(text(policy.Resolve(node, policies(t, map[string]string{"p": exclude(expression)}),
+			policy.Node{})), "problem: ")
+		if problem != "" {
+			problem = "problem: " + strings.TrimSpace(problem)
+		}
+		if problem != want && (want == "" || !strings.HasPrefix(problem, want)) {
+			t.Errorf("%s: got %q, want %q", expression, problem, want)
+		}
+	}
+}
+
 // keys returns sorted names.
 func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
 	var names []string
