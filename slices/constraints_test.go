@@ -40,13 +40,38 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-// checkPairs asks for every pair of devices. Devices of one group have the same fact.
+// TestConstraintsOnLists: with lists, devices match whose sockets have a node in common, and are distinct otherwise.
+func TestConstraintsOnLists(t *testing.T) {
+	near := func(name string, nodes ...int) discovery.Device {
+		d := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypeNIC, NUMANode: discovery.None,
+			VFIndex: discovery.None, VLANID: discovery.None}
+		if len(nodes) > 0 {
+			d.NUMANode, d.NUMANodes = nodes[0], nodes
+		}
+		return d
+	}
+	devices := []discovery.Device{near("eth0", 0, 1), near("eth1", 1, 0), near("eth2", 2), near("eth3")}
+	lists := features()
+	lists.ListAttributes = true
+	s := newScheduler(t, buildWith(t, lists, devices, `
+selector: {cel: 'true'}
+exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`))
+	checkPairsOf(t, s, devices, "resource.kubernetes.io/numaNode", [][]string{{"eth0", "eth1"}, {"eth2"}})
+}
+
+// checkPairs asks for every pair of the devices of constrained. Devices of one group have the same fact.
 func checkPairs(t *testing.T, s *scheduler, name resourceapi.FullyQualifiedName, groups [][]string) {
+	t.Helper()
+	checkPairsOf(t, s, constrained(), name, groups)
+}
+
+func checkPairsOf(
+	t *testing.T, s *scheduler, devices []discovery.Device, name resourceapi.FullyQualifiedName, groups [][]string,
+) {
 	t.Helper()
 	groupOf := func(device string) int {
 		return stdslices.IndexFunc(groups, func(g []string) bool { return stdslices.Contains(g, device) })
 	}
-	devices := constrained()
 	for i, first := range devices {
 		for _, second := range devices[i+1:] {
 			a, b := groupOf(string(first.Name)), groupOf(string(second.Name))
