@@ -46,6 +46,8 @@ type Persona struct {
 	ConsumePerAllocation map[string]resource.Quantity
 	// ExclusionGroup links shared personas of the device that must not be used at once.
 	ExclusionGroup string
+	// Publish are the names of discovered attributes that the policy asks for; see PublishedOnRequest.
+	Publish []string `json:",omitempty"`
 	// AdditionalAttributes are what the policy gives the device, fixed, computed and of its table. They are published
 	// beside the discovered ones.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute

@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck: nodes have nothing against the words of a policy that was accepted.
+// FuzzCheck: nodes have nothing against the words of a policy that was accepted, and an expression that was made ready
+// for a class is ready.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))
@@ -27,6 +28,13 @@ func FuzzCheck(f *testing.F) {
 			if r := d.Reasons[0]; len(problems) == 0 && (r.Outcome == policy.Invalid || r.Outcome == policy.Failed) {
 				t.Errorf("%s: accepted, but then: %v", d.Device.Name, r)
 			}
+		}
+		complete, err := policy.ClassExpression(p.Spec.Selector.CEL)
+		if err != nil {
+			return
+		}
+		if again, err := policy.ClassExpression(complete); err != nil || again != complete {
+			t.Errorf("%s is not what a class can have: once more it becomes %s (%v)", complete, again, err)
 		}
 	})
 }

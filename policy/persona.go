@@ -49,6 +49,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		Policy:     p.Name,
 		Exclusive:  exclusive,
 		AllowInUse: exclusive && e.AllowInUse,
+		Publish:    slices.Clone(e.Publish),
 	}
 	for _, plugin := range plugins {
 		entry.Plugins = append(entry.Plugins, plugin.Name)

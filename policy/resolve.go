@@ -55,7 +55,8 @@ func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alp
 		}
 		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
-	for _, r := range rules {
+	for j, r := range rules {
+		r.adviseIfIdle(devices, asked, j)
 		decision.Problems = append(append(decision.Problems, r.problems...), r.attributes.problems(r.policy.Name)...)
 	}
 	return decision, nil
@@ -183,6 +184,19 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 		}
 	}
 	return answers, nil
+}
+
+// adviseIfIdle records a problem of a policy that matches no device of the node because of a name. The policy is the
+// one of that index in the answers.
+func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, index int) {
+	if !r.hasSelectorToEvaluate() || slices.ContainsFunc(answers, func(a []answer) bool {
+		return a[index].matches || a[index].err != nil
+	}) {
+		return
+	}
+	for _, said := range r.selector.probablyMeant(devices) {
+		r.problem("", "matches no device of the node: %s", said)
+	}
 }
 
 // hasSelectorToEvaluate reports whether the policy is of this node, and has a valid expression.

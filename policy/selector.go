@@ -89,15 +89,23 @@ func checkDiscovered(expression string, compile compiler) error {
 }
 
 // CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
-// and cost, and attributes and capacities that may be absent and are read without a guard.
+// and cost, and what it reads without a guard that may be absent and that ClassExpression does not guard: capacities,
+// attributes that policies add, and those that only policies ask to be published.
 func CheckClassSelector(expression string) error {
-	accesses, err := check(expression, compile)
+	if _, err := check(expression, compile); err != nil {
+		return err
+	}
+	complete, err := ClassExpression(expression)
+	if err != nil {
+		return err
+	}
+	accesses, err := check(complete, compile)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, a := range accesses {
-		if a.capacity || a.computed || !slices.Contains(AlwaysPublished(), a.qualifiedName()) {
+		if a.capacity || a.computed || publicationOf(a) != always {
 			errs = append(errs, a.unguarded())
 		}
 	}
@@ -173,9 +181,13 @@ func (a access) unguarded() error {
 		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
 			a.field("."))
 	}
-	return fmt.Errorf("the expression reads %s, which not every device has, and reading it there is an error that "+
+	condition := ""
+	if publicationOf(a) == onRequest {
+		condition = fmt.Sprintf(" (only one whose policy has publish: [%s])", a.id)
+	}
+	return fmt.Errorf("the expression reads %s, which not every device has%s, and reading it there is an error that "+
 		"stops the scheduling of the pod: %s",
-		a.field("."), guard)
+		a.field("."), condition, guard)
 }
 
 // absentLiteral returns, as CEL writes it, the value that stands for an absent attribute of the vocabulary.

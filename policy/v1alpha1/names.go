@@ -30,6 +30,13 @@ func DiscoveredNames() []string {
 		"vfVLAN", "vlanFiltering", "vlanID"}
 }
 
+// RequestableNames returns those of DiscoveredNames that are published only where a policy asks for them.
+func RequestableNames() []string {
+	return []string{"altNames", "eswitchMode", "kind", "masterKind", "parent", "pfAddress", "portName", "rdmaDevices",
+		"rdmaLinkLayer", "rdmaNetns", "representor", "switchID", "totalVFs", "vfLinkState", "vfMAC", "vfMaxTxRate",
+		"vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
+}
+
 // CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.
 func CNIAttribute(plugin string) string {
 	return strings.NewReplacer("-", "_", ".", "_").Replace(plugin)

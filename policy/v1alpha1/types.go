@@ -121,6 +121,13 @@ type Exposure struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="an exclusion group is empty or lower-case letters, digits and '-', for example rx-handler"
 	// +optional
 	ExclusionGroup string `json:"exclusionGroup,omitempty"`
+	// publish names discovered attributes that are published on the device, if it has them, beside those that are
+	// published anyway. A value of more than 64 bytes is not published.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Enum=altNames;eswitchMode;kind;masterKind;parent;pfAddress;portName;rdmaDevices;rdmaLinkLayer;rdmaNetns;representor;switchID;totalVFs;vfLinkState;vfMAC;vfMaxTxRate;vfMinTxRate;vfQoS;vfSpoofCheck;vfTrust;vfVLAN;vlanID
+	// +listType=set
+	// +optional
+	Publish []string `json:"publish,omitempty"`
 	// additionalAttributes are published on the device beside the discovered ones. Bare names are in dra.networking.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional

@@ -85,7 +85,30 @@ func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
 		errs = append(errs, validateCapacities(e, path.Child("capacity"))...)
 		errs = append(errs, validateConsumption(e, path.Child("supportedCNIPlugins"))...)
 	}
+	errs = append(errs, validatePublish(e.Publish, path.Child("publish"))...)
 	return append(errs, validateAttributes(e, path)...)
+}
+
+// validatePublish checks the names of the discovered attributes that the policy asks for.
+func validatePublish(names []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(names) > maxEntries {
+		errs = append(errs, field.TooMany(path, len(names), maxEntries))
+	}
+	for i, name := range names {
+		location := path.Index(i)
+		switch {
+		case slices.Contains(names[:i], name):
+			errs = append(errs, explained(field.Duplicate(location, name), "name each attribute once"))
+		case slices.Contains(RequestableNames(), name):
+		case slices.Contains(DiscoveredNames(), name):
+			errs = append(errs, field.Invalid(location, name, "cannot be asked for: it is published anyway where a "+
+				"device has it, or changes too often to be published; remove it"))
+		default:
+			errs = append(errs, field.NotSupported(location, name, RequestableNames()))
+		}
+	}
+	return errs
 }
 
 // validateSharing checks that the plugins' modes and the device's mode go together.

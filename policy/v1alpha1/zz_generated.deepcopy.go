@@ -252,6 +252,11 @@ func (in *Exposure) DeepCopyInto(out *Exposure) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Publish != nil {
+		in, out := &in.Publish, &out.Publish
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.AdditionalAttributes != nil {
 		in, out := &in.AdditionalAttributes, &out.AdditionalAttributes
 		*out = make(map[string]AttributeValue, len(*in))

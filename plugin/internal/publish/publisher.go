@@ -459,7 +459,8 @@ func (p *Publisher) Resolve(
 		Consumed: result.ConsumedCapacity,
 	}
 	facts := &entry.Device
-	attributes := plainAttributes(Attributes(&entry.Device, &entry.Persona))
+	attributes := plainAttributes(policy.PublishedWithAbsent(entry.Device, entry.Persona.Publish...))
+	maps.Copy(attributes, plainAttributes(entry.Persona.AdditionalAttributes))
 	if entry.Bandwidth > 0 {
 		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
 	}
@@ -488,12 +489,12 @@ func (p *Publisher) Readiness() error {
 func Attributes(
 	device *discovery.Device, persona *policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := policy.Published(*device)
+	attributes := policy.Published(*device, persona.Publish...)
 	maps.Copy(attributes, persona.AdditionalAttributes)
 	return attributes
 }
 
-// plainAttributes are the published attributes for templates: those of our domain by their bare names.
+// plainAttributes are attributes for templates: those of our domain by their bare names.
 func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {
