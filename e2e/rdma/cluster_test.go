@@ -61,7 +61,7 @@ func (c *cluster) apply(documents string) {
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
 	start := time.Now()
-	c.podObject(name, template)
+	c.podObject(name, template, "exec /bin/sleep 86400")
 	c.Ready(name)
 	p := c.inside(name)
 	c.Logf("pod %s runs after %s", name, time.Since(start).Round(time.Second))
@@ -80,8 +80,8 @@ func (c *cluster) inside(name string) *place {
 	return p
 }
 
-// podObject makes the pod, and waits for nothing.
-func (c *cluster) podObject(name, template string) {
+// podObject makes the pod, whose container runs a shell's command once, and waits for nothing.
+func (c *cluster) podObject(name, template, script string) {
 	c.Helper()
 	c.apply(fmt.Sprintf(`
 apiVersion: v1
@@ -89,13 +89,14 @@ kind: Pod
 metadata: {name: %[1]s}
 spec:
   terminationGracePeriodSeconds: 0
+  restartPolicy: Never
   automountServiceAccountToken: false
   resourceClaims: [{name: net, resourceClaimTemplateName: %[2]s}]
   containers:
   - name: main
     image: localhost/toolbox:e2e
     imagePullPolicy: Never
-    command: [/bin/sleep, "86400"]
+    command: [/bin/sh, -c, %[5]q]
     env: [{name: %[3]s, value: %[4]s}]
     resources: {claims: [{name: net}]}
     volumeMounts:
@@ -108,7 +109,7 @@ spec:
   - {name: libraries, hostPath: {path: /usr/lib}}
   - {name: loader, hostPath: {path: /usr/lib64}}
   - {name: providers, hostPath: {path: /etc/libibverbs.d}}
-`, name, template, kubenode.Observed, c.Mark(name)))
+`, name, template, kubenode.Observed, c.Mark(name), script))
 }
 
 // A pod gets a virtual function on a node with RDMA as on any other, and gives it back.

@@ -260,6 +260,6 @@ func TestClusterSharedPort(t *testing.T) {
 		}
 		return
 	}
-	c.podObject("refused", "shared")
+	c.podObject("refused", "shared", "exec /bin/sleep 86400")
 	c.Event("refused", "rdma system set netns shared")
 }

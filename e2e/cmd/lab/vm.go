@@ -243,7 +243,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 	if err := vm.Build(ctx, commands, module+"cmd/netdra"); err != nil {
 		return err
 	}
-	plugins := []string{module + "cmd/" + stack.Plugins}
+	plugins := []string{module + "cmd/" + stack.Plugins, module + "e2e/cmd/held"}
 	for _, name := range doubleNames() {
 		plugins = append(plugins, module+"e2e/cmd/"+name)
 	}

@@ -1,0 +1,104 @@
+// Command held is a CNI plugin for tests: it runs another, "plugin" of its configuration, from its own folder, and waits
+// before and after it as long as the test wants. Without "plugin" it only passes on what the steps before it made.
+// "control" is the beginning of the names of files by which a test steers it: the command ADD waits while there is
+// CONTROL.before-ADD, and after the other plugin while there is CONTROL.after-ADD; so does DEL. While it waits, there is
+// the file CONTROL.at-before-ADD, or as it may be.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+func main() {
+	err := run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode()) // the other plugin has said why
+	case err != nil:
+		_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": "1.0.0", "code": 100, "msg": err.Error()})
+		os.Exit(1)
+	}
+}
+
+// config is what the plugin understands of its configuration.
+type config struct {
+	CNIVersion string          `json:"cniVersion"`
+	Plugin     string          `json:"plugin"`
+	Control    string          `json:"control"`
+	PrevResult json.RawMessage `json:"prevResult"`
+}
+
+func run() error {
+	stdin, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	command := os.Getenv("CNI_COMMAND")
+	if command == "VERSION" {
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"cniVersion": "1.1.0", "supportedVersions": []string{"0.4.0", "1.0.0", "1.1.0"}})
+	}
+	var c config
+	if err := json.Unmarshal(stdin, &c); err != nil {
+		return fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	if err := c.wait("before-" + command); err != nil {
+		return err
+	}
+	output, err := c.call(command, stdin)
+	if err == nil {
+		err = c.wait("after-" + command)
+	}
+	_, writeErr := os.Stdout.Write(output)
+	return errors.Join(err, writeErr)
+}
+
+// call runs the other plugin, and returns what that prints.
+func (c *config) call(command string, stdin []byte) ([]byte, error) {
+	if c.Plugin == "" {
+		if command == "ADD" {
+			return c.PrevResult, nil
+		}
+		return nil, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	plugin := exec.Command(filepath.Join(filepath.Dir(self), c.Plugin))
+	plugin.Stdin, plugin.Stderr = bytes.NewReader(stdin), os.Stderr
+	return plugin.Output()
+}
+
+// wait waits while the test wants it. The file by which it says so goes when it does not wait any more.
+func (c *config) wait(moment string) (err error) {
+	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
+	if c.Control == "" || !exists(wanted) {
+		return nil
+	}
+	if err := os.WriteFile(waits, nil, 0o600); err != nil {
+		return err
+	}
+	for exists(wanted) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err = os.Remove(waits); errors.Is(err, fs.ErrNotExist) { // another run waited at the same moment
+		err = nil
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,226 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+)
+
+// heldPlugins are where the plugin "held" is, and its second name: for a step that makes no interface.
+const (
+	heldPlugin  = "/opt/cni/bin/held"
+	heldControl = "/run/cni/rdma-"
+	heldSecond  = "held-second"
+)
+
+// heldTopology has two steps: netdev with RDMA devices, and one that does nothing. A test can stop both, before and
+// after.
+const heldTopology = `
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: held}
+spec:
+  cniType: held
+  deviceParameters: [{parameter: pciBusID, attribute: pciAddress}, {parameter: device, attribute: ifName}]
+  output: {devices: moves}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: held-second}
+spec:
+  cniType: held-second
+  input: {prevResult: required}
+  output: {interfaces: passthrough}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: held}
+spec:
+  priority: 300
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: held, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: held}
+spec:
+  steps:
+  - name: nic
+    type: held
+    selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].rdma'}
+    rdma: {}
+    config: {plugin: netdev, control: /run/cni/rdma-nic, ipam: {type: host-local, subnet: 10.8.0.0/24}}
+  - name: second
+    type: held-second
+    dependOn: [nic]
+    config: {control: /run/cni/rdma-second}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: held}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: nic, exactly: {deviceClassName: held-nic}}
+`
+
+// moment is when a plugin is stopped, and where the function's link and RDMA device are then.
+type moment struct {
+	name       string // as the plugin "held" names it, after its step
+	link, rdma string // "pod" or "machine"
+}
+
+// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver undoes that, while
+// a third attaches it again, and at each stage of its end, of which the next driver does the rest. No container starts
+// without link and RDMA device, and in the end both are on the machine, under their names.
+func TestClusterKilled(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	k := &killing{cluster: c, link: c.rdmaFunctions(1)[0]}
+	second := filepath.Join(filepath.Dir(heldPlugin), heldSecond)
+	c.must(os.Symlink(filepath.Base(heldPlugin), second))
+	t.Cleanup(func() { c.must(os.Remove(second)) })
+	c.apply(heldTopology)
+	begin, end := []moment{
+		{"nic.after-ADD", "pod", "machine"},
+		{"nic.before-DEL", "pod", "machine"}, // the ADD is undone
+		{"second.before-ADD", "pod", "pod"},  // and done again
+	}, []moment{
+		{"second.before-DEL", "pod", "pod"},
+		{"nic.before-DEL", "pod", "machine"},
+		{"nic.after-DEL", "machine", "machine"},
+	}
+	k.hold(begin...)
+	k.podObject("killed", "held", checked)
+	for _, stop := range begin {
+		k.killAt(stop)
+	}
+	k.Ready("killed")
+	k.inside("killed").sees("rxe0")
+	k.hold(end...)
+	k.Remove("killed")
+	for _, stop := range end {
+		k.killAt(stop)
+	}
+	k.Gone("killed")
+	k.until("machine that is as it was", func(ctx context.Context) error {
+		problem := kubenode.Forgotten(ctx)
+		if where := k.place(); where != [2]string{"machine", "machine"} {
+			problem = errors.Join(problem, fmt.Errorf("link and RDMA device are in %q", where))
+		}
+		return problem
+	})
+	if left, err := filepath.Glob("/run/netns/dra-*"); err != nil || len(left) > 0 {
+		t.Errorf("pins are left: %q, %v", left, err)
+	}
+}
+
+// checked is the command of a container that ends with an error unless it has its interface and can open its device
+// when it starts.
+const checked = `test -e /sys/class/net/net1 && for file in /dev/infiniband/uverbs*; do : <"$file" || exit 1; done &&
+	exec /bin/sleep 86400`
+
+// killing is a cluster with a function whose plugin tests stop.
+type killing struct {
+	*cluster
+	link string
+}
+
+// place is where the link and the RDMA device are by what the machine has of them: it, or the pod. A link under another
+// name is nowhere.
+func (k *killing) place() (where [2]string) {
+	k.Helper()
+	where = [2]string{"pod", "pod"}
+	var missing netlink.LinkNotFoundError
+	if _, err := netlink.LinkByName(k.link); err == nil {
+		where[0] = "machine"
+	} else if !errors.As(err, &missing) {
+		k.Fatal(err)
+	}
+	if devices := k.machine().devices(); slices.Contains(devices, "rxe0") {
+		where[1] = "machine"
+	} else if len(devices) > 0 {
+		k.Fatalf("the machine has the RDMA devices %q", devices)
+	}
+	return where
+}
+
+// hold makes the plugin stop at moments, each until the driver was killed then, or the test ends.
+func (k *killing) hold(moments ...moment) {
+	k.Helper()
+	for _, stop := range moments {
+		path := heldControl + stop.name
+		k.Cleanup(func() { _ = os.Remove(path) })
+		k.must(os.WriteFile(path, nil, 0o600))
+	}
+}
+
+// killAt waits until the plugin is stopped at a moment, kills the driver, and lets the plugin go on.
+func (k *killing) killAt(stop moment) {
+	k.Helper()
+	stage, when, _ := strings.Cut(stop.name, ".")
+	waits := heldControl + stage + ".at-" + when
+	k.until("plugin that stands at "+stop.name, func(context.Context) error {
+		_, err := os.Stat(waits)
+		return err
+	})
+	if where := k.place(); where != [2]string{stop.link, stop.rdma} {
+		k.Errorf("at %s link and RDMA device are in %q, want %q", stop.name, where, [2]string{stop.link, stop.rdma})
+	}
+	k.Logf("the driver dies at %s", stop.name)
+	k.KillDriver()
+	k.must(os.Remove(heldControl + stop.name))
+	if err := os.Remove(waits); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a plugin that was killed, too
+		k.Fatal(err)
+	}
+}
+
+// Pods that start at once exchange the numbers of their devices now and then. Each opens its own and no other.
+func TestClusterPodsAtOnce(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	c.rdmaFunctions(2)
+	c.expose()
+	c.topology("once", "netdev", ofFunctions, "")
+	names := []string{"a", "b"}
+	for round := range 4 {
+		for _, name := range names {
+			c.podObject(name, "once", checked)
+		}
+		c.Ready(names...)
+		places := []*place{c.inside("a"), c.inside("b")}
+		for i, place := range places {
+			devices := place.devices()
+			if len(devices) != 1 {
+				t.Fatalf("round %d: pod %s has the RDMA devices %q", round, names[i], devices)
+			}
+			node := c.node(devices[0])
+			output, err := c.execute(context.Background(), names[i], "/usr/bin/find", "/dev/infiniband", "-name",
+				"uverbs*")
+			c.must(err)
+			if have := strings.Fields(output); !slices.Equal(have, []string{node}) {
+				t.Errorf("round %d: pod %s has %q, want %s", round, names[i], have, node)
+			}
+			if err := places[1-i].open(filepath.Base(node)); !errors.Is(err, unix.EPERM) {
+				t.Errorf("round %d: the other pod opens %s: %v", round, node, err)
+			}
+		}
+		c.goes(names...)
+		c.onMachine("rxe0", "rxe1")
+	}
+}
