@@ -74,7 +74,7 @@ func CheckSelector(expression string) error { return checkDiscovered(expression,
 
 // checkDiscovered says what is wrong with an expression over what was discovered.
 func checkDiscovered(expression string, compile compiler) error {
-	accesses, err := check(expression, compile)
+	accesses, err := checkWith(expression, compile)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func checkDiscovered(expression string, compile compiler) error {
 // CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
 // and cost, and attributes and capacities that may be absent and are read without a guard.
 func CheckClassSelector(expression string) error {
-	accesses, err := check(expression, compile)
+	accesses, err := check(expression)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,11 @@ func CheckClassSelector(expression string) error {
 	return errors.Join(errs...)
 }
 
-// check compiles an expression, checks its cost, and returns what it reads without a guard.
-func check(expression string, compile compiler) ([]access, error) {
+// check compiles an expression that selects, checks its cost, and returns what it reads without a guard.
+func check(expression string) ([]access, error) { return checkWith(expression, compile) }
+
+// checkWith is check for expressions of any purpose.
+func checkWith(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
 			resourceapi.CELSelectorExpressionMaxLength)
