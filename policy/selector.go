@@ -74,7 +74,7 @@ func CheckSelector(expression string) error { return checkDiscovered(expression,
 
 // checkDiscovered says what is wrong with an expression over what was discovered.
 func checkDiscovered(expression string, compile compiler) error {
-	accesses, err := check(expression, compile)
+	accesses, err := checkWith(expression, compile)
 	if err != nil {
 		return err
 	}
@@ -92,14 +92,14 @@ func checkDiscovered(expression string, compile compiler) error {
 // and cost, and what it reads without a guard that may be absent and that ClassExpression does not guard: capacities,
 // attributes that policies add, and those that only policies ask to be published.
 func CheckClassSelector(expression string) error {
-	if _, err := check(expression, compile); err != nil {
+	if _, err := check(expression); err != nil {
 		return err
 	}
 	complete, err := ClassExpression(expression)
 	if err != nil {
 		return err
 	}
-	accesses, err := check(complete, compile)
+	accesses, err := check(complete)
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,11 @@ func CheckClassSelector(expression string) error {
 	return errors.Join(errs...)
 }
 
-// check compiles an expression, checks its cost, and returns what it reads without a guard.
-func check(expression string, compile compiler) ([]access, error) {
+// check compiles an expression that selects, checks its cost, and returns what it reads without a guard.
+func check(expression string) ([]access, error) { return checkWith(expression, compile) }
+
+// checkWith is check for expressions of any purpose.
+func checkWith(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
 			resourceapi.CELSelectorExpressionMaxLength)
