@@ -23,8 +23,8 @@ func railCards() []discovery.Device {
 	return devices
 }
 
-// constrained adds a constraint about the rails of all requests.
-func constrained(claim *resourceapi.ResourceClaim, match bool) *resourceapi.ResourceClaim {
+// withRails adds a constraint about the rails of all requests.
+func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.ResourceClaim {
 	rail := resourceapi.FullyQualifiedName("example.com/rail")
 	constraint := resourceapi.DeviceConstraint{DistinctAttribute: &rail}
 	if match {
@@ -47,19 +47,19 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
 			s := newScheduler(t, buildWith(t, features, railCards(), policy))
-			if got, _ := s.cycle(constrained(s.claim("sriov", "sriov", "sriov", "sriov"), false)); len(got) > 0 {
+			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov", "sriov", "sriov"), false)); len(got) > 0 {
 				t.Errorf("four functions of different rails: %v, and there are three rails", got)
 			}
-			got, keys := s.cycle(constrained(s.claim("sriov", "sriov", "sriov"), false))
+			got, keys := s.cycle(withRails(s.claim("sriov", "sriov", "sriov"), false))
 			stdslices.Sort(got)
 			if len(got) != 3 || !strings.HasPrefix(got[0], "card0") || got[1] != "card1v0" || got[2] != "card1v1" {
 				t.Errorf("three functions of different rails: %v", got)
 			}
-			if got, _ := s.cycle(constrained(s.claim("sriov", "sriov"), true)); len(got) > 0 {
+			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov"), true)); len(got) > 0 {
 				t.Errorf("two functions of one rail: %v, and only one is left that has a rail", got)
 			}
 			s.release(keys...)
-			got, _ = s.cycle(constrained(s.claim("sriov", "sriov"), true))
+			got, _ = s.cycle(withRails(s.claim("sriov", "sriov"), true))
 			stdslices.Sort(got)
 			if strings.Join(got, " ") != "card0v0 card0v1" {
 				t.Errorf("two functions of one rail: %v", got)
