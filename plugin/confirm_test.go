@@ -39,7 +39,8 @@ func (f *fixture) admits(claim string) string {
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
 	for _, claim := range claims {
-		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.gate.DeviceID(attach.Part{ClaimUID: claim})})
+		container.CDIDevices = append(container.CDIDevices,
+			&api.CDIDevice{Name: f.gate.DeviceID(attach.Part{ClaimUID: claim})})
 	}
 	return container
 }

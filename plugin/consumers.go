@@ -71,7 +71,8 @@ func (d *draPlugin) addConsumers(
 		}
 	}
 	if attaches && !usable {
-		return errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; reserve it in " +
+		return errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
+			"reserve it in " +
 			"status.reservedFor for the pod that is to have its devices")
 	}
 	return nil

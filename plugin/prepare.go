@@ -231,7 +231,8 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 		held := &record.Devices[i]
 		device := kubeletplugin.Device{
 			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
-			CDIDeviceIDs: []string{d.gate.DeviceID(attach.PartOf(record, held))}, Metadata: metadataOf(record, held, steps),
+			CDIDeviceIDs: []string{d.gate.DeviceID(attach.PartOf(record, held))}, Metadata: metadataOf(record,
+				held, steps),
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))

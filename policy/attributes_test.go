@@ -43,8 +43,9 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", AltNames: []string{"data0", strings.Repeat("long", 30)},
 		RDMADevices:   []string{"mlx5_0", "mlx5_1"},
-		RDMALinkLayer: "ethernet", RDMANetns: "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true, EswitchMode: "switchdev",
-		PFAddress: "0000:03:00.0",
+		RDMALinkLayer: "ethernet", RDMANetns: "exclusive", PortName: "p0", SwitchID: "c2a9", Representor: true,
+		EswitchMode: "switchdev",
+		PFAddress:   "0000:03:00.0",
 		Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", VLAN: 100, QoS: 3, Trust: true, SpoofCheck: true,
 			LinkState: "auto", MinTxRate: 1, MaxTxRate: 2}}
 	absent := values(policy.Attributes(discovery.Device{}))

@@ -191,7 +191,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 		return nil, c.broken
 	case a.spent >= a.budget:
 		return nil, fmt.Errorf("cannot evaluate the expression: those of the policy have cost %d on other devices of "+
-			"the node, and all policies share %d: make them simpler, or use attributesByPCIAddress", a.spent, readingCost)
+			"the node, and all policies share %d: make them simpler, or use attributesByPCIAddress", a.spent,
+			readingCost)
 	}
 	result, cost, err := c.expression.evaluate(device)
 	a.spent += cost
@@ -315,7 +316,8 @@ func yieldsOptional(expression string, env environment.Type) bool {
 		return false
 	}
 	element := t.Parameters()[0]
-	return slices.ContainsFunc([]*types.Type{types.StringType, types.IntType, types.BoolType, types.AnyType, types.DynType,
+	return slices.ContainsFunc([]*types.Type{types.StringType, types.IntType, types.BoolType, types.AnyType,
+		types.DynType,
 		apiservercel.SemverType}, element.IsExactType)
 }
 

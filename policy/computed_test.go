@@ -49,7 +49,8 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 		for _, s := range p.AttributeSources {
 			value, has := p.AdditionalAttributes[s.Name]
 			if has == (s.Absent != "") {
-				t.Errorf("device %s: attribute %s is there: %t, and absent since %q", d.Device.Name, s.Name, has, s.Absent)
+				t.Errorf("device %s: attribute %s is there: %t, and absent since %q", d.Device.Name, s.Name,
+					has, s.Absent)
 			}
 			if has {
 				fmt.Fprintf(&out, " %s=%s", s.Name, attributeText(value))
@@ -144,7 +145,8 @@ problem: policy p: device dummy0: is published without attribute x/y: the expres
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := attributesOf(t, rails(), fmt.Sprintf("  computedAttributes: [{name: x/y, cel: %q}]", expand(test.cel)))
+			got := attributesOf(t, rails(),
+				fmt.Sprintf("  computedAttributes: [{name: x/y, cel: %q}]", expand(test.cel)))
 			if diff := cmp.Diff(strings.TrimSpace(test.want), strings.TrimSpace(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -296,7 +298,8 @@ func TestCheckAttribute(t *testing.T) {
 		`optional.of(@linkSpeed > "1")`: "is a number, compared with the string",
 		`optional.of(@pciAdress)`:       "did you mean",
 	} {
-		err := policy.CheckAttribute(strings.ReplaceAll(expand(expression), `@?`, `device.attributes["dra.networking"].?`))
+		err := policy.CheckAttribute(strings.ReplaceAll(expand(expression), `@?`,
+			`device.attributes["dra.networking"].?`))
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", expression, err, want)
 		}

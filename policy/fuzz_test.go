@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck: nodes have nothing against the words of a policy that was accepted, the API server has nothing against what
-// its expressions yield, and an expression that was made ready for a class is ready.
+// FuzzCheck: nodes have nothing against the words of a policy that was accepted, the API server has nothing against
+// what its expressions yield, and an expression that was made ready for a class is ready.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

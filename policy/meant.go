@@ -39,9 +39,9 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 	}
 }
 
-// probablyMeant returns which devices an expression that is true for none has probably meant: it asks for a name that no
-// device has as that attribute, and one has as another. Of names that the node doesn't know at all there is nothing to
-// say: policies are for many nodes.
+// probablyMeant returns which devices an expression that is true for none has probably meant: it asks for a name that
+// no device has as that attribute, and one has as another. Of names that the node doesn't know at all there is nothing
+// to say: policies are for many nodes.
 func (s selector) probablyMeant(devices []discovery.Device) []string {
 	w, err := walk(s.result)
 	if err != nil {

@@ -232,13 +232,17 @@ func TestProbablyMeant(t *testing.T) {
 	}}
 	const matchesNone = "problem: policy p: matches no device of the node: "
 	for expression, want := range map[string]string{
-		`@ifName == "eth6"`: matchesNone + `no device has the ifName "eth6"; probably the device eth0v0 is meant, whose ` +
+		`@ifName == "eth6"`: matchesNone +
+			`no device has the ifName "eth6"; probably the device eth0v0 is meant, whose ` +
 			`interface is eth6: write ifName == "eth0v0"`,
-		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone + `no device has the pfName "enp1s0"; probably ` +
+		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone +
+			`no device has the pfName "enp1s0"; probably ` +
 			`the device eth0 is meant, whose interface is eth0: write pfName == "eth0"`,
-		`"eth0v0" == @interface`: matchesNone + `no device has the interface "eth0v0"; probably the interface eth6 of ` +
+		`"eth0v0" == @interface`: matchesNone +
+			`no device has the interface "eth0v0"; probably the interface eth6 of ` +
 			`the device eth0v0 is meant: write interface == "eth6", or ifName == "eth0v0"`,
-		`@interface == "eth0v1"`: matchesNone + `no device has the interface "eth0v1"; the device eth0v1, which has none ` +
+		`@interface == "eth0v1"`: matchesNone +
+			`no device has the interface "eth0v1"; the device eth0v1, which has none ` +
 			`now, has it as a name: write ifName == "eth0v1"`,
 		`@ifName == "eth9"`:                       "",
 		`@pfName == "eth6"`:                       "", // no card
@@ -310,7 +314,8 @@ func TestPublished(t *testing.T) {
 	}
 	full := discovery.Device{Name: "br0", Interface: "br0", AltNames: []string{"a"}, Kind: "bridge", Type: "bridge",
 		MAC: "02:00:00:00:00:01", MTU: 1500, LinkSpeed: 1000, OperState: "up", Carrier: true, AdminUp: true,
-		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e", Driver: "mlx5_core", RDMA: true,
+		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
+		Driver: "mlx5_core", RDMA: true,
 		RDMADevices: []string{"mlx5_0"}, RDMALinkLayer: "ethernet", RDMANetns: "shared", PortName: "p0",
 		SwitchID: "c2a9", Representor: true, SRIOVCapable: true, TotalVFs: 8, EswitchMode: "legacy", PFName: "eth0",
 		PFAddress: "0000:03:00.0", Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", LinkState: "auto"},

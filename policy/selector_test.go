@@ -83,8 +83,9 @@ func TestCheckClassSelector(t *testing.T) {
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                    "",
 		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                 `has(device.capacity["dra.networking"].x)`,
 		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:       "",
-		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:             "an attribute name is computed",
-		`@type == "vf" &&`:                                                                 "cannot compile",
+		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`: "an attribute name is " +
+			"computed",
+		`@type == "vf" &&`: "cannot compile",
 	} {
 		err := policy.CheckClassSelector(expand(expression))
 		switch {
@@ -105,14 +106,15 @@ func TestClassExpression(t *testing.T) {
 		`@vfIndex > 1 && @vfIndex < 3`: `(has(@vfIndex) ? @vfIndex : -1) > 1 && (has(@vfIndex) ? @vfIndex : -1) < 3`,
 		`"é" != @pfName && !@vlanFiltering`: `"é" != (has(@pfName) ? @pfName : "") && !(has(@vlanFiltering) ? ` +
 			`@vlanFiltering : false)`,
-		domain + ` ["mtu" ] > 1`:                       `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
-		domain + "['mtu'] > 1":                         `(has(@mtu) ? @mtu : 0) > 1`,
-		domain + " . mtu > 1":                          `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
-		`cel.bind(a, ` + domain + `, a.pfName == "x")`: `cel.bind(a, ` + domain + `, (has(a.pfName) ? a.pfName : "") == "x")`,
-		`["a"].exists(n, n == @pfName)`:                `["a"].exists(n, n == (has(@pfName) ? @pfName : ""))`,
-		`has(@pfName) && @pfName == "a"`:               `has(@pfName) && @pfName == "a"`,
-		`@?pfName.orValue("") == "a"`:                  `@?pfName.orValue("") == "a"`,
-		`@switchID == "a"`:                             `@switchID == "a"`,
+		domain + ` ["mtu" ] > 1`: `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
+		domain + "['mtu'] > 1":   `(has(@mtu) ? @mtu : 0) > 1`,
+		domain + " . mtu > 1":    `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
+		`cel.bind(a, ` + domain + `, a.pfName == "x")`: `cel.bind(a, ` + domain +
+			`, (has(a.pfName) ? a.pfName : "") == "x")`,
+		`["a"].exists(n, n == @pfName)`:  `["a"].exists(n, n == (has(@pfName) ? @pfName : ""))`,
+		`has(@pfName) && @pfName == "a"`: `has(@pfName) && @pfName == "a"`,
+		`@?pfName.orValue("") == "a"`:    `@?pfName.orValue("") == "a"`,
+		`@switchID == "a"`:               `@switchID == "a"`,
 		`device.attributes["resource.kubernetes.io"].pcieRoot == "a"`: `(has(device.attributes["resource.` +
 			`kubernetes.io"].pcieRoot) ? device.attributes["resource.kubernetes.io"].pcieRoot : "") == "a"`,
 		`device.attributes["dra.networking"].pfName // the card` + "\n == \"a\"": `(has(@pfName) ? @pfName : "")` +

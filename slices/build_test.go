@@ -277,7 +277,8 @@ func TestAttributeBudget(t *testing.T) {
 		14: "device.k8s.io/pcieRoot 32",
 		15: "32",
 		16: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 17 " +
-			"of them from the policy, and the limit is 32: remove additional or requested attributes, plugins or counters",
+			"of them from the policy, and the limit is 32: remove additional or requested attributes, plugins or " +
+			"counters",
 	} {
 		if diff := cmp.Diff(want, has(n)); diff != "" {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)

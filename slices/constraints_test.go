@@ -157,7 +157,8 @@ func constrainedFacts() map[string][][]string {
 	facts := map[string][][]string{
 		"type":   {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}, {"x0"}},
 		"kind":   {{"p1", "p2", "p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}},
-		"ifName": append([][]string{{"br0"}, {"p1.7"}, {"x0"}}, each...), "interface": {{"p1"}, {"p2"}, {"br0"}, {"p1.7"}},
+		"ifName": append([][]string{{"br0"}, {"p1.7"}, {"x0"}}, each...), "interface": {{"p1"}, {"p2"},
+			{"br0"}, {"p1.7"}},
 		"rdma":         {{"p1", "p1v0", "p1v1", "p2", "p2v0"}, {"br0", "p1.7", "x0"}},
 		"sriovCapable": {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},
 		"representor":  {{"p2"}, {"p1", "p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},

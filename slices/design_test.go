@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// designSlice is a slice as the published design writes it: some of one, with the wrapper "basic:", with lists, and with
-// what counters will have one day.
+// designSlice is a slice as the published design writes it: some of one, with the wrapper "basic:", with lists, and
+// with what counters will have one day.
 type designSlice struct {
 	Spec           *designSlice     `json:"spec"`
 	SharedCounters []map[string]any `json:"sharedCounters"`

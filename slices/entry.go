@@ -203,8 +203,8 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 
 // withinBudget drops what classes can do without until the entry has no more attributes and capacities than the API
 // allows. If that is not enough it reports false: the entry cannot be published. The API's limit for the values of all
-// attributes, lists included, is then kept, too: a policy has at most 16 plugins, and of the NUMA nodes the device's own
-// is enough.
+// attributes, lists included, is then kept, too: a policy has at most 16 plugins, and of the NUMA nodes the device's
+// own is enough.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.RDMADevice}

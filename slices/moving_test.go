@@ -21,9 +21,10 @@ func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
 	all := features()
 	all.MovingCNIs = sets.New("host-device")
 	for name, test := range map[string]struct{ plugins, want string }{
-		"only such":         {"[{name: host-device, exclusive: true}]", "eth1"},
-		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]", "br0 eth1 ovs-system"},
-		"none such":         {"[{name: bridge, exclusive: true}]", "br0 eth1 ovs-system"},
+		"only such": {"[{name: host-device, exclusive: true}]", "eth1"},
+		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]",
+			"br0 eth1 ovs-system"},
+		"none such": {"[{name: bridge, exclusive: true}]", "br0 eth1 ovs-system"},
 	} {
 		decision := policy.Resolve(discovery.Facts{Devices: devices},
 			policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"),

@@ -60,7 +60,8 @@ func TestExplainAttributesGolden(t *testing.T) {
 	for _, device := range []string{"enp121s0f0np0", "enp49s0f0np0", "0000:31:00.1"} {
 		code, stdout, stderr := runNetdra(t, "", "explain", device, "-f", "testdata/explain/attributes.yaml", "--from",
 			"../../discovery/testdata/mi300x")
-		fmt.Fprintf(&all, "$ netdra explain %s -f attributes.yaml --from mi300x\n%s%s(exit status %d)\n\n", device, stdout,
+		fmt.Fprintf(&all, "$ netdra explain %s -f attributes.yaml --from mi300x\n%s%s(exit status %d)\n\n",
+			device, stdout,
 			stderr, code)
 	}
 	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())

@@ -78,7 +78,8 @@ func TestSimulateEightGPUsGolden(t *testing.T) {
 			machines + "mi300x"},
 		// the sample has the policy, and its pod, which comes last, finds what others have left
 		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
-			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines + "mi300x"},
+			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
+				"mi300x"},
 		"derived-mi300x": {"--derived-attributes", "-f", data("derived-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"),
 			"-f", samples + "eight-gpus-by-table.yaml", "--machines", machines + "mi300x"},
 	} {

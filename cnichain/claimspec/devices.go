@@ -54,7 +54,8 @@ func CheckClasses(
 				class == v1alpha1.ClassName(devices[i].Class.NetworkTopologyRef.Name, devices[i].Class.Step) {
 				continue
 			}
-			return fmt.Errorf("request %s asks for DeviceClass %s of NetworkTopology %s, and the scheduler has allocated a "+
+			return fmt.Errorf("request %s asks for DeviceClass %s of NetworkTopology %s, and the scheduler has "+
+				"allocated a "+
 				"device for step %s of NetworkTopology %s; delete the pod and the claim, and list claims of a PodGroup "+
 				"after all others in the pod", devices[i].Request, class, topology.Name, devices[i].Class.Step,
 				devices[i].Class.NetworkTopologyRef.Name)

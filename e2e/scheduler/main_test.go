@@ -130,8 +130,9 @@ func startPlane(v version) (*plane, error) {
 	}
 	p := &plane{
 		Cluster: cluster, client: client, version: served.GitVersion + " (" + v.name +
-			")", templates: v.kubernetes == "", encodings: v.encodings, derivedAttributes: v.gates["DRADerivedAttributes"],
-		driver: filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
+			")", templates: v.kubernetes == "", encodings: v.encodings,
+		derivedAttributes: v.gates["DRADerivedAttributes"],
+		driver:            filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
 	}
 	definitions := filepath.Join(clone, "deploy", "crds")
 	for _, args := range [][]string{

@@ -69,8 +69,8 @@ func (e *env) offerExtended(name string, network int) {
 	e.offer(name+"0", name+"1", name+"2")
 }
 
-// Pods written for a device plugin get interfaces of topologies: by the name that the topology gives its devices, and by
-// that which Kubernetes gives the class; also beside a running pod with a claim that a user made.
+// Pods written for a device plugin get interfaces of topologies: by the name that the topology gives its devices, and
+// by that which Kubernetes gives the class; also beside a running pod with a claim that a user made.
 func TestExtendedResources(t *testing.T) {
 	e := newEnv(t, "extended")
 	e.offerExtended("er", 181)
@@ -165,8 +165,8 @@ func (e *env) extendedClaim(pod string) string {
 	return string(claim.UID)
 }
 
-// What can't be attached is refused, and the pod is told why: a topology that needs a second device, and a topology that
-// the namespace may not use. With both devices a pod gets the topology.
+// What can't be attached is refused, and the pod is told why: a topology that needs a second device, and a topology
+// that the namespace may not use. With both devices a pod gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
 	e.veth("ex0")

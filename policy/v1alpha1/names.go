@@ -26,7 +26,8 @@ func DiscoveredNames() []string {
 		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",
 		"numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName", "portName", "product", "rdma",
 		"rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs",
-		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
+		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate",
+		"vfQoS", "vfSpoofCheck", "vfTrust",
 		"vfVLAN", "vlanFiltering", "vlanID"}
 }
 

@@ -81,7 +81,8 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	return part
 }
 
-// parts are those of a claim, each once, with what containers get of the steps of its sandboxes: first the whole claim, which is what containers have that earlier drivers prepared, then each request.
+// parts are those of a claim, each once, with what containers get of the steps of its sandboxes: first the whole claim,
+// which is what containers have that earlier drivers prepared, then each request.
 func parts(record *claims.Record, steps [][]executor.StepRecord) []nodeapi.GateDevice {
 	whole := Part{ClaimUID: record.Claim.UID}
 	devices := []nodeapi.GateDevice{gateDevice(record, steps, whole)}
@@ -105,8 +106,8 @@ func (g Gate) path(claimUID string) string {
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
-// variables of the steps of its sandboxes. Opening again is no error, and writes only what has changed: the runtime reads all specs again after each
-// write.
+// variables of the steps of its sandboxes. Opening again is no error, and writes only what has changed: the runtime
+// reads all specs again after each write.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
 	content := nodeapi.Gate{

@@ -18,9 +18,9 @@ type ContainerLimits struct {
 	RDMA string
 }
 
-// ContainerLimits returns the limits of a container that has parts of claims in an attached sandbox. It is an error if one of
-// their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be those
-// of another pod's by now.
+// ContainerLimits returns the limits of a container that has parts of claims in an attached sandbox. It is an error if
+// one of their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be
+// those of another pod's by now.
 func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, error) {
 	box := s.find(id)
 	if box == nil {
@@ -74,8 +74,8 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 // rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now. An application
 // with CAP_NET_ADMIN can rename one that is in the pod: a space in its name would make the line the limit of another.
 //
-// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if it
-// is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
+// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if
+// it is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
 func (s *Sandboxes) rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
 	limits := step.Step.Limits
 	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {

@@ -39,9 +39,9 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 }
 
 // verbsEnv are the environment variables that tell containers with a part of a claim of its RDMA devices: for each
-// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims. Two of which
-// the names differ in what variables can't have get none, rather than those of the other. A claim that several pods may
-// share has none, since their interfaces differ.
+// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims. Two of
+// which the names differ in what variables can't have get none, rather than those of the other. A claim that several
+// pods may share has none, since their interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil

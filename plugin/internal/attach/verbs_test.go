@@ -81,7 +81,8 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 			cnichain.VerbsDevice{Name: "mlx5_0"})}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, environmentOf(&claims.Record{Claim: cnichain.Claim{UID: "a"}}, test.steps, "")); diff != "" {
+			if diff := cmp.Diff(test.want, environmentOf(&claims.Record{Claim: cnichain.Claim{UID: "a"}}, test.steps,
+				"")); diff != "" {
 				t.Errorf("environment (-want +have):\n%s", diff)
 			}
 		})

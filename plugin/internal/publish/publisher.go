@@ -232,8 +232,8 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause keeps readings apart, the more the longer the last one has taken, and is false when ctx has ended. Triggers and changes
-// meanwhile stay in their channels.
+// pause keeps readings apart, the more the longer the last one has taken, and is false when ctx has ended. Triggers and
+// changes meanwhile stay in their channels.
 func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
 	timer := p.clock.NewTimer(min(max(pauseFactor*taken, shortestPause), longestPause))
 	defer timer.Stop()

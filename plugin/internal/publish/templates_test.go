@@ -16,7 +16,8 @@ func TestAttributesForTemplates(t *testing.T) {
 		"dra.networking/firmware": {VersionValue: new("1.2.3")},
 		"example.com/rail":        {IntValue: new(int64(8))},
 	})
-	want := map[string]any{"plane": "a", "rail": int64(7), "spare": false, "firmware": "1.2.3", "example.com/rail": int64(8)}
+	want := map[string]any{"plane": "a", "rail": int64(7), "spare": false, "firmware": "1.2.3",
+		"example.com/rail": int64(8)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

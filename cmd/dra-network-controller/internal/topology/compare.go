@@ -24,7 +24,8 @@ type Changes struct {
 	Create []resourceapi.DeviceClass
 	// Repair are wanted classes that exist and differ, with UID and resource version of what exists.
 	Repair []resourceapi.DeviceClass
-	// Unname are existing classes that lack nothing but have the name of an extended resource that they should not have.
+	// Unname are existing classes that lack nothing but have the name of an extended resource that they should not
+	// have.
 	Unname []resourceapi.DeviceClass
 	// Delete are existing classes of the topology that aren't wanted.
 	Delete []resourceapi.DeviceClass

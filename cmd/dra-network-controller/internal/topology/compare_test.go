@@ -190,15 +190,20 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 		want     string // becomes of net-a
 		named    string // has the name instead
 	}{
-		"free":                               {nil, "create", ""},
-		"ours":                               {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},
-		"taken":                              {[]resourceapi.DeviceClass{aged(theirs, 5)}, "create", "other-b"},
-		"taken, and ours is there":           {[]resourceapi.DeviceClass{aged(unnamed, 5), aged(theirs, 9)}, "ready", "other-b"},
-		"both have it, ours is older":        {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)}, "ready", ""},
-		"both have it, ours is younger":      {[]resourceapi.DeviceClass{aged(mine[0], 9), aged(theirs, 5)}, "unname", "other-b"},
-		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)}, "ready", ""},
-		"somebody's, which is younger":       {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)}, "unname", "theirs"},
-		"free again":                         {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
+		"free":  {nil, "create", ""},
+		"ours":  {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},
+		"taken": {[]resourceapi.DeviceClass{aged(theirs, 5)}, "create", "other-b"},
+		"taken, and ours is there": {[]resourceapi.DeviceClass{aged(unnamed, 5), aged(theirs, 9)},
+			"ready", "other-b"},
+		"both have it, ours is older": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)},
+			"ready", ""},
+		"both have it, ours is younger": {[]resourceapi.DeviceClass{aged(mine[0], 9), aged(theirs, 5)},
+			"unname", "other-b"},
+		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)},
+			"ready", ""},
+		"somebody's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
+			"unname", "theirs"},
+		"free again": {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
 	}
 	for title, test := range tests {
 		t.Run(title, func(t *testing.T) {

@@ -231,8 +231,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 }
 
-// An extended resource that another class has: the topology says so, its class is of use to claims, and it gets the name
-// when that is free.
+// An extended resource that another class has: the topology says so, its class is of use to claims, and it gets the
+// name when that is free.
 func TestReconcileExtendedResources(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
 		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/vf")}}

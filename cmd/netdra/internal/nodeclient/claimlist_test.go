@@ -14,7 +14,8 @@ func TestInterfacesAsText(t *testing.T) {
 		{Interface: "net1", IPs: []string{"10.0.0.1/24"}},
 		{DeviceNodes: []string{"/dev/vfio/7"}},
 		{Interface: "net2", RDMA: []cnichain.VerbsDevice{
-			{Name: "mlx5_0", GIDs: []cnichain.GID{{Index: 3, Type: "RoCE v2"}, {Index: 2, Type: "RoCE v1"}}}, {Name: "mlx5_1"},
+			{Name: "mlx5_0", GIDs: []cnichain.GID{{Index: 3, Type: "RoCE v2"}, {Index: 2, Type: "RoCE v1"}}},
+			{Name: "mlx5_1"},
 		}, RDMAUnknown: "no such file"},
 		{},
 	})

@@ -28,10 +28,11 @@ func TestClaimOfExtendedResources(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"nothing":             {`{containers: [{name: a, resources: {limits: {cpu: 1}}}]}`, nil},
-		"a device plugin's":   {`{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}`, nil},
-		"none of it":          {`{containers: [{name: a, resources: {limits: {example.com/vf: 0}}}]}`, nil},
-		"by the newest class": {`{containers: [{name: a, resources: {limits: {example.com/vf: 2}}}]}`, []string{"container-0-request-0 newer 2"}},
+		"nothing":           {`{containers: [{name: a, resources: {limits: {cpu: 1}}}]}`, nil},
+		"a device plugin's": {`{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}`, nil},
+		"none of it":        {`{containers: [{name: a, resources: {limits: {example.com/vf: 0}}}]}`, nil},
+		"by the newest class": {`{containers: [{name: a, resources: {limits: {example.com/vf: 2}}}]}`,
+			[]string{"container-0-request-0 newer 2"}},
 		"by the name of a class, among other resources": {
 			`{containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, deviceclass.resource.kubernetes.io/plain: 1, example.com/vf: 1}}}]}`,
 			[]string{"container-0-request-1 plain 1", "container-0-request-2 newer 1"}},
