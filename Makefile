@@ -18,7 +18,7 @@ RDMA_FLAGS ?=
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
-	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade)$$
+	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
 # nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only.
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared

@@ -184,6 +184,11 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.apply(topology("ex-second", single+"\n  extendedResourceName: example.com/ex"))
 	e.condition("ex-second", "ClassesReady=False ExtendedResourceTaken",
 		"example.com/ex (DeviceClass ex-first-a of NetworkTopology ex-first)")
+	if output, err := e.kubectl(topology("ex-first", single), "apply", "-f", "-"); err != nil {
+		t.Fatal(err, output)
+	}
+	e.condition("ex-second", "ClassesReady=True", "asks for the extended resources: example.com/ex")
+	e.condition("ex-first", "ClassesReady=True", "one request for each of: ex-first-a\n")
 	half := fmt.Sprintf(`main: {%s: 1}`, classResource("ex-pair-a"))
 	e.create(documents(extendedPod("half", half),
 		extendedPod("pair", half, fmt.Sprintf(`other: {%s: 1}`, classResource("ex-pair-b"))),
