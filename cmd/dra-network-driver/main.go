@@ -21,7 +21,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
