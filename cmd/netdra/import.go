@@ -41,6 +41,9 @@ Exit status: 0 nothing has to be done, 1 something has to be done by hand or doe
   # the device plugin without the operator
   kubectl -n kube-system get configmap sriovdp-config -o yaml | netdra import -f - -f networks.yaml
 
+  # pods that nobody may change: they go on asking for intel.com/sriov in their limits
+  netdra import -f old.yaml -f pods.yaml --keep-resource-names > new.yaml
+
   # would the pods get their devices on these machines?
   netdra import -f old.yaml -f pods.yaml --machines worker-1,worker-2`,
 		Args: cobra.NoArgs,
@@ -53,6 +56,8 @@ Exit status: 0 nothing has to be done, 1 something has to be done by hand or doe
 		"what the names of resources begin with, if the device plugin's configuration does not say it")
 	set.StringVar(&flags.OperatorPrefix, "operator-prefix", "openshift.io",
 		"what the names of the operator's resources begin with (RESOURCE_PREFIX of the operator)")
+	set.BoolVar(&flags.KeepResourceNames, "keep-resource-names", false,
+		"give topologies the names of the resources, and leave pods as they are that need no more than these")
 	set.BoolVar(&flags.DryRun, "dry-run", false, "print the report, and what this machine would offer and give the "+
 		"claims")
 	set.StringSliceVar(&flags.Machines, "machines", nil,

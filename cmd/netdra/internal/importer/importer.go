@@ -23,6 +23,9 @@ type Options struct {
 	// DevicePluginPrefix and OperatorPrefix are what the resources of the device plugin, and those that the operator
 	// makes, begin with.
 	DevicePluginPrefix, OperatorPrefix string
+	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and leaves pods as
+	// they are that need no more than these.
+	KeepResourceNames bool
 	// Schemas are the contracts of CNI plugins.
 	Schemas cnichain.Schemas
 }
@@ -135,9 +138,12 @@ func (m *importer) make(result *Result) error {
 	}
 	var changed []any
 	for _, w := range m.workloads {
-		if m.change(w) {
+		switch {
+		case m.staysAsItIs(w):
+			w.explainStay()
+		case m.change(w):
 			changed = append(changed, w.document)
-		} else {
+		default:
 			w.add(false, "", nil, "was not changed: it uses nothing that was translated")
 		}
 	}

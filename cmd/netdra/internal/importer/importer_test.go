@@ -289,3 +289,75 @@ func problemOf(values map[string]any) error {
 	}
 	return nil
 }
+
+// With the names of resources kept, a pod stays as it is that gets the same networks under the same names of
+// interfaces. One that wants more is given claims.
+func TestResourceNamesAreKept(t *testing.T) {
+	networks := networkOf("first", "example.com/first") + networkOf("second", "example.com/second") +
+		networkOf("third", "example.com/shared") + networkOf("fourth", "example.com/shared")
+	for name, test := range map[string]struct {
+		annotation, containers string
+		stays                  bool
+	}{
+		"one network": {"first", asking("{example.com/first: 1}"), true},
+		"in the order of the scheduler": {"first, first, second",
+			asking("{example.com/second: 1, example.com/first: 2}"), true},
+		"of two containers": {"second, first", asking("{example.com/second: 1}") + asking("{example.com/first: '1'}"),
+			true},
+		"in another order":           {"second, first", asking("{example.com/second: 1, example.com/first: 1}"), false},
+		"interface name":             {"first@fast0", asking("{example.com/first: 1}"), false},
+		"more devices than networks": {"first", asking("{example.com/first: 2}"), false},
+		"resource of two networks":   {"third", asking("{example.com/shared: 1}"), false},
+		"network that is not there":  {"none", asking("{example.com/first: 1}"), false},
+		"no number":                  {"first", asking("{example.com/first: many}"), false},
+		"in an init container": {"first", "  initContainers:\n" + asking("{example.com/first: 1}") +
+			"  containers:\n" + asking("{}"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.HasPrefix(test.containers, "  init") {
+				test.containers = "  containers:\n" + test.containers
+			}
+			text := networks + fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: user, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: %q}}
+spec:
+%s`, test.annotation, test.containers)
+			documents, err := manifest.Read("-", strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted := options()
+			wanted.KeepResourceNames = true
+			result, err := Import(documents, wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := result.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stays := !strings.Contains(string(data), "kind: Pod\n"); stays != test.stays {
+				t.Errorf("the pod stays as it is: %t, want %t:\n%s", stays, test.stays, data)
+			}
+			if !strings.Contains(string(data), "extendedResourceName: example.com/first") ||
+				strings.Contains(string(data), "extendedResourceName: example.com/shared") {
+				t.Errorf("names of resources:\n%s", data)
+			}
+			checkObjects(t, data)
+		})
+	}
+}
+
+func networkOf(name, resource string) string {
+	return fmt.Sprintf(`---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: %s, namespace: apps, annotations: {k8s.v1.cni.cncf.io/resourceName: %s}}
+spec: {config: '{"cniVersion": "1.0.0", "type": "sriov"}'}
+`, name, resource)
+}
+
+func asking(limits string) string {
+	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
+}

@@ -173,6 +173,9 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	}
 	step.Selector = &v1alpha1.StepSelector{CEL: term}
 	n.selector = term
+	if m.isKept(n) {
+		step.ExtendedResourceName = n.resource
+	}
 	if regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`).MatchString(n.cniName) && len(n.cniName) <= 128 {
 		step.Network = n.cniName // IPAM plugins keep their leases below it
 	} else if n.cniName != "" {
