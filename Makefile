@@ -18,7 +18,7 @@ RDMA_FLAGS ?=
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
-	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade)$$
+	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
 # nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only.
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared
@@ -32,7 +32,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-doubles sriov-test sriov-chains sriov-pods sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,8 +114,14 @@ sriov-chains:
 	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF $(SRIOV_FLAGS) ./cnichain/kerneltest
 
-sriov-pods:
-	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+sriov-pods: kubevirt-reader
+	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+
+# KubeVirt's own code, of the version in e2e/kubevirt/go.mod, that reads what containers of virtual machines see.
+kubevirt-reader:
+	@mkdir -p $(BIN)/share
+	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) test .
+	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/kubevirt-reader .
 
 sriov-crashes: # with the time that containerd really gives
 	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -75,6 +76,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.root(path, step)
 	v.driver(path, step)
 	v.rdma(path, step)
+	v.extendedResource(path, step)
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
 	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
@@ -234,6 +236,38 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	if step.RDMA == nil && (step.Limits.RDMAHandles != nil || step.Limits.RDMAObjects != nil) {
 		v.add(field.Forbidden(path.Child("limits"), "rdmaHandles and rdmaObjects limit the use of RDMA devices, which "+
 			"the step does not give: set rdma, or remove them"))
+	}
+}
+
+// extendedResource is what the API server asks of the name of an extended resource (isExtendedResourceName of its
+// validation of DeviceClasses), and that no two steps have the same.
+func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
+	name, path := step.ExtendedResourceName, path.Child("extendedResourceName")
+	if name == "" {
+		return
+	}
+	if len(step.DependOn) > 0 {
+		v.add(field.Forbidden(path, "extendedResourceName is for root steps, which have a DeviceClass: move it to the "+
+			"step that this one depends on"))
+		return
+	}
+	// The resource is also a quota's, with a prefix.
+	problems := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name)
+	switch {
+	case strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) ||
+		strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix):
+		v.add(field.Invalid(path, name, "names that contain kubernetes.io/ or begin with requests. belong to "+
+			"Kubernetes: use a domain of your own"))
+	case !strings.Contains(name, "/") || len(problems) > 0:
+		v.add(field.Invalid(path, name, strings.Join(append([]string{"must be the name of an extended resource, such " +
+			"as example.com/sriov_vf"}, problems...), "; ")))
+	}
+	for i := range v.steps {
+		if other := &v.steps[i]; other.Name != step.Name && other.ExtendedResourceName == name {
+			if _, before := v.seen[other.Name]; before {
+				v.add(field.Duplicate(path, name))
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission"
@@ -96,13 +97,16 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// created is a request to make an object of resource.k8s.io in the namespace apps.
-func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
+// created is a request to make an object of resource.k8s.io in the namespace apps, with annotations that are true.
+func created(t *testing.T, kind, spec string, annotations ...string) *admission.VersionedAttributes {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "c", "namespace": "apps"},
 		"spec": decode(t, []byte(spec)),
 	}}
+	for _, annotation := range annotations {
+		object.SetAnnotations(map[string]string{annotation: "true"})
+	}
 	gvk := object.GroupVersionKind()
 	versioned := &admission.VersionedAttributes{VersionedKind: gvk}
 	versioned.VersionedObject.Set(object)
@@ -110,6 +114,23 @@ func created(t *testing.T, kind, spec string) *admission.VersionedAttributes {
 	versioned.Attributes = admission.NewAttributesRecord(object, nil, gvk, "apps", "c", resource, "", admission.Create,
 		nil, false, &user.DefaultInfo{Name: "somebody"})
 	return versioned
+}
+
+// TestClaimsOfExtendedResources: the claim that kube-scheduler makes is refused in words for the pod's author, who has
+// written no claim.
+func TestClaimsOfExtendedResources(t *testing.T) {
+	e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"),
+		created(t, "ResourceClaim",
+			`{devices: {requests: [{name: container-0-request-0, exactly: {deviceClassName: pair-b}}]}}`,
+			resourceapi.ExtendedResourceClaimAnnotation))
+	e.params = &unstructured.Unstructured{Object: decode(t,
+		[]byte(`{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`))}
+	e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps"}}
+	const want = "the extended resources of the pod ask for pair-b of the NetworkTopology pair, which attaches nothing " +
+		"without the rest of its devices: add to the pod the limits deviceclass.resource.kubernetes.io/pair-a"
+	if got := e.refusals(); !e.matches() || len(got) != 1 || got[0] != want {
+		t.Errorf("the claim is refused with %q, want %q", got, want)
+	}
 }
 
 // TestClaimsPolicyNeverBlocksOthers: what can't be evaluated, and a cluster without topologies, lets claims pass.

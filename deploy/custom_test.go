@@ -34,12 +34,14 @@ const (
 	samplePolicies   = "samples/policies.yaml"
 	sampleTopologies = "samples/topologies.yaml"
 	sampleExamples   = "samples/examples/*.yaml"
+	sampleReference  = "samples/reference-node.yaml"
 	samplePods       = "samples/pods.yaml"
 	sampleSchemas    = "samples/schemas.yaml"
 )
 
 func TestPoliciesAreAccepted(t *testing.T) {
-	for _, file := range files(t, "policies.yaml", samplePolicies, sampleExamples) {
+	for _, file := range files(t, "policies.yaml", samplePolicies, sampleExamples,
+		sampleReference) {
 		for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, file)) {
 			problems, remarks := policy.Check(p)
 			for _, problem := range problems {
@@ -64,7 +66,8 @@ func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 	}
 	owner := map[string]string{}
 	for _, file := range files(t, "policies.yaml", samplePolicies, sampleTopologies, samplePods, sampleSchemas,
-		sampleExamples) {
+		sampleExamples,
+		sampleReference) {
 		for _, document := range documents(t, file) {
 			object := decode(t, document)
 			metadata := object["metadata"].(map[string]any)
@@ -97,7 +100,8 @@ func TestShippedPoliciesOnlyExclude(t *testing.T) {
 
 func TestTopologiesAreAccepted(t *testing.T) {
 	var topologies []*topologyapi.NetworkTopology
-	for _, file := range files(t, sampleTopologies, sampleExamples) {
+	for _, file := range files(t, sampleTopologies, sampleExamples,
+		sampleReference) {
 		topologies = append(topologies, all[*topologyapi.NetworkTopology](load(t, file))...)
 	}
 	for _, topology := range topologies {
@@ -155,7 +159,8 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 		definitions[crd.Spec.Names.Kind] = newDefinition(t, crd)
 	}
 	checked := 0
-	for _, file := range files(t, "policies.yaml", samplePolicies, sampleTopologies, sampleSchemas, sampleExamples) {
+	for _, file := range files(t, "policies.yaml", samplePolicies, sampleTopologies, sampleSchemas, sampleExamples,
+		sampleReference) {
 		for _, document := range documents(t, file) {
 			object := decode(t, document)
 			judge, defined := definitions[object["kind"].(string)]

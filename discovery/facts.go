@@ -22,6 +22,12 @@ const (
 	TypeVLAN   = "vlan"
 	TypeBond   = "bond"
 	TypeNIC    = "nic"
+	// TypeOVSDatapath is the kernel's part of Open vSwitch, ovs-system: the master of all ports of all its bridges, and
+	// none of them.
+	TypeOVSDatapath = "ovs-datapath"
+	// TypeOVSInternal is an internal port of Open vSwitch. Each of its bridges has one of the bridge's name; the kernel
+	// doesn't tell them from others, such as OVN-Kubernetes' management port: only the database of Open vSwitch does.
+	TypeOVSInternal = "ovs-internal"
 )
 
 // None is the value of a number that a device does not have: NUMANode, VFIndex and VLANID.
@@ -90,6 +96,9 @@ type Device struct {
 	PCIeRoot string `json:"pcieRoot"`
 	// NUMANode is None where the hardware has no affinity.
 	NUMANode int `json:"numaNode"`
+	// NUMANodes are NUMANode and then the other nodes of its socket that are as near, ascending. Nil where there are no
+	// others, and where the machine does not say.
+	NUMANodes []int `json:"numaNodes,omitempty"`
 	// Vendor and Product are PCI ids: four hexadecimal digits.
 	Vendor  string `json:"vendor"`
 	Product string `json:"product"`
@@ -132,8 +141,8 @@ type Device struct {
 	// not on the node, or its driver does not say.
 	Settings *VFSettings `json:"settings,omitempty"`
 
-	// BridgeName, BridgeType ("linux" or "ovs") and VLANFiltering are set on bridges only. Open vSwitch's internal
-	// ports count as bridges: the kernel has one kind for both, and only the database of Open vSwitch tells them apart.
+	// BridgeName, BridgeType ("linux") and VLANFiltering are set on bridges; the first two also, with "ovs", on internal
+	// ports of Open vSwitch, which may be bridges: see TypeOVSInternal.
 	BridgeName    IfName `json:"bridgeName"`
 	BridgeType    string `json:"bridgeType"`
 	VLANFiltering bool   `json:"vlanFiltering"`

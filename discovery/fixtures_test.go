@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden facts of the recording
 // function, with no virtual functions; with four each; and with one of those in another network namespace and one with
 // a userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
 // default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
-// functions, one of which is a member of a bond.
+// functions, one of which is a member of a bond. h100 and mi300x are composed: see discoverytest.GPUMachines.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -56,6 +57,31 @@ func TestRecordings(t *testing.T) {
 			}
 			roundTrip(t, sources)
 		})
+	}
+}
+
+// The recordings of composed machines are those machines. They are files for who wants to try policies on them.
+func TestComposedRecordings(t *testing.T) {
+	for name, machine := range discoverytest.GPUMachines() {
+		files, err := machine.Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, got := range files {
+			path := filepath.Join("testdata", name, file)
+			if *update {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, got, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s; -update writes it (-want +got):\n%s", path, diff)
+			}
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 `},
 	"reference node": {make: discoverytest.ReferenceNode, want: `
 br-data bridge
-br-int bridge
+br-int ovs-internal
 eno1 nic pci=0000:01:00.0 infrastructure
 enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v0 vf pci=0000:03:00.2 pf=enp3s0f0
@@ -40,7 +40,7 @@ enp3s0f1v0 vf pci=0000:03:01.2 pf=enp3s0f1
 enp3s0f1v1 vf pci=0000:03:01.3 pf=enp3s0f1
 enp3s0f1v2 vf pci=0000:03:01.4 pf=enp3s0f1
 enp3s0f1v3 vf pci=0000:03:01.5 pf=enp3s0f1
-ovn-k8s-mp0 bridge
+ovn-k8s-mp0 ovs-internal
 `},
 	"8 x 128": {make: func() *discoverytest.Host { return discoverytest.Machine(8, 128) }},
 	"vf in a bridge": {make: discoverytest.EnslavedFunction, want: `
@@ -56,10 +56,10 @@ eth1 nic
 eth2 nic
 `},
 	"open vswitch below the node's address": {make: discoverytest.OpenVSwitch, want: `
-br-ex bridge infrastructure
+br-ex ovs-internal infrastructure
 eno1 nic pci=0000:01:00.0 master=ovs-system infrastructure
 eno2 nic pci=0000:02:00.0
-ovs-system bridge
+ovs-system ovs-datapath
 `},
 	"names": {make: discoverytest.OddNames, want: `
 BOND_1 bond
@@ -182,5 +182,39 @@ func TestDriversAndRootsWithoutPCI(t *testing.T) {
 	vf := byName(t, read(t, discoverytest.Virtio()), "ens4v0")
 	if vf.Driver != "virtio_net" || vf.NUMANode != -1 || path.Base(string(vf.PFAddress)) != "0000:00:04.0" {
 		t.Errorf("virtual function of virtio: %+v", vf)
+	}
+}
+
+// NUMA nodes of one socket that are as near as each other are known, the function's own first; where the machine has no
+// distances, or one node, there is nothing to know.
+func TestNUMANodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		distances, sockets [4]string
+		want               []int
+	}{
+		"two sockets of two nodes": {[4]string{"10 12 21 21", "12 10 21 21", "21 21 10 12", "21 21 12 10"},
+			[4]string{"0", "0", "1", "1"}, []int{1, 0}},
+		"four sockets":         {[4]string{2: "x", 1: "20 10 20 20"}, [4]string{"0", "1", "2", "3"}, nil},
+		"no distances":         {[4]string{}, [4]string{}, nil},
+		"distances of nothing": {[4]string{1: "ten"}, [4]string{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := discoverytest.SRIOV()
+			h.WriteFiles(pfDir, "numa_node=1")
+			for i := range 4 {
+				if node := fmt.Sprintf("devices/system/node/node%d", i); test.distances[i] != "" {
+					h.WriteFiles(node, "distance="+test.distances[i])
+				}
+				if test.sockets[i] != "" {
+					h.WriteFiles(fmt.Sprintf("devices/system/node/node%d", i), fmt.Sprintf("cpulist=%d", i))
+					h.WriteFiles(fmt.Sprintf("devices/system/cpu/cpu%d/topology", i), "physical_package_id="+test.sockets[i])
+				}
+			}
+			facts := read(t, h)
+			if diff := cmp.Diff(test.want, byName(t, facts, "enp3s0f0").NUMANodes); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			roundTrip(t, h.Sources())
+		})
 	}
 }

@@ -109,6 +109,9 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 				test.change(h)
 			}
 			sources := h.Sources()
+			replayed := *test.hardware
+			sources.Hardware = &replayed
+			roundTrip(t, sources) // with the problem
 			sources.Hardware = test.hardware
 			facts := readFrom(t, sources)
 			if diff := cmp.Diff(test.asked, test.hardware.asked); diff != "" {

@@ -116,10 +116,25 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	case *netlink.Vlan:
 		d.VLANID = l.VlanId
 	}
-	if d.Kind == kindOpenVSwitch {
+	if d.Kind == kindOpenVSwitch && !isDatapath(attrs, byIndex) {
 		d.BridgeName, d.BridgeType = d.Name, "ovs"
 	}
 	return d
+}
+
+// isDatapath reports whether a link of Open vSwitch is a datapath. The kernel makes the link of a datapath the master of
+// its ports but for internal ones (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one datapath,
+// which it names ovs-system; ovs-dpctl can make others.
+func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
+	if attrs.Name == "ovs-system" {
+		return true
+	}
+	for _, l := range byIndex {
+		if l.Attrs().MasterIndex == attrs.Index {
+			return true
+		}
+	}
+	return false
 }
 
 // parentIndex returns the index of the link that l stands on in its own namespace, or 0. The kernel reports the peer of

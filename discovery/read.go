@@ -58,6 +58,7 @@ func readOnce(source Sources) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
+	addNearNodes(source.Sys, functions)
 	if err := sys.each(len(links), func(worker *sysfs, i int) error {
 		return worker.addLink(&links[i], functions)
 	}); err != nil {
@@ -126,7 +127,7 @@ func protectPFs(vfs []Device, devices map[string]Device) {
 
 // withFunction returns the link's device with the facts of the PCI function below it.
 func (d Device) withFunction(f Device) Device {
-	d.PCIAddress, d.PCIeRoot, d.NUMANode = f.PCIAddress, f.PCIeRoot, f.NUMANode
+	d.PCIAddress, d.PCIeRoot, d.NUMANode, d.NUMANodes = f.PCIAddress, f.PCIeRoot, f.NUMANode, f.NUMANodes
 	d.Vendor, d.Product = f.Vendor, f.Product
 	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
 	d.RDMALinkLayer, d.RDMANetns = f.RDMALinkLayer, f.RDMANetns
@@ -142,6 +143,10 @@ func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:
 		return TypePF
+	case d.Kind == kindOpenVSwitch && d.BridgeType == "":
+		return TypeOVSDatapath
+	case d.Kind == kindOpenVSwitch:
+		return TypeOVSInternal
 	case d.BridgeType != "":
 		return TypeBridge
 	case d.Kind == "vlan":

@@ -69,8 +69,10 @@ type RecordedLink struct {
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
-	// VFs are what is set for the link's virtual functions, in the order of their indexes.
-	VFs []VFSettings `json:"vfs,omitempty"`
+	// VFs are what is set for the link's virtual functions, in the order of their indexes. VFsError is why that could
+	// not be read.
+	VFs      []VFSettings `json:"vfs,omitempty"`
+	VFsError string       `json:"vfsError,omitempty"`
 
 	// permanentMAC is that of the hardware. Interfaces are named after it, so it has to be found in names.
 	permanentMAC string
@@ -84,7 +86,7 @@ func Record(ctx context.Context, source Sources) (Recording, error) {
 func recordOnce(source Sources) (Recording, error) {
 	dump := &dumps{LinkLister: source.Links}
 	sys := newRecorder(source.Sys)
-	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{},
+	hardware := &recordedHardware{source: source.Hardware, vfs: map[int][]VFSettings{}, vfErrors: map[int]string{},
 		eswitchModes: map[PCIAddress]string{}, rdmaDevices: map[int]*RecordedRDMADevice{}}
 	recorded := Sources{Sys: sys, Links: dump, NodeAddresses: source.NodeAddresses}
 	if source.Hardware != nil {
@@ -109,7 +111,7 @@ func recordOnce(source Sources) (Recording, error) {
 	for _, l := range dump.links {
 		if l.Attrs().Flags&net.FlagLoopback == 0 {
 			recorded := recordedLink(l)
-			recorded.VFs = hardware.vfs[recorded.Index]
+			recorded.VFs, recorded.VFsError = hardware.vfs[recorded.Index], hardware.vfErrors[recorded.Index]
 			recording.Netlink.Links = append(recording.Netlink.Links, recorded)
 		}
 	}
@@ -164,6 +166,7 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 type recordedHardware struct {
 	source       Hardware
 	vfs          map[int][]VFSettings
+	vfErrors     map[int]string
 	eswitchModes map[PCIAddress]string
 	rdmaNetns    string
 	rdmaDevices  map[int]*RecordedRDMADevice
@@ -173,7 +176,10 @@ type recordedHardware struct {
 // VFs implements Hardware.
 func (r *recordedHardware) VFs(link int) ([]VFSettings, error) {
 	settings, err := r.source.VFs(link)
-	if err == nil && len(settings) > 0 {
+	switch {
+	case err != nil:
+		r.vfErrors[link] = err.Error()
+	case len(settings) > 0:
 		r.vfs[link] = settings
 	}
 	return settings, err
@@ -336,7 +342,9 @@ func (r *replayed) AddrList(netlink.Link, int) ([]netlink.Addr, error) {
 // VFs implements Hardware.
 func (r *replayed) VFs(link int) ([]VFSettings, error) {
 	for _, l := range r.recorded.Links {
-		if l.Index == link {
+		if l.Index == link && l.VFsError != "" {
+			return nil, errors.New(l.VFsError)
+		} else if l.Index == link {
 			return l.VFs, nil
 		}
 	}

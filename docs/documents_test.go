@@ -36,6 +36,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	classes := map[string]bool{"gpu.example.com": true}
+	extended := map[corev1.ResourceName]bool{}
 	var claims []resourceapi.DeviceClaim
 	checked := 0
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
@@ -73,6 +74,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 					t.Errorf("topology %s: %v", o.Name, problem)
 				}
 				for i := range o.Spec.Steps {
+					extended[corev1.ResourceName(o.Spec.Steps[i].ExtendedResourceName)] = true
 					if step := &o.Spec.Steps[i]; step.Selector != nil {
 						classes[chainapi.ClassName(o.Name, step.Name)] = true
 						if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
@@ -82,6 +84,11 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 				}
 			case *corev1.Pod:
 				for _, container := range o.Spec.Containers {
+					for name := range container.Resources.Limits {
+						if strings.Contains(string(name), "/") && !extended[name] {
+							t.Errorf("pod %s asks for %s, which no topology has", o.Name, name)
+						}
+					}
 					if len(container.Resources.Claims) != len(o.Spec.ResourceClaims) {
 						t.Errorf("pod %s: container %s does not name the claims", o.Name, container.Name)
 					}
@@ -134,8 +141,8 @@ func TestReasonsAreDescribed(t *testing.T) {
 			}
 		}
 	}
-	if found != 12 {
-		t.Errorf("found %d reasons in the code, the page has 12", found)
+	if found != 13 {
+		t.Errorf("found %d reasons in the code, the page has 13", found)
 	}
 }
 

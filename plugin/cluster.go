@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
@@ -237,6 +239,17 @@ func (c *cluster) PluginSchemas() cnichain.Schemas {
 	return cnichain.DefaultSchemas().With(schemas...)
 }
 
+// allTopologies returns every NetworkTopology, in no order.
+func (c *cluster) allTopologies() []*chainapi.NetworkTopology {
+	var topologies []*chainapi.NetworkTopology
+	for _, item := range c.topologies.GetStore().List() {
+		if topology, ok := item.(*chainapi.NetworkTopology); ok {
+			topologies = append(topologies, topology)
+		}
+	}
+	return topologies
+}
+
 // topology returns a NetworkTopology by name.
 func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	item, found, err := c.topologies.GetStore().GetByKey(name)
@@ -325,11 +338,36 @@ func (c *cluster) onPodGone(wake func()) error {
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
-			return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
-				pod.Status.Phase == corev1.PodFailed
+			return isLeaving(pod)
 		}
 	}
 	return c.pods.HasSynced()
+}
+
+// isLeaving reports whether a pod is being deleted, or has ended.
+func isLeaving(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
+		pod.Status.Phase == corev1.PodFailed
+}
+
+// podsWithClaim are the pods on this node that name a claim, or for whose extended resources it was made, from the
+// cache. Of claims that several pods may use no record has all of them: kubelet has a claim prepared once.
+func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, item := range c.pods.GetStore().List() {
+		pod, ok := item.(*corev1.Pod)
+		if !ok || pod.Namespace != namespace {
+			continue
+		}
+		for name := range resourceclaim.PodClaims(pod) {
+			if name == claim {
+				pods = append(pods, pod)
+				break
+			}
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods
 }
 
 // podIsGone reports whether the API server had no such pod when it was heard last. While it has not been heard nothing

@@ -39,7 +39,8 @@ func (f *fixture) admits(claim string) string {
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
 	for _, claim := range claims {
-		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: f.gate.DeviceID(claim)})
+		container.CDIDevices = append(container.CDIDevices,
+			&api.CDIDevice{Name: f.gate.DeviceID(attach.Part{ClaimUID: claim})})
 	}
 	return container
 }
@@ -130,6 +131,34 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 			f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 		})
 	}
+}
+
+// After a restart an attached pod is left alone at once, also while its claims can't be told because the API server has
+// not answered yet: nothing is tried, and no log says so.
+func TestAttachedPodIsNotTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	other := f.prepared("claim-b", "b", "up1")
+	other.Shareable = true
+	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace, which pod a may share
+	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
+	if _, err := f.nri.claimsOf(pod); err == nil {
+		t.Fatal("the claims of the pod are known")
+	}
+	f.boxes.ExpectAlso("a-0")
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		f.nri.attachLate(pod, true)
+	}()
+	f.eventually("nobody tries to attach the pod", func() bool {
+		select {
+		case <-finished:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // Containers that don't name the claim make no promise: their pod is attached late. So is one of whose containers that

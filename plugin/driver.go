@@ -13,13 +13,11 @@ import (
 
 	nrilog "github.com/containerd/nri/pkg/log"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -489,7 +487,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir),
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false), kubeletplugin.CDIDirectory(d.config.CDIDir),
-		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
+		kubeletplugin.EnableDeviceMetadata(true, metadataVersions()))
 	if err != nil {
 		return fmt.Errorf("cannot register with kubelet: %w", err)
 	}

@@ -25,5 +25,6 @@ func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 			return false
 		}
 	}
-	return len(d.sandboxes.Users(record.Claim.UID)) == 0
+	return len(d.sandboxes.Users(record.Claim.UID)) == 0 &&
+		len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) == 0
 }

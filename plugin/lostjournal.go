@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -104,7 +106,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
-		return n.isUnrecorded(pod, []string{record.Claim.UID})
+		return n.isUnrecorded(pod, []attach.Part{{ClaimUID: record.Claim.UID}})
 	})
 }
 
@@ -128,19 +130,16 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, pod.GetUid()) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
+		if isForPod(claim, known) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}
 	return lost, nil
 }
 
-// isForPod reports whether a claim has devices of this driver, and is reserved for a pod.
-func isForPod(claim *resourceapi.ResourceClaim, podUID string) bool {
-	return claim.Status.Allocation != nil &&
-		slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {
-			return string(user.UID) == podUID
-		}) &&
+// isForPod reports whether a claim has devices of this driver, and is reserved for a pod or its group.
+func isForPod(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
+	return claim.Status.Allocation != nil && resourceclaim.IsReservedForPod(pod, claim, true) &&
 		slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
 			func(result resourceapi.DeviceRequestAllocationResult) bool {
 				return result.Driver == v1alpha1.DriverName

@@ -7,9 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
@@ -81,9 +85,18 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 	foreign := allocatedClaim("claim-a", "up0", "a")
 	foreign.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com"
-	if isForPod(foreign, "a") || !isForPod(allocatedClaim("c", "up0", "a"), "a") ||
-		isForPod(allocatedClaim("c", "up0", "a"), "b") {
+	user := func(uid types.UID) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }
+	if isForPod(foreign, user("a")) || !isForPod(allocatedClaim("c", "up0", "a"), user("a")) ||
+		isForPod(allocatedClaim("c", "up0", "a"), user("b")) {
 		t.Error("claims are mistaken")
+	}
+	ofGroup := allocatedClaim("c", "up0", "a")
+	ofGroup.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "gang", UID: "g"}}
+	member := user("b")
+	member.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("gang")}
+	if !isForPod(ofGroup, member) || isForPod(ofGroup, user("b")) {
+		t.Error("claims of PodGroups are mistaken")
 	}
 }
 

@@ -13,19 +13,29 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	metadatav1alpha1 "k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
+
+// metadataVersions are the versions in which each file says the same, newest first. A reader takes the first that it
+// knows: KubeVirt 1.9 knows v1alpha1 only.
+func metadataVersions() []schema.GroupVersion {
+	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
+}
 
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
 // that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
@@ -42,8 +52,47 @@ func metadataOf(
 	}
 	if !record.Shareable {
 		metadata.NetworkData = attach.NetworkData(steps, record.Claim.UID, held)
+		addVerbs(metadata, attach.VerbsOf(steps, record.Claim.UID, held))
 	}
 	return metadata
+}
+
+// addVerbs adds how the application addresses the device's RDMA device, with the GID of the final interface. What does
+// not fit stays away: the API allows so many attributes of a device.
+func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
+	if verbs == nil || len(verbs.Devices) == 0 {
+		return
+	}
+	ifName := ""
+	if metadata.NetworkData != nil {
+		ifName = metadata.NetworkData.InterfaceName
+	}
+	device, gid, known := attach.PreferredGID(verbs, ifName)
+	if !known {
+		device, gid, known = attach.PreferredGID(verbs, "")
+	}
+	if !known {
+		device = verbs.Devices[0]
+	}
+	add := func(name string, value resourceapi.DeviceAttribute) {
+		if _, replaced := metadata.Attributes[name]; replaced ||
+			len(metadata.Attributes) < resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
+			metadata.Attributes[name] = value
+		}
+	}
+	text := func(value string) resourceapi.DeviceAttribute {
+		return resourceapi.DeviceAttribute{StringValue: &value}
+	}
+	number := func(value int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &value} }
+	const domain = v1alpha1.DriverName + "/"
+	add(string(policy.RDMADevice), text(device.Name)) // the pod's name of it
+	add(domain+"verbsDevice", text(device.Verbs))
+	if known {
+		add(domain+"gidIndex", number(int64(gid.Index)))
+		add(domain+"gidType", text(gid.Type))
+		add(domain+"gid", text(gid.GID))
+		add(domain+"rdmaPort", number(int64(gid.Port)))
+	}
 }
 
 // describe completes the files of claims that have just been attached. What is missing in a file keeps no container

@@ -222,17 +222,17 @@ func (c *nriConnection) Synchronize(
 }
 
 // namesClaim says whether a container names a claim of the driver: kubelet gives it the CDI device of the claim's gate.
-func namesClaim(container *api.Container) bool { return len(claimsNamed(container)) > 0 }
+func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
-// claimsNamed are the UIDs of the claims that a container names.
-func claimsNamed(container *api.Container) []string {
-	var uids []string
+// partsNamed are the parts of claims that a container names.
+func partsNamed(container *api.Container) []attach.Part {
+	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
-		if uid, ours := attach.ClaimOfDevice(device.GetName()); ours {
-			uids = append(uids, uid)
+		if part, ours := attach.PartOfDevice(device.GetName()); ours {
+			parts = append(parts, part)
 		}
 	}
-	return uids
+	return parts
 }
 
 func isRunning(container *api.Container) bool {
@@ -282,11 +282,12 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
 	for delay := nriRetry; n.sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
+		if n.ready(pod) { // also while nobody can say what its claims are, because the API server has not answered yet
+			return
+		}
 		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
-			return
-		case err == nil && n.ready(pod):
 			return
 		case err == nil && busy:
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
@@ -412,7 +413,7 @@ const memlock = "RLIMIT_MEMLOCK"
 // adjust gives a container the limits of the claims that it names; nil if they set none. The runtime merges them into
 // the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
-	named := claimsNamed(container)
+	named := partsNamed(container)
 	if len(named) == 0 {
 		return nil, nil
 	}
@@ -444,7 +445,7 @@ func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Dur
 // mayStart says why a container may not start yet.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.sandboxes.State(pod.GetId())
-	named := claimsNamed(container)
+	named := partsNamed(container)
 	switch {
 	case ready:
 		return nil
@@ -492,12 +493,13 @@ func (n *nriPlugin) wasDecided(sandbox string) bool {
 
 // isUnrecorded says whether all claims that a container names are attached to its pod, of which the journal has lost
 // the record.
-func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, claims []string) bool {
+func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool {
 	netns, err := n.namespaces.pathOf(pod)
 	if err != nil || netns == "" {
 		return false
 	}
-	return !slices.ContainsFunc(claims, func(uid string) bool { return !n.sandboxes.AdmitsUnrecorded(uid, netns) })
+	return !slices.ContainsFunc(named,
+		func(part attach.Part) bool { return !n.sandboxes.AdmitsUnrecorded(part.ClaimUID, netns) })
 }
 
 // claimsOf returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with

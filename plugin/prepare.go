@@ -11,10 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -233,7 +231,8 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 		held := &record.Devices[i]
 		device := kubeletplugin.Device{
 			Requests: []string{held.Request}, PoolName: held.Pool, DeviceName: held.Name,
-			CDIDeviceIDs: []string{d.gate.DeviceID(record.Claim.UID)}, Metadata: metadataOf(record, held, steps),
+			CDIDeviceIDs: []string{d.gate.DeviceID(attach.PartOf(record, held))}, Metadata: metadataOf(record,
+				held, steps),
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))
@@ -247,6 +246,9 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
 	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
+	if err == nil {
+		err = claimspec.CheckClasses(claim, devices, d.cluster.allTopologies())
+	}
 	if err != nil {
 		return record, err
 	}
@@ -273,25 +275,6 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 		record.Plans = append(record.Plans, *plan)
 	}
 	return record, nil
-}
-
-// shareable is true for claims that several pods may name: all but those that kube-controller-manager or kube-scheduler
-// has made for one pod, from a template or for its extended resources (KEP-4381, KEP-5004). Others may have a pod as
-// their controller, too.
-func shareable(claim *resourceapi.ResourceClaim) bool {
-	owner := metav1.GetControllerOf(claim)
-	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
-		return true
-	}
-	_, fromTemplate := claim.Annotations[resourceapi.PodResourceClaimAnnotation]
-	_, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]
-	if !fromTemplate && !extended {
-		return true
-	}
-	return slices.ContainsFunc(claim.Status.ReservedFor,
-		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
-			return consumer.UID != owner.UID
-		})
 }
 
 func (d *draPlugin) plan(
@@ -331,77 +314,6 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 		return err
 	}
 	return claimspec.CheckNamespace(topology, namespace, labels)
-}
-
-// addConsumers resolves the pods that the claim is reserved for. attaches reports whether they are given interfaces.
-func (d *draPlugin) addConsumers(
-	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
-) error {
-	for _, reference := range claim.Status.ReservedFor {
-		if reference.APIGroup != "" || reference.Resource != "pods" {
-			continue
-		}
-		pod, err := d.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
-		if err != nil {
-			return err
-		}
-		consumer := claims.Consumer{PodUID: string(reference.UID)}
-		if pod != nil {
-			if attaches {
-				if err := claimspec.CheckPod(pod); err != nil {
-					return err
-				}
-			}
-			consumer.Position = position(pod, claim)
-		}
-		record.Consumers = append(record.Consumers, consumer)
-	}
-	return nil
-}
-
-// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver
-// is away.
-func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
-	for _, reference := range claim.Status.ReservedFor {
-		pod := d.cluster.cachedPod(claim.Namespace, reference.Name, string(reference.UID))
-		if pod == nil {
-			continue
-		}
-		if names := without(pod, claim); len(names) > 0 {
-			d.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-				"ContainerWithoutClaim", fmt.Sprintf(
-					"containers %s don't name claim %s: while the network driver is being updated they could start "+
-						"without the pod's interfaces; name it in resources.claims of each",
-					strings.Join(names, ", "), claim.Name))
-		}
-	}
-}
-
-// without returns the containers of a pod that don't name a claim.
-func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
-	var names []string
-	i := position(pod, claim)
-	if i == len(pod.Spec.ResourceClaims) {
-		return nil
-	}
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if !slices.ContainsFunc(container.Resources.Claims,
-			func(c corev1.ResourceClaim) bool { return c.Name == pod.Spec.ResourceClaims[i].Name }) {
-			names = append(names, container.Name)
-		}
-	}
-	return names
-}
-
-// position is the claim's index in the pod's resourceClaims.
-func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
-	for i := range pod.Spec.ResourceClaims {
-		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err == nil && name != nil && *name == claim.Name {
-			return i
-		}
-	}
-	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
 }
 
 // UnprepareResourceClaims ends when every device is on the host; until then it is an error, and kubelet asks again.
@@ -454,7 +366,8 @@ func (d *draPlugin) isLeaving(record *claims.Record) bool {
 	}
 	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
 		return !d.cluster.podIsLeaving(consumer.PodUID)
-	})
+	}) && !slices.ContainsFunc(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name),
+		func(pod *corev1.Pod) bool { return !isLeaving(pod) })
 }
 
 // evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
@@ -500,6 +413,9 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 		if !d.cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
+	}
+	if len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) > 0 {
+		return false
 	}
 	return !slices.ContainsFunc(d.sandboxes.Users(record.Claim.UID),
 		func(pod executor.Pod) bool { return !d.cluster.podUIDIsGone(pod.UID) })

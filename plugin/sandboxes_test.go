@@ -168,7 +168,8 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
-	container := &api.Container{Name: "c", CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID("claim-a")}}}
+	container := &api.Container{Name: "c",
+		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-a"})}}}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
 		!strings.Contains(err.Error(), "nothing is attached") {
 		t.Errorf("error is %v", err)
@@ -183,7 +184,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 		f.runs(id)
 	}
 	f.connect(&api.Container{PodSandboxId: "b-0", State: api.ContainerState_CONTAINER_RUNNING,
-		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID("claim-b")}}})
+		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-b"})}}})
 	f.eventually("the pod without containers is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }

@@ -34,14 +34,21 @@ const MaxString = resourceapi.DeviceAttributeMaxValueLength
 // attribute is an attribute of a device.
 type attribute struct {
 	name resourceapi.QualifiedName
-	// value is a string, an int64 or a bool.
-	value     any
+	value
 	published publication
+}
+
+// value is a string, an int64 or a bool.
+type value struct {
+	any
+	// fact says that the device has the attribute; else the value stands for its absence. Only facts are published: an
+	// empty pfName would be the same on two cards, and satisfy a claim's matchAttribute.
+	fact bool
 }
 
 // forAPI returns the value as the API has it.
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
-	switch value := a.value.(type) {
+	switch value := a.any.(type) {
 	case string:
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	case int64:
@@ -50,88 +57,92 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 		return resourceapi.DeviceAttribute{BoolValue: &value}
 	}
 	// impossible: text, list, number and boolean make values
-	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.value))
+	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
 // publication says whether an attribute is published.
 type publication int
 
 const (
-	// never is for attributes that only policies see.
+	// never is for attributes that only policies see: those that change whenever a cable does, or a device comes back
+	// from a pod. Every change would be a write.
 	never publication = iota
-	// sometimes is for attributes that are published where they are facts. An empty pcieRoot or a numaNode of a device
-	// without affinity would satisfy a claim's matchAttribute.
-	sometimes
+	// onRequest is for attributes that are published where they are facts and a policy asks for them.
+	onRequest
+	// whereFact is for attributes that are published where they are facts.
+	whereFact
+	// always is for attributes that are a fact of every device.
 	always
 )
 
-// facts is sometimes if these are facts of the device, else never.
-func facts(these bool) publication {
-	if these {
-		return sometimes
+// publicationOf returns how what an expression reads is published; never if it is not in the vocabulary.
+func publicationOf(a access) publication {
+	for _, known := range vocabulary(&discovery.Device{}) {
+		if known.name == a.qualifiedName() && !a.capacity && !a.computed {
+			return known.published
+		}
 	}
 	return never
 }
 
-// vocabulary returns all attributes of a device. OperState is not published, nor what else goes with it: it changes
-// whenever a cable does, or a device comes back from a pod, and every change would be a write.
+// vocabulary returns all attributes of a device.
 func vocabulary(d *discovery.Device) []attribute {
-	vf := cmp.Or(d.Settings, &discovery.VFSettings{})
+	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
 	return []attribute{
 		{ownDomain + "type", text(d.Type), always},
-		{ownDomain + "kind", text(d.Kind), never},
+		{ownDomain + "kind", text(d.Kind), onRequest},
 		{ownDomain + "ifName", text(d.Name), always},
-		{ownDomain + "interface", text(d.Interface), never},
-		{ownDomain + "altNames", list(d.AltNames), never},
-		{ownDomain + "mac", text(ownMAC(d)), always},
-		{ownDomain + "mtu", number(d.MTU), always},
-		{ownDomain + "linkSpeed", number(d.LinkSpeed), always},
+		{ownDomain + "interface", text(d.Interface), whereFact},
+		{ownDomain + "altNames", list(d.AltNames), onRequest},
+		{ownDomain + "mac", text(ownMAC(d)), whereFact},
+		{ownDomain + "mtu", number(d.MTU, d.MTU > 0), whereFact},
+		{ownDomain + "linkSpeed", number(d.LinkSpeed, d.LinkSpeed > 0), whereFact},
 		{ownDomain + "operState", text(d.OperState), never},
 		{ownDomain + "adminUp", boolean(d.AdminUp), never},
 		{ownDomain + "carrier", boolean(d.Carrier), never},
 		{ownDomain + "defaultRoute", boolean(d.DefaultRoute), never},
-		{ownDomain + "masterBridge", text(d.Master), always},
-		{ownDomain + "masterKind", text(d.MasterKind), never},
-		{ownDomain + "parent", text(d.Parent), never},
-		{ownDomain + "vlanID", number(d.VLANID), never},
-		{ownDomain + "bridgeName", text(d.BridgeName), facts(d.Type == discovery.TypeBridge)},
-		{ownDomain + "bridgeType", text(d.BridgeType), facts(d.Type == discovery.TypeBridge)},
-		{ownDomain + "vlanFiltering", boolean(d.VLANFiltering), facts(d.Type == discovery.TypeBridge)},
+		{ownDomain + "masterBridge", text(d.Master), whereFact},
+		{ownDomain + "masterKind", text(d.MasterKind), onRequest},
+		{ownDomain + "parent", text(d.Parent), onRequest},
+		{ownDomain + "vlanID", number(d.VLANID, d.VLANID >= 0), onRequest},
+		{ownDomain + "bridgeName", text(d.BridgeName), whereFact},
+		{ownDomain + "bridgeType", text(d.BridgeType), whereFact},
+		{ownDomain + "vlanFiltering", optional(d.VLANFiltering, d.BridgeType != ""), whereFact},
 
-		{ownDomain + "pciAddress", text(d.PCIAddress), always},
-		{ownDomain + "numaNode", number(d.NUMANode), facts(d.NUMANode >= 0)},
-		{ownDomain + "vendor", text(d.Vendor), always},
-		{ownDomain + "product", text(d.Product), always},
-		{ownDomain + "driver", text(d.Driver), always},
+		{ownDomain + "pciAddress", text(d.PCIAddress), whereFact},
+		{ownDomain + "numaNode", number(d.NUMANode, d.NUMANode >= 0), whereFact},
+		{ownDomain + "vendor", text(d.Vendor), whereFact},
+		{ownDomain + "product", text(d.Product), whereFact},
+		{ownDomain + "driver", text(d.Driver), whereFact},
 		{ownDomain + "rdma", boolean(d.RDMA), always},
-		{RDMADevice, text(first(d.RDMADevices)), facts(len(d.RDMADevices) > 0)},
-		{ownDomain + "rdmaDevices", list(d.RDMADevices), never},
-		{ownDomain + "rdmaLinkLayer", text(d.RDMALinkLayer), never},
-		{ownDomain + "rdmaNetns", text(d.RDMANetns), never},
-		{ownDomain + "portName", text(d.PortName), never},
-		{ownDomain + "switchID", text(d.SwitchID), never},
-		{ownDomain + "representor", boolean(d.Representor), never},
+		{RDMADevice, text(first(d.RDMADevices)), whereFact},
+		{ownDomain + "rdmaDevices", list(d.RDMADevices), onRequest},
+		{ownDomain + "rdmaLinkLayer", text(d.RDMALinkLayer), onRequest},
+		{ownDomain + "rdmaNetns", text(d.RDMANetns), onRequest},
+		{ownDomain + "portName", text(d.PortName), onRequest},
+		{ownDomain + "switchID", text(d.SwitchID), onRequest},
+		{ownDomain + "representor", boolean(d.Representor), onRequest},
 
 		{ownDomain + "sriovCapable", boolean(d.SRIOVCapable), always},
-		{ownDomain + "totalVFs", number(d.TotalVFs), never},
-		{ownDomain + "numVFs", number(d.NumVFs), always},
-		{ownDomain + "eswitchMode", text(d.EswitchMode), never},
-		{ownDomain + "pfName", text(d.PFName), always},
-		{ownDomain + "pfAddress", text(d.PFAddress), never},
-		{ownDomain + "vfIndex", number(d.VFIndex), always},
-		{ownDomain + "vfMAC", text(vf.MAC), never},
-		{ownDomain + "vfVLAN", number(vf.VLAN), never},
-		{ownDomain + "vfQoS", number(vf.QoS), never},
-		{ownDomain + "vfTrust", boolean(vf.Trust), never},
-		{ownDomain + "vfSpoofCheck", boolean(vf.SpoofCheck), never},
-		{ownDomain + "vfLinkState", text(vf.LinkState), never},
-		{ownDomain + "vfMinTxRate", number(vf.MinTxRate), never},
-		{ownDomain + "vfMaxTxRate", number(vf.MaxTxRate), never},
+		{ownDomain + "totalVFs", number(d.TotalVFs, d.SRIOVCapable), onRequest},
+		{ownDomain + "numVFs", number(d.NumVFs, d.SRIOVCapable), whereFact},
+		{ownDomain + "eswitchMode", text(d.EswitchMode), onRequest},
+		{ownDomain + "pfName", text(d.PFName), whereFact},
+		{ownDomain + "pfAddress", text(d.PFAddress), onRequest},
+		{ownDomain + "vfIndex", number(d.VFIndex, d.VFIndex >= 0), whereFact},
+		{ownDomain + "vfMAC", text(vf.MAC), onRequest},
+		{ownDomain + "vfVLAN", number(vf.VLAN, told), onRequest},
+		{ownDomain + "vfQoS", number(vf.QoS, told), onRequest},
+		{ownDomain + "vfTrust", optional(vf.Trust, told), onRequest},
+		{ownDomain + "vfSpoofCheck", optional(vf.SpoofCheck, told), onRequest},
+		{ownDomain + "vfLinkState", text(vf.LinkState), onRequest},
+		{ownDomain + "vfMinTxRate", number(vf.MinTxRate, told), onRequest},
+		{ownDomain + "vfMaxTxRate", number(vf.MaxTxRate, told), onRequest},
 
-		{LegacyPCIeRoot, text(d.PCIeRoot), facts(d.PCIeRoot != "")},
-		{deviceattribute.StandardDeviceAttributePCIeRoot, text(d.PCIeRoot), facts(d.PCIeRoot != "")},
-		{deviceattribute.StandardDeviceAttributePCIBusID, text(d.PCIAddress), facts(d.PCIAddress != "")},
-		{deviceattribute.StandardDeviceAttributeNUMANode, number(d.NUMANode), facts(d.NUMANode >= 0)},
+		{LegacyPCIeRoot, text(d.PCIeRoot), whereFact},
+		{deviceattribute.StandardDeviceAttributePCIeRoot, text(d.PCIeRoot), whereFact},
+		{deviceattribute.StandardDeviceAttributePCIBusID, text(d.PCIAddress), whereFact},
+		{deviceattribute.StandardDeviceAttributeNUMANode, number(d.NUMANode, d.NUMANode >= 0), whereFact},
 	}
 }
 
@@ -141,14 +152,14 @@ func vocabulary(d *discovery.Device) []attribute {
 //
 // All devices:
 //
-//	type           pf, vf, nic, bridge, vlan, bond, or else the kernel's link kind
+//	type           pf, vf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, or else the kernel's link kind
 //	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
 //	ifName         the device's name: of a virtual function <pf>v<index>, else that of the interface
-//	interface      the present name of the interface; empty where there is none, as with userspace drivers
+//	interface      the kernel's present name of the interface; there is none with userspace drivers
 //	altNames       its alternative names, with a comma before and after each: altNames.contains(",data0,")
 //	mac            its address, unless it has that of one of its ports
 //	mtu            in bytes
-//	linkSpeed      in Mbit/s; 0 if unknown, and of bridges
+//	linkSpeed      in Mbit/s, if it is known; not of bridges
 //	operState      up, down, dormant, lowerlayerdown...
 //	adminUp        whether it was set up
 //	carrier        whether the medium works
@@ -158,7 +169,7 @@ func vocabulary(d *discovery.Device) []attribute {
 //	parent         what a VLAN, macvlan... stands on
 //	vlanID         of a VLAN
 //	bridgeName     the same as ifName, of bridges only
-//	bridgeType     linux or ovs
+//	bridgeType     linux, or ovs on ovs-internal, which may be a bridge
 //	vlanFiltering  whether a bridge tells VLANs apart
 //
 // Hardware:
@@ -218,35 +229,65 @@ func ownMAC(d *discovery.Device) string {
 	return d.MAC
 }
 
-// Published returns the attributes with which a device is published: those of AlwaysPublished, and of the others those
-// that are facts of this device.
-func Published(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := slices.DeleteFunc(vocabulary(&d), func(a attribute) bool { return a.published == never })
-	published := make(map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, len(attributes))
-	for _, a := range attributes {
-		published[a.name] = a.forAPI()
-	}
-	return published
+// Published returns the attributes with which a device is published: its facts of those that are published anyway, and
+// of those that a policy asks for by their names in the driver's domain. What the device does not have is absent.
+func Published(
+	d discovery.Device, requested ...string,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	return publishedOf(&d, requested, func(a attribute) bool { return a.fact || a.published == always })
 }
 
-// AlwaysPublished returns the names of the attributes that every published device has, if only as "" or 0. Selectors of
-// device classes may read these, and no others, without a guard.
-func AlwaysPublished() []resourceapi.QualifiedName {
+// PublishedWithAbsent is Published, but what the device does not have is there with the value that stands for its
+// absence. Templates of topologies read these: one configuration is for devices of several kinds.
+func PublishedWithAbsent(
+	d discovery.Device, requested ...string,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	return publishedOf(&d, requested, func(attribute) bool { return true })
+}
+
+// publishedOf returns those of the attributes that are published which are wanted.
+func publishedOf(
+	d *discovery.Device, requested []string, wanted func(attribute) bool,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, a := range vocabulary(d) {
+		id := strings.TrimPrefix(string(a.name), string(ownDomain))
+		published := a.published >= whereFact || a.published == onRequest && slices.Contains(requested, id)
+		if published && wanted(a) {
+			attributes[a.name] = a.forAPI()
+		}
+	}
+	return attributes
+}
+
+// named returns the names of the attributes that are published so.
+func named(p publication) []resourceapi.QualifiedName {
 	var names []resourceapi.QualifiedName
 	for _, a := range vocabulary(&discovery.Device{}) {
-		if a.published == always {
+		if a.published == p {
 			names = append(names, a.name)
 		}
 	}
 	return names
 }
 
-// text returns a string. One that no attribute can hold counts as absent.
-func text[S ~string](s S) any {
+// AlwaysPublished returns the names of the attributes that every published device has. Selectors of claims and of
+// classes that others write may read these, and no others, without a guard.
+func AlwaysPublished() []resourceapi.QualifiedName { return named(always) }
+
+// PublishedWhereFact returns the names of the attributes that published devices have which have such a fact.
+func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) }
+
+// PublishedOnRequest returns the names of the attributes that devices have which have such a fact, if the policy that
+// exposes them asks for it.
+func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
+
+// text returns a string, which is a fact unless it is empty. One that no attribute can hold counts as absent.
+func text[S ~string](s S) value {
 	if len(s) > MaxString {
-		return ""
+		return value{"", false}
 	}
-	return string(s)
+	return value{string(s), s != ""}
 }
 
 // first returns the first of some names; empty if there is none.
@@ -257,17 +298,21 @@ func first(names []string) string {
 	return names[0]
 }
 
-// list returns a string with names that contains() finds: with a comma before and after each. It may be longer than a
-// published one.
-func list(names []string) any {
+// list returns a string with names that contains() finds: with a comma before and after each. Policies read it whatever
+// its length is, but one that no attribute can hold is not published.
+func list(names []string) value {
 	if len(names) == 0 {
-		return ""
+		return value{"", false}
 	}
-	return "," + strings.Join(names, ",") + ","
+	joined := "," + strings.Join(names, ",") + ","
+	return value{joined, len(joined) <= MaxString}
 }
 
-// number returns an integer.
-func number(n int) any { return int64(n) }
+// number returns an integer, which may be a fact.
+func number(n int, fact bool) value { return value{int64(n), fact} }
 
-// boolean returns a boolean.
-func boolean(b bool) any { return b }
+// boolean returns a boolean. That something is not so is a fact, too.
+func boolean(b bool) value { return value{b, true} }
+
+// optional returns a boolean that is a fact of some devices only.
+func optional(b, fact bool) value { return value{b, fact} }

@@ -17,7 +17,10 @@ import (
 // CheckTypes says where an expression compares an attribute with a literal of another type, as in mtu > "9000". The
 // compiler takes that, since it doesn't know the attributes. On a device < and > are errors then, and == is never true.
 // Of an expression that does not compile it says nothing.
-func CheckTypes(expression string) error {
+func CheckTypes(expression string) error { return checkTypes(expression, compile) }
+
+// checkTypes is CheckTypes for expressions of any purpose.
+func checkTypes(expression string, compile compiler) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err == nil {
 		var w *walker

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns everything that is wrong with a policy, with its expression, too; and of a policy that is right what
+// Check returns everything that is wrong with a policy, with its expressions, too; and of a policy that is right what
 // its author should know all the same. It is for those who accept policies. Nodes are milder: they do of a policy what
 // they can.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
@@ -19,6 +19,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	if problem != nil {
 		problems = append(problems, problem)
 	}
+	problems = append(problems, checkComputed(p)...)
 	if len(problems) > 0 {
 		return problems, nil
 	}

@@ -46,8 +46,23 @@ type Persona struct {
 	ConsumePerAllocation map[string]resource.Quantity
 	// ExclusionGroup links shared personas of the device that must not be used at once.
 	ExclusionGroup string
-	// AdditionalAttributes are published beside the discovered ones.
+	// Publish are the names of discovered attributes that the policy asks for; see PublishedOnRequest.
+	Publish []string `json:",omitempty"`
+	// AdditionalAttributes are what the policy gives the device, fixed, computed and of its table. They are published
+	// beside the discovered ones.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	// AttributeSources say of every attribute that the policy names where the device has it from, or why it has not;
+	// sorted by name. They are for people, and not part of what is recorded of a persona that a claim holds.
+	AttributeSources []AttributeSource `json:"-"`
+}
+
+// AttributeSource says where a device has an attribute from that its policy names.
+type AttributeSource struct {
+	Name resourceapi.QualifiedName
+	// Source is the field of the exposure, for example attributesByPCIAddress[0000:18:00.0].
+	Source string
+	// Absent says why the device does not have the attribute; empty if it has.
+	Absent string
 }
 
 // Capacity is one counter of a persona.

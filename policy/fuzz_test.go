@@ -2,7 +2,10 @@ package policy_test
 
 import (
 	"testing"
+	"unicode/utf8"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -10,7 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck: nodes have nothing against the words of a policy that was accepted.
+// FuzzCheck: nodes have nothing against the words of a policy that was accepted, the API server has nothing against
+// what its expressions yield, and an expression that was made ready for a class is ready.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))
@@ -27,6 +31,33 @@ func FuzzCheck(f *testing.F) {
 			if r := d.Reasons[0]; len(problems) == 0 && (r.Outcome == policy.Invalid || r.Outcome == policy.Failed) {
 				t.Errorf("%s: accepted, but then: %v", d.Device.Name, r)
 			}
+			for _, p := range d.Personas {
+				for name, value := range p.AdditionalAttributes {
+					checkPublishable(t, string(name), value)
+				}
+			}
+		}
+		complete, err := policy.ClassExpression(p.Spec.Selector.CEL)
+		if err != nil {
+			return
+		}
+		if again, err := policy.ClassExpression(complete); err != nil || again != complete {
+			t.Errorf("%s is not what a class can have: once more it becomes %s (%v)", complete, again, err)
 		}
 	})
+}
+
+func checkPublishable(t *testing.T, name string, value resourceapi.DeviceAttribute) {
+	t.Helper()
+	types := 0
+	for _, set := range []bool{value.StringValue != nil, value.IntValue != nil, value.BoolValue != nil,
+		value.VersionValue != nil} {
+		if set {
+			types++
+		}
+	}
+	text := ptr.Deref(value.StringValue, ptr.Deref(value.VersionValue, ""))
+	if types != 1 || len(text) > policy.MaxString || !utf8.ValidString(text) {
+		t.Errorf("attribute %s is %+v", name, value)
+	}
 }

@@ -29,7 +29,7 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 	if issues.Err() != nil {
 		return nil, fmt.Errorf("cannot compile the expression: %w", issues.Err())
 	}
-	w := &walker{found: map[access]bool{}}
+	w := &walker{found: map[access]bool{}, offsets: compiled.NativeRep().SourceInfo().OffsetRanges()}
 	w.walk(compiled.NativeRep().Expr(), present{}, scope{})
 	return w, nil
 }
@@ -41,16 +41,29 @@ type present map[access]bool
 type scope map[string]ast.Expr
 
 type walker struct {
-	list       []access // unguarded
+	list       []access           // unguarded, each once
+	unguarded  []unguardedReading // every one
 	found      map[access]bool
-	mismatches []error // see CheckTypes
+	mismatches []error       // see CheckTypes
+	names      []namedDevice // see probablyMeant
+	// offsets are where expressions stand in the text, by their ids.
+	offsets map[int64]ast.OffsetRange
+}
+
+// unguardedReading is a place at which an expression reads what may be absent.
+type unguardedReading struct {
+	access access
+	expr   ast.Expr
 }
 
 // walk collects the unguarded accesses in e, where known is there.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
-	if a, ok := accessOf(e, vars); ok && !known[a] && !w.found[a] {
-		w.found[a] = true
-		w.list = append(w.list, a)
+	if a, ok := accessOf(e, vars); ok && !known[a] {
+		w.unguarded = append(w.unguarded, unguardedReading{a, e})
+		if !w.found[a] {
+			w.found[a] = true
+			w.list = append(w.list, a)
+		}
 	}
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -76,6 +89,7 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
+	w.noteNames(call, vars)
 	switch call.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr:
 		want := call.FunctionName() == operators.LogicalAnd

@@ -11,8 +11,17 @@ import (
 )
 
 // personas returns the entries that a valid expose policy gives a device: one, or two if it has exclusive and shared
-// plugins.
-func personas(p *v1alpha1.DeviceExposurePolicy) []Persona {
+// plugins. They have the same attributes.
+func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []Persona {
+	entries := withoutAttributes(p)
+	for i := range entries {
+		entries[i].AdditionalAttributes = maps.Clone(attributes.values)
+		entries[i].AttributeSources = attributes.sources
+	}
+	return entries
+}
+
+func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	e := p.Spec.Exposure
 	if !e.AllowMultipleAllocations {
 		return []Persona{persona(p, e.DeviceNameSuffix, true, e.SupportedCNIPlugins)}
@@ -36,11 +45,11 @@ func personas(p *v1alpha1.DeviceExposurePolicy) []Persona {
 func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, plugins []v1alpha1.CNIPlugin) Persona {
 	e := p.Spec.Exposure
 	entry := Persona{
-		Suffix:               suffix,
-		Policy:               p.Name,
-		Exclusive:            exclusive,
-		AllowInUse:           exclusive && e.AllowInUse,
-		AdditionalAttributes: additionalAttributes(e.AdditionalAttributes),
+		Suffix:     suffix,
+		Policy:     p.Name,
+		Exclusive:  exclusive,
+		AllowInUse: exclusive && e.AllowInUse,
+		Publish:    slices.Clone(e.Publish),
 	}
 	for _, plugin := range plugins {
 		entry.Plugins = append(entry.Plugins, plugin.Name)
@@ -103,16 +112,4 @@ func quantity(a *v1alpha1.Amount) *resource.Quantity {
 		return nil
 	}
 	return new(a.Quantity.DeepCopy())
-}
-
-// additionalAttributes translates the attributes that a policy adds.
-func additionalAttributes(
-	values map[string]v1alpha1.AttributeValue,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for n, v := range values {
-		attributes[resourceapi.QualifiedName(v1alpha1.QualifiedName(n))] = resourceapi.DeviceAttribute{
-			StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
-	}
-	return attributes
 }

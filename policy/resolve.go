@@ -48,11 +48,16 @@ func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alp
 	if err != nil {
 		return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
 	}
+	shareAttributeCost(rules, len(devices))
 	for i, answers := range asked {
+		if err := context.Cause(ctx); err != nil {
+			return Decision{}, fmt.Errorf("cannot decide which devices are offered: %w", err)
+		}
 		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
-	for _, r := range rules {
-		decision.Problems = append(decision.Problems, r.problems...)
+	for j, r := range rules {
+		r.adviseIfIdle(devices, asked, j)
+		decision.Problems = append(append(decision.Problems, r.problems...), r.attributes.problems(r.policy.Name)...)
 	}
 	return decision, nil
 }
@@ -70,6 +75,8 @@ type rule struct {
 	problems []Problem
 	// evaluationFailed says that a problem was recorded for an expression that failed on a device.
 	evaluationFailed bool
+	// attributes are those that the policy adds.
+	attributes attributeRules
 }
 
 // newRule compiles a policy for a node.
@@ -179,6 +186,19 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
+// adviseIfIdle records a problem of a policy that matches no device of the node because of a name. The policy is the
+// one of that index in the answers.
+func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, index int) {
+	if !r.hasSelectorToEvaluate() || slices.ContainsFunc(answers, func(a []answer) bool {
+		return a[index].matches || a[index].err != nil
+	}) {
+		return
+	}
+	for _, said := range r.selector.probablyMeant(devices) {
+		r.problem("", "matches no device of the node: %s", said)
+	}
+}
+
 // hasSelectorToEvaluate reports whether the policy is of this node, and has a valid expression.
 func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
@@ -219,7 +239,7 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 			decision.Reasons[i] = rules[i].reason(Lost, "%s", outrankedBy(w, p))
 			continue
 		}
-		decision.Personas = append(decision.Personas, personas(p)...)
+		decision.Personas = append(decision.Personas, personas(p, rules[i].attributesOf(&d))...)
 	}
 	slices.SortStableFunc(decision.Personas, func(a, b Persona) int { return cmp.Compare(a.Suffix, b.Suffix) })
 	return decision

@@ -222,6 +222,46 @@ problem: policy x: plugin macvlan is not exclusive, but allowMultipleAllocations
 	}
 }
 
+// A policy that asks for a name which no device has is told which device was probably meant, and one that asks for what
+// this node doesn't know is told nothing.
+func TestProbablyMeant(t *testing.T) {
+	node := discovery.Facts{Devices: []discovery.Device{
+		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
+		{Name: "eth0v0", Interface: "eth6", Type: "vf", PFName: "eth0"},
+		{Name: "eth0v1", Type: "vf", PFName: "eth0"}, // in a pod
+	}}
+	const matchesNone = "problem: policy p: matches no device of the node: "
+	for expression, want := range map[string]string{
+		`@ifName == "eth6"`: matchesNone +
+			`no device has the ifName "eth6"; probably the device eth0v0 is meant, whose ` +
+			`interface is eth6: write ifName == "eth0v0"`,
+		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone +
+			`no device has the pfName "enp1s0"; probably ` +
+			`the device eth0 is meant, whose interface is eth0: write pfName == "eth0"`,
+		`"eth0v0" == @interface`: matchesNone +
+			`no device has the interface "eth0v0"; probably the interface eth6 of ` +
+			`the device eth0v0 is meant: write interface == "eth6", or ifName == "eth0v0"`,
+		`@interface == "eth0v1"`: matchesNone +
+			`no device has the interface "eth0v1"; the device eth0v1, which has none ` +
+			`now, has it as a name: write ifName == "eth0v1"`,
+		`@ifName == "eth9"`:                       "",
+		`@pfName == "eth6"`:                       "", // no card
+		`@ifName != "eth6" && @type == "x"`:       "",
+		`@ifName in ["eth6", "eth0v1"]`:           "",
+		`@ifName == "eth0v0" && @type == "pf"`:    "",
+		`@ifName == "eth6" || @nothing == "eth6"`: "problem: policy p: device eth0: cannot evaluate",
+	} {
+		_, problem, _ := strings.Cut(text(policy.Resolve(node, policies(t, map[string]string{"p": exclude(expression)}),
+			policy.Node{})), "problem: ")
+		if problem != "" {
+			problem = "problem: " + strings.TrimSpace(problem)
+		}
+		if problem != want && (want == "" || !strings.HasPrefix(problem, want)) {
+			t.Errorf("%s: got %q, want %q", expression, problem, want)
+		}
+	}
+}
+
 // keys returns sorted names.
 func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
 	var names []string
@@ -245,27 +285,64 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-func TestPublished(t *testing.T) {
-	var always []string
-	for _, n := range policy.AlwaysPublished() {
-		always = append(always, string(n))
+// What policies may ask for is what the vocabulary has on request.
+func TestRequestableNames(t *testing.T) {
+	var want []string
+	for _, n := range policy.PublishedOnRequest() {
+		want = append(want, strings.TrimPrefix(string(n), v1alpha1.AttributeDomain+"/"))
 	}
-	stdslices.Sort(always)
+	stdslices.Sort(want)
+	if diff := cmp.Diff(want, v1alpha1.RequestableNames()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a device does not have is absent, not empty: two devices must not be alike in what neither has.
+func TestPublished(t *testing.T) {
+	sorted := func(names ...[]resourceapi.QualifiedName) []string {
+		var list []string
+		for _, n := range stdslices.Concat(names...) {
+			list = append(list, string(n))
+		}
+		stdslices.Sort(list)
+		return list
+	}
+	always, whereFact := policy.AlwaysPublished(), policy.PublishedWhereFact()
 	nothing := discovery.Device{NUMANode: -1, VFIndex: -1, VLANID: -1}
-	if diff := cmp.Diff(always, keys(policy.Published(nothing))); diff != "" {
+	if diff := cmp.Diff(sorted(always), keys(policy.Published(nothing))); diff != "" {
 		t.Errorf("without facts (-want +got):\n%s", diff)
 	}
-	full := discovery.Device{Type: "bridge", OperState: "up", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
-		Name: "br0"}
-	if n := len(policy.Published(full)); n != len(always)+8 {
-		t.Errorf("with all facts: %d attributes, want %d", n, len(always)+8)
+	full := discovery.Device{Name: "br0", Interface: "br0", AltNames: []string{"a"}, Kind: "bridge", Type: "bridge",
+		MAC: "02:00:00:00:00:01", MTU: 1500, LinkSpeed: 1000, OperState: "up", Carrier: true, AdminUp: true,
+		PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", Vendor: "15b3", Product: "101e",
+		Driver: "mlx5_core", RDMA: true,
+		RDMADevices: []string{"mlx5_0"}, RDMALinkLayer: "ethernet", RDMANetns: "shared", PortName: "p0",
+		SwitchID: "c2a9", Representor: true, SRIOVCapable: true, TotalVFs: 8, EswitchMode: "legacy", PFName: "eth0",
+		PFAddress: "0000:03:00.0", Settings: &discovery.VFSettings{MAC: "02:00:00:00:00:01", LinkState: "auto"},
+		BridgeName: "br0", BridgeType: "linux", Master: "bond0", MasterKind: "bond", Parent: "eth1", DefaultRoute: true}
+	if diff := cmp.Diff(sorted(always, whereFact), keys(policy.Published(full))); diff != "" {
+		t.Errorf("with all facts (-want +got):\n%s", diff)
 	}
-	inherited := policy.Published(discovery.Device{Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true})
-	if got := *inherited["dra.networking/mac"].StringValue; got != "" {
-		t.Errorf("the address of one of a bridge's ports is published as %q", got)
+	requested := v1alpha1.RequestableNames()
+	if diff := cmp.Diff(sorted(always, whereFact, policy.PublishedOnRequest()),
+		keys(policy.Published(full, append(requested, "operState", "nothing")...))); diff != "" {
+		t.Errorf("with all facts on request (-want +got):\n%s", diff)
 	}
-	long := policy.Published(discovery.Device{Driver: strings.Repeat("x", 65)})
-	if got := *long["dra.networking/driver"].StringValue; got != "" {
-		t.Errorf("a driver name that fits no attribute is published as %q", got)
+	if diff := cmp.Diff(sorted(always, []resourceapi.QualifiedName{"dra.networking/representor"}),
+		keys(policy.Published(nothing, requested...))); diff != "" {
+		t.Errorf("without facts on request (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(sorted(always, whereFact), keys(policy.PublishedWithAbsent(nothing))); diff != "" {
+		t.Errorf("for templates (-want +got):\n%s", diff)
+	}
+	for name, device := range map[resourceapi.QualifiedName]discovery.Device{
+		// which a bridge has of one of its ports
+		"dra.networking/mac":      {Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true},
+		"dra.networking/driver":   {Driver: strings.Repeat("x", 65)}, // fits no attribute
+		"dra.networking/altNames": {AltNames: []string{strings.Repeat("x", 63)}},
+	} {
+		if got, ok := policy.Published(device, "altNames")[name]; ok {
+			t.Errorf("%s is published as %q", name, *got.StringValue)
+		}
 	}
 }

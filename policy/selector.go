@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
@@ -25,12 +26,13 @@ type selector struct {
 // times that, for one device; a policy is asked about every device at every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
-// compile compiles an expression. New expressions may use what the oldest supported API server knows; stored ones also
-// what newer ones do.
+// compiler compiles what an author has written for one purpose.
+type compiler func(expression string, env environment.Type) (selector, error)
+
+// compile compiles an expression that selects. New expressions may use what the oldest supported API server knows;
+// stored ones also what newer ones do.
 func compile(expression string, env environment.Type) (selector, error) {
-	features := dracel.Features{EnableConsumableCapacity: true}
-	options := dracel.Options{EnvType: &env, CostLimit: new(uint64(evaluationCost))}
-	result := dracel.GetCompiler(features).CompileCELExpression(expression, options)
+	result := compileAs(expression, dracel.Options{EnvType: &env})
 	if result.Error != nil {
 		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one "+
 			"device that yields "+
@@ -39,23 +41,40 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return selector{result}, nil
 }
 
+// compileAs compiles an expression with the limit that every one of a policy has. What it may cost is estimated for new
+// ones only, which can be refused: on nodes, which compile at every reading, evaluations are counted.
+func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
+	options.CostLimit = new(uint64(evaluationCost))
+	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
+	return dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, options)
+}
+
 // matches evaluates the expression on a device, and says what that has cost.
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
+	result, cost, err := s.evaluate(device)
+	return result == types.True, cost, err
+}
+
+// evaluate returns what the expression yields for a device, and what that has cost.
+func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
 	cost = evaluationCost // also where nobody says
 	if details != nil && details.ActualCost() != nil {
 		cost = *details.ActualCost()
 	}
 	if err != nil {
-		return false, cost, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
+		return nil, cost, fmt.Errorf("cannot evaluate the expression: %w", dracel.EnhanceRuntimeError(err))
 	}
-	return result == types.True, cost, nil
+	return result, cost, nil
 }
 
 // CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, read only
 // attributes that the driver knows, and compare them with what they can be.
-func CheckSelector(expression string) error {
-	accesses, err := check(expression)
+func CheckSelector(expression string) error { return checkDiscovered(expression, compile) }
+
+// checkDiscovered says what is wrong with an expression over what was discovered.
+func checkDiscovered(expression string, compile compiler) error {
+	accesses, err := checkWith(expression, compile)
 	if err != nil {
 		return err
 	}
@@ -66,27 +85,38 @@ func CheckSelector(expression string) error {
 			errs = append(errs, a.unknown())
 		}
 	}
-	return errors.Join(append(errs, CheckTypes(expression))...)
+	return errors.Join(append(errs, checkTypes(expression, compile))...)
 }
 
 // CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
-// and cost, and attributes and capacities that may be absent and are read without a guard.
+// and cost, and what it reads without a guard that may be absent and that ClassExpression does not guard: capacities,
+// attributes that policies add, and those that only policies ask to be published.
 func CheckClassSelector(expression string) error {
-	accesses, err := check(expression)
+	if _, err := check(expression); err != nil {
+		return err
+	}
+	complete, err := ClassExpression(expression)
+	if err != nil {
+		return err
+	}
+	accesses, err := check(complete)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, a := range accesses {
-		if a.capacity || a.computed || !slices.Contains(AlwaysPublished(), a.qualifiedName()) {
+		if a.capacity || a.computed || publicationOf(a) != always {
 			errs = append(errs, a.unguarded())
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// check compiles an expression, checks its cost, and returns what it reads without a guard.
-func check(expression string) ([]access, error) {
+// check compiles an expression that selects, checks its cost, and returns what it reads without a guard.
+func check(expression string) ([]access, error) { return checkWith(expression, compile) }
+
+// checkWith is check for expressions of any purpose.
+func checkWith(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
 			resourceapi.CELSelectorExpressionMaxLength)
@@ -154,9 +184,13 @@ func (a access) unguarded() error {
 		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
 			a.field("."))
 	}
-	return fmt.Errorf("the expression reads %s, which not every device has, and reading it there is an error that "+
+	condition := ""
+	if publicationOf(a) == onRequest {
+		condition = fmt.Sprintf(" (only one whose policy has publish: [%s])", a.id)
+	}
+	return fmt.Errorf("the expression reads %s, which not every device has%s, and reading it there is an error that "+
 		"stops the scheduling of the pod: %s",
-		a.field("."), guard)
+		a.field("."), condition, guard)
 }
 
 // absentLiteral returns, as CEL writes it, the value that stands for an absent attribute of the vocabulary.

@@ -47,40 +47,45 @@ func TestCheckSelector(t *testing.T) {
 }
 
 func TestCheckClassSelector(t *testing.T) {
-	numa := `write device.attributes["dra.networking"].?numaNode.orValue(-1) in its place, or ` +
-		`has(device.attributes["dra.networking"].numaNode) && before it`
+	const vlan = `write device.attributes["dra.networking"].?vlanID.orValue(-1) in its place, or ` +
+		`has(device.attributes["dra.networking"].vlanID) && before it`
 	for expression, want := range map[string]string{
 		`@pfName == "enp3s0f0" && @vfIndex > 3 && @mtu >= 9000 && !@rdma`: "",
 		`device.driver == "dra.networking" && @type == "vf"`:              "",
-		`@numaNode == 0`:                                                                       numa,
-		`@type == "vf" && @numaNode == 0`:                                                      numa,
-		`@?numaNode.orValue(-1) == 0`:                                                          "",
-		`has(@numaNode) && @numaNode == 0`:                                                     "",
-		`@numaNode == 0 && has(@numaNode)`:                                                     "",
-		`has(@numaNode) && @type == "vf" && @numaNode > 0`:                                     "",
-		`has(@numaNode) || @numaNode > 0`:                                                      numa,
-		`!has(@numaNode) || @numaNode > 0`:                                                     "",
-		`!(has(@numaNode) && @numaNode > 0)`:                                                   "",
-		`has(@numaNode) ? @numaNode > 0 : false`:                                               "",
-		`has(@numaNode) ? false : @numaNode > 0`:                                               numa,
-		`(has(@numaNode) || has(@operState)) && @numaNode > 0`:                                 numa,
-		`(has(@numaNode) && has(@operState)) && @numaNode > 0`:                                 "",
-		`"numaNode" in device.attributes["dra.networking"] && @numaNode > 0`:                   "",
-		`device.attributes["dra.networking"]["numaNode"] == 0`:                                 numa,
-		`cel.bind(a, device.attributes["dra.networking"], a.numaNode == 0)`:                    numa,
-		`cel.bind(a, device.attributes["dra.networking"], has(a.numaNode) && a.numaNode == 0)`: "",
-		`cel.bind(a, device.attributes, a["dra.networking"].numaNode == 0)`:                    numa,
-		`device.attributes[device.driver].numaNode == 0`:                                       numa,
-		`[1].exists(a, @numaNode == a)`:                                                        numa,
-		`@operState == "up"`:                                                                   `.?operState.orValue("")`,
-		`@vlanFiltering`:                                                                       `.?vlanFiltering.orValue(false)`,
-		`@physicalNetworkName == "a"`:                                                          `write has(device.attributes["dra.networking"].physicalNetworkName) && before it`,
-		`device.attributes["cni.dra.networking"].sriov`:                                        `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
-		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                        "",
-		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                     `has(device.capacity["dra.networking"].x)`,
-		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:           "",
-		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`:                 "an attribute name is computed",
-		`@type == "vf" &&`:                                                                     "cannot compile",
+		`@vlanID == 0`:                                                                     vlan,
+		`@type == "vf" && @vlanID == 0`:                                                    vlan,
+		`@?vlanID.orValue(-1) == 0`:                                                        "",
+		`has(@vlanID) && @vlanID == 0`:                                                     "",
+		`@vlanID == 0 && has(@vlanID)`:                                                     "",
+		`has(@vlanID) && @type == "vf" && @vlanID > 0`:                                     "",
+		`has(@vlanID) || @vlanID > 0`:                                                      vlan,
+		`!has(@vlanID) || @vlanID > 0`:                                                     "",
+		`!(has(@vlanID) && @vlanID > 0)`:                                                   "",
+		`has(@vlanID) ? @vlanID > 0 : false`:                                               "",
+		`has(@vlanID) ? false : @vlanID > 0`:                                               vlan,
+		`(has(@vlanID) || has(@operState)) && @vlanID > 0`:                                 vlan,
+		`(has(@vlanID) && has(@operState)) && @vlanID > 0`:                                 "",
+		`"vlanID" in device.attributes["dra.networking"] && @vlanID > 0`:                   "",
+		`device.attributes["dra.networking"]["vlanID"] == 0`:                               vlan,
+		`cel.bind(a, device.attributes["dra.networking"], a.vlanID == 0)`:                  vlan,
+		`cel.bind(a, device.attributes["dra.networking"], has(a.vlanID) && a.vlanID == 0)`: "",
+		`cel.bind(a, device.attributes, a["dra.networking"].vlanID == 0)`:                  vlan,
+		`device.attributes[device.driver].vlanID == 0`:                                     vlan,
+		`[1].exists(a, @vlanID == a)`:                                                      vlan,
+		`@operState == "up"`:                                                               `.?operState.orValue("")`,
+		`@representor`:                                                                     `.?representor.orValue(false)`,
+		`@switchID == "a"`:                                                                 `(only one whose policy has publish: [switchID])`,
+		`@vlanFiltering && @numaNode == 0 && @bridgeName.contains("a")`:                    "",
+		`device.attributes["resource.kubernetes.io"].pcieRoot == ""`:                       "",
+		`(device.attributes["dra.networking"]).pfName == ""`:                               `cannot guard the reading of pfName`,
+		`@physicalNetworkName == "a"`:                                                      `write has(device.attributes["dra.networking"].physicalNetworkName) && before it`,
+		`device.attributes["cni.dra.networking"].sriov`:                                    `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
+		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                    "",
+		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                 `has(device.capacity["dra.networking"].x)`,
+		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:       "",
+		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`: "an attribute name is " +
+			"computed",
+		`@type == "vf" &&`: "cannot compile",
 	} {
 		err := policy.CheckClassSelector(expand(expression))
 		switch {
@@ -88,6 +93,40 @@ func TestCheckClassSelector(t *testing.T) {
 			t.Errorf("%s: %v", expression, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: got %v, want ... %s ...", expression, err, want)
+		}
+	}
+}
+
+// A class reads of a device what a policy reads, in whatever form its author wrote that.
+func TestClassExpression(t *testing.T) {
+	const domain = `device.attributes["dra.networking"]`
+	for expression, want := range map[string]string{
+		`@type == "vf" && @rdma`:       `@type == "vf" && @rdma`,
+		`@pfName == "a"`:               `(has(@pfName) ? @pfName : "") == "a"`,
+		`@vfIndex > 1 && @vfIndex < 3`: `(has(@vfIndex) ? @vfIndex : -1) > 1 && (has(@vfIndex) ? @vfIndex : -1) < 3`,
+		`"é" != @pfName && !@vlanFiltering`: `"é" != (has(@pfName) ? @pfName : "") && !(has(@vlanFiltering) ? ` +
+			`@vlanFiltering : false)`,
+		domain + ` ["mtu" ] > 1`: `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
+		domain + "['mtu'] > 1":   `(has(@mtu) ? @mtu : 0) > 1`,
+		domain + " . mtu > 1":    `(has(` + domain + ` .mtu) ? ` + domain + ` .mtu : 0) > 1`,
+		`cel.bind(a, ` + domain + `, a.pfName == "x")`: `cel.bind(a, ` + domain +
+			`, (has(a.pfName) ? a.pfName : "") == "x")`,
+		`["a"].exists(n, n == @pfName)`:  `["a"].exists(n, n == (has(@pfName) ? @pfName : ""))`,
+		`has(@pfName) && @pfName == "a"`: `has(@pfName) && @pfName == "a"`,
+		`@?pfName.orValue("") == "a"`:    `@?pfName.orValue("") == "a"`,
+		`@switchID == "a"`:               `@switchID == "a"`,
+		`device.attributes["resource.kubernetes.io"].pcieRoot == "a"`: `(has(device.attributes["resource.` +
+			`kubernetes.io"].pcieRoot) ? device.attributes["resource.kubernetes.io"].pcieRoot : "") == "a"`,
+		`device.attributes["dra.networking"].pfName // the card` + "\n == \"a\"": `(has(@pfName) ? @pfName : "")` +
+			" // the card\n == \"a\"",
+	} {
+		got, err := policy.ClassExpression(expand(expression))
+		if err != nil || got != expand(want) {
+			t.Errorf("%s: got %s (%v), want %s", expression, got, err, expand(want))
+			continue
+		}
+		if again, err := policy.ClassExpression(got); err != nil || again != got {
+			t.Errorf("%s: once more it becomes %s (%v)", got, again, err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func variablesOf(d *discovery.Device) variables {
 		if names[domain] == nil {
 			names[domain] = map[string]any{}
 		}
-		names[domain][id] = a.value
+		names[domain][id] = a.any
 	}
 	byDomain := make(map[string]any, len(names))
 	for domain, values := range names {

@@ -61,3 +61,51 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 		}
 	}
 }
+
+// A class says of what is published of a device what a policy says of the device: absent attributes make no difference,
+// and no error.
+func TestClassesSayWhatPoliciesSay(t *testing.T) {
+	devices := []discovery.Device{
+		{Name: "enp3s0f0v1", Interface: "eth6", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000,
+			PCIeRoot: "pci0000:00", Master: "br0", VLANID: discovery.None},
+		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, MTU: 1500, BridgeName: "br0", BridgeType: "linux",
+			VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
+		{Name: "dummy0", Type: "dummy", VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
+	}
+	expressions := []string{`SELF.pfName.contains("f0") || SELF.bridgeName.matches("b.*")`,
+		`SELF.pfName in ["", "x"] ? SELF.mtu > 0 : SELF.vfIndex == 1`,
+		`SELF.interface.split("").exists(c, c == "e") && SELF.masterBridge != ""`}
+	for _, name := range append(PublishedWhereFact(), AlwaysPublished()...) {
+		domain, id, _ := strings.Cut(string(name), "/")
+		read := access{domain: domain, id: id}
+		absent, _ := absentLiteral(read)
+		expressions = append(expressions, read.field(".")+" == "+absent, absent+" != "+read.field("."))
+	}
+	for _, expression := range expressions {
+		expression = strings.ReplaceAll(expression, "SELF", `device.attributes["dra.networking"]`)
+		if err := CheckClassSelector(expression); err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		inPolicy, err := compile(expression, environment.StoredExpressions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete, err := ClassExpression(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inClass, err := compile(complete, environment.StoredExpressions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range devices {
+			want, _, wantErr := inPolicy.matches(variablesOf(&d))
+			got, _, err := inClass.result.DeviceMatches(t.Context(),
+				dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Published(d)})
+			if err != nil || wantErr != nil || got != want {
+				t.Errorf("%s on %s: %t (%v), in a class %t (%v)", expression, d.Name, want, wantErr, got, err)
+			}
+		}
+	}
+}

@@ -37,20 +37,12 @@ pool worker-1/br-data
 	want := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"dra.networking/type":          str("bridge"),
 		"dra.networking/ifName":        str("br-data"),
+		"dra.networking/interface":     str("br-data"),
 		"dra.networking/bridgeName":    str("br-data"),
 		"dra.networking/bridgeType":    str("linux"),
 		"dra.networking/vlanFiltering": yes,
 		"dra.networking/mtu":           num(9000),
 		"dra.networking/mac":           str("02:00:00:00:00:02"),
-		"dra.networking/pfName":        str(""),
-		"dra.networking/vfIndex":       num(-1),
-		"dra.networking/numVFs":        num(0),
-		"dra.networking/linkSpeed":     num(0),
-		"dra.networking/driver":        str(""),
-		"dra.networking/vendor":        str(""),
-		"dra.networking/product":       str(""),
-		"dra.networking/pciAddress":    str(""),
-		"dra.networking/masterBridge":  str(""),
 		"dra.networking/rdma":          no,
 		"dra.networking/sriovCapable":  no,
 		"dra.networking/supportedCNIs": str(",bridge,"),
@@ -281,19 +273,20 @@ func TestAttributeBudget(t *testing.T) {
 		return strings.Join(got, " ")
 	}
 	for n, want := range map[int]string{
-		10: "dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
-		11: "device.k8s.io/pcieRoot 32",
-		12: "32",
-		13: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 14 " +
-			"of them from the policy, and the limit is 32: remove additional attributes, plugins or counters",
+		13: "dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
+		14: "device.k8s.io/pcieRoot 32",
+		15: "32",
+		16: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 17 " +
+			"of them from the policy, and the limit is 32: remove additional or requested attributes, plugins or " +
+			"counters",
 	} {
 		if diff := cmp.Diff(want, has(n)); diff != "" {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
 		}
 	}
 	for n, want := range map[int]string{ // no policy has too many attributes because of it
-		11: "dra.networking/rdmaDevice 32",
-		12: "32",
+		14: "dra.networking/rdmaDevice 32",
+		15: "32",
 	} {
 		if diff := cmp.Diff(want, has(n, "mlx5_0")); diff != "" {
 			t.Errorf("%d additional attributes of an RDMA device (-want +got):\n%s", n, diff)

@@ -31,6 +31,9 @@ func (s *scheduler) addUnrelated() {
 func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	for _, expression := range []string{
 		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
+		`@pfName == "enp3s0f0"`,
+		`@masterBridge == "" && @linkSpeed >= 25000 && @mac != "" && @mtu > 0 && @numVFs == 0`,
+		`cel.bind(a, device.attributes["dra.networking"], a.vendor == "15b3" && a["driver"] != "")`,
 		`has(@numaNode) && @numaNode > 0`,
 		`@?numaNode.orValue(-1) == 1`,
 		`!has(@bridgeType) || @bridgeType == "ovs"`,
@@ -51,7 +54,10 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 			s := newScheduler(t,
 				build(t, append(m.devices(), bridge("br-data")), append(m.policies(), bridgePolicy)...))
 			s.addUnrelated()
-			s.selector = expression
+			var err error
+			if s.selector, err = policy.ClassExpression(expression); err != nil {
+				t.Fatal(err)
+			}
 			for _, plugin := range []string{"sriov", "bridge", "macvlan"} {
 				if _, err := s.allocate(s.claim(plugin)); err != nil {
 					t.Fatalf("%s for %s: %v; the machine is\n%s", expression, plugin, err, m)
@@ -63,14 +69,14 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 
 // Others do: the controller refuses them.
 func TestClassesThatTheControllerRefuses(t *testing.T) {
-	expression := `device.attributes["dra.networking"].bridgeType == "ovs"`
+	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
 		t.Error("the expression is accepted")
 	}
 	s := newScheduler(t, build(t, nics(), passthroughPolicy))
 	s.selector = expression
 	if _, err := s.allocate(s.claim("host-device")); err == nil ||
-		!strings.Contains(err.Error(), "no such key: bridgeType") {
+		!strings.Contains(err.Error(), "no such key: rack") {
 		t.Errorf("got error %v", err)
 	}
 }

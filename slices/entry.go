@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -37,7 +38,7 @@ func entryName(d discovery.Device, p policy.Persona) string {
 // attachable leaves out of the personas of a bridge the plugins that would have to move it, and personas without any
 // other.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
-	if d.BridgeType == "" {
+	if d.BridgeType == "" && d.Type != discovery.TypeOVSDatapath {
 		return personas
 	}
 	var kept []policy.Persona
@@ -144,12 +145,27 @@ func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.Device
 func (b *builder) attributes(
 	d discovery.Device, p policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := policy.Published(d)
+	attributes := policy.Published(d, p.Publish...)
 	for n, value := range p.AdditionalAttributes {
 		attributes[n] = *value.DeepCopy()
 	}
 	b.addPlugins(attributes, b.installed(p))
+	if b.features.ListAttributes && d.NUMANode >= 0 {
+		attributes[deviceattribute.StandardDeviceAttributeNUMANode] = nearNodes(d)
+	}
 	return attributes
+}
+
+// nearNodes returns the NUMA nodes of a device as a list, its own first: a claim's matchAttribute is satisfied by
+// devices of which each two have one in common.
+func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
+	nodes := []int64{int64(d.NUMANode)}
+	for _, n := range d.NUMANodes {
+		if n != d.NUMANode {
+			nodes = append(nodes, int64(n))
+		}
+	}
+	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
 // installed returns the plugins of a persona that are on the node, in the order of the policy.
@@ -187,12 +203,18 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 
 // withinBudget drops what classes can do without until the entry has no more attributes and capacities than the API
 // allows. If that is not enough it reports false: the entry cannot be published. The API's limit for the values of all
-// attributes, lists included, is then kept, too: a policy has at most 16 plugins.
+// attributes, lists included, is then kept, too: a policy has at most 16 plugins, and of the NUMA nodes the device's
+// own is enough.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.RDMADevice}
 	if b.features.ListAttributes { // classes read the list
 		dispensable = dispensable[1:]
+	}
+	nodes := e.Spec.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]
+	if values(e) > resourceapi.ResourceSliceMaxAttributeValuesPerDevice && len(nodes.IntValues) > 1 {
+		nodes.IntValues = nodes.IntValues[:1]
+		e.Spec.Attributes[deviceattribute.StandardDeviceAttributeNUMANode] = nodes
 	}
 	count := func() int { return len(e.Spec.Attributes) + len(e.Spec.Capacity) }
 	for _, name := range dispensable {
@@ -205,8 +227,17 @@ func (b *builder) withinBudget(e *Entry) bool {
 	}
 	b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: it has %d attributes and capacities, "+
 		"%d of them from the policy, and the limit is %d: "+
-		"remove additional attributes, plugins or counters", e.Name, count(), fromPolicy(e), limit)
+		"remove additional or requested attributes, plugins or counters", e.Name, count(), fromPolicy(e), limit)
 	return false
+}
+
+// values counts the values of all attributes of an entry.
+func values(e *Entry) int {
+	n := 0
+	for _, a := range e.Spec.Attributes {
+		n += max(1, len(a.StringValues), len(a.IntValues))
+	}
+	return n
 }
 
 // fromPolicy counts the attributes and capacities that the policy is the cause of.

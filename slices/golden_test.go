@@ -106,8 +106,8 @@ func examples() map[string][]discovery.Device {
 	management.LinkSpeed = 1000
 	spare := management
 	spare.Name, spare.Interface = "eno2", "eno2"
-	cluster := []discovery.Device{management, virtual("br-int", discovery.TypeBridge),
-		virtual("ovn-k8s-mp0", "openvswitch")}
+	cluster := []discovery.Device{management, virtual("br-int", discovery.TypeOVSInternal),
+		virtual("ovn-k8s-mp0", discovery.TypeOVSInternal)}
 	uplink := bridge("br-sriov-data")
 	enslaved := pf0(2)
 	enslaved[2].Master, enslaved[2].MasterKind = "br-sriov-data", "bridge"
@@ -117,7 +117,7 @@ func examples() map[string][]discovery.Device {
 		"example1": pf0(2), "example2": pf0(2), "example3": pf1(0), "example4": pf1(0), "example5": pf0(0),
 		"example6":       pf0(8),
 		"example7":       append(enslaved, uplink),
-		"example8":       append(cluster, virtual("breth0", discovery.TypeBridge), spare),
+		"example8":       append(cluster, virtual("breth0", discovery.TypeOVSInternal), spare),
 		"example9":       append(function("enp4s0f0", "0000:04:00.0", 100000, 2), localnet...),
 		"reference-node": stdslices.Concat(pf0(8), pf1(4), cluster, []discovery.Device{bridge("br-data")}),
 	}

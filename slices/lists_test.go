@@ -8,7 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -61,10 +63,11 @@ func TestAttributeBudgetWithLists(t *testing.T) {
 		return strings.Join(got, "\n")
 	}
 	for n, want := range map[int]string{
-		11: "32 attributes, list true, pcieRoot true",
-		12: "32 attributes, list true, pcieRoot false",
-		13: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 14 " +
-			"of them from the policy, and the limit is 32: remove additional attributes, plugins or counters",
+		14: "32 attributes, list true, pcieRoot true",
+		15: "32 attributes, list true, pcieRoot false",
+		16: "policy policy-0: device eth1: its entry eth1 is not published: it has 33 attributes and capacities, 17 " +
+			"of them from the policy, and the limit is 32: remove additional or requested attributes, plugins or " +
+			"counters",
 	} {
 		if diff := cmp.Diff(want, has(n)); diff != "" {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
@@ -82,10 +85,48 @@ func TestManyPluginsInAList(t *testing.T) {
 		lists.CNIBinaries.Insert(name)
 		plugins = append(plugins, fmt.Sprintf("{name: %s, exclusive: true}", name))
 	}
-	spec := strings.Replace(budget(12), "{name: host-device, exclusive: true}", strings.Join(plugins, ", "), 1)
+	spec := strings.Replace(budget(15), "{name: host-device, exclusive: true}", strings.Join(plugins, ", "), 1)
 	result := buildWith(t, lists, nics(), spec) // which checks
 	if e := result.Entries[0].Spec; len(e.Attributes) != 32 ||
 		len(e.Attributes[policy.SupportedCNIs].StringValues) != 16 {
 		t.Errorf("%d attributes, plugins %v", len(e.Attributes), e.Attributes[policy.SupportedCNIs])
+	}
+}
+
+// With lists the standard's NUMA node is one, too: the device's own node first, then those as near.
+func TestNUMANodesInAList(t *testing.T) {
+	near := nic("eth1")
+	near.NUMANode, near.NUMANodes = 1, []int{1, 0}
+	alone, none := nic("eth2"), nic("eth3")
+	alone.NUMANode, none.NUMANode = 3, discovery.None
+	lists := features()
+	lists.ListAttributes = true
+	for _, test := range []struct {
+		features draslices.Features
+		want     []resourceapi.DeviceAttribute
+	}{
+		{lists, []resourceapi.DeviceAttribute{{IntValues: []int64{1, 0}}, {IntValues: []int64{3}}, {}}},
+		{features(), []resourceapi.DeviceAttribute{{IntValue: ptr.To(int64(1))}, {IntValue: ptr.To(int64(3))}, {}}},
+	} {
+		result := buildWith(t, test.features, []discovery.Device{near, alone, none}, passthroughPolicy)
+		var got []resourceapi.DeviceAttribute
+		for _, e := range result.Entries {
+			got = append(got, e.Spec.Attributes["resource.kubernetes.io/numaNode"])
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("with lists %t (-want +got):\n%s", test.features.ListAttributes, diff)
+		}
+	}
+	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API takes
+	var plugins []string
+	for i := range 16 {
+		lists.CNIBinaries.Insert(fmt.Sprintf("plugin-%d", i))
+		plugins = append(plugins, fmt.Sprintf("{name: plugin-%d, exclusive: true}", i))
+	}
+	many := strings.Replace(budget(15), "{name: host-device, exclusive: true}", strings.Join(plugins, ", "), 1)
+	result := buildWith(t, lists, []discovery.Device{near}, many) // which checks
+	got := result.Entries[0].Spec.Attributes["resource.kubernetes.io/numaNode"].IntValues
+	if diff := cmp.Diff([]int64{1}, got); diff != "" {
+		t.Errorf("of many values (-want +got):\n%s", diff)
 	}
 }

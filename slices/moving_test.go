@@ -16,13 +16,15 @@ func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux"},
 		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
+		{Name: "ovs-system", Interface: "ovs-system", Type: discovery.TypeOVSDatapath},
 	}
 	all := features()
 	all.MovingCNIs = sets.New("host-device")
 	for name, test := range map[string]struct{ plugins, want string }{
-		"only such":         {"[{name: host-device, exclusive: true}]", "eth1"},
-		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]", "br0 eth1"},
-		"none such":         {"[{name: bridge, exclusive: true}]", "br0 eth1"},
+		"only such": {"[{name: host-device, exclusive: true}]", "eth1"},
+		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]",
+			"br0 eth1 ovs-system"},
+		"none such": {"[{name: bridge, exclusive: true}]", "br0 eth1 ovs-system"},
 	} {
 		decision := policy.Resolve(discovery.Facts{Devices: devices},
 			policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"),

@@ -409,8 +409,8 @@ func slotsByFunctions(result draslices.Result, m machine) {
 	}
 	eachDevice(result, func(d *resourceapi.Device) {
 		for _, c := range d.ConsumesCounters {
-			if n, ok := slots[c.CounterSet]; ok && *d.Attributes["dra.networking/pfName"].StringValue == "" &&
-				!ptr.Deref(d.AllowMultipleAllocations, false) {
+			_, function := d.Attributes["dra.networking/pfName"]
+			if n, ok := slots[c.CounterSet]; ok && !function && !ptr.Deref(d.AllowMultipleAllocations, false) {
 				c.Counters["exclusion-slots"] = n
 			}
 		}

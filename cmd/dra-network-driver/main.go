@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -22,15 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
-// gcPercent is how much garbage the driver collects at a time, in percent of what it needs. It makes much at once, when
-// it reads the node, and little else: memory is worth more than the time that collecting takes. The environment
-// variable GOGC overrides.
-const gcPercent = 25
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {

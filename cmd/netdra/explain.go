@@ -17,8 +17,9 @@ func explainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Long: `Use explain when a device is missing from the ResourceSlices, or is offered otherwise than you expect.
 
 It prints the names under which the device is published, what each of them takes of what the devices of its pool
-share, the outcome of every DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name
-of its interface, its PCI address, or a published name.
+share, the attributes that policies add, with where each comes from or why the device lacks it, the outcome of every
+DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name of its interface, its PCI
+address, or a published name.
 
 Without -f it uses what the driver of this node knows. With -f it uses the policies of files, for this machine or for
 one that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the

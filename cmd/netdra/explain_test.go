@@ -53,6 +53,20 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
+// What policies say of attributes is explained for each device, and why it lacks one: the first has no
+// row in the table, and is the one that the problem names; the third lacks a column.
+func TestExplainAttributesGolden(t *testing.T) {
+	var all strings.Builder
+	for _, device := range []string{"enp121s0f0np0", "enp49s0f0np0", "0000:31:00.1"} {
+		code, stdout, stderr := runNetdra(t, "", "explain", device, "-f", "testdata/explain/attributes.yaml", "--from",
+			"../../discovery/testdata/mi300x")
+		fmt.Fprintf(&all, "$ netdra explain %s -f attributes.yaml --from mi300x\n%s%s(exit status %d)\n\n",
+			device, stdout,
+			stderr, code)
+	}
+	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())
+}
+
 // golden compares a text with a file, or writes the file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()

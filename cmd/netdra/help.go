@@ -28,6 +28,7 @@ func exitCodesHelp() *cobra.Command {
   doctor            something is wrong with the node         the node cannot be read
   explain           the device is not offered                there is no such device
   facts, slices                                              the machine, or a file, cannot be read
+  import            something has to be done by hand         the input cannot be read
   policies test     a policy is not valid                    a file, the machine or the driver cannot be read
   release, gc       something could not be undone or removed the driver does not answer
   report                                                     the driver does not answer, or a file cannot be read

@@ -74,6 +74,7 @@ status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the
   netdra slices -f policies.yaml -o text
   netdra explain eth0
   netdra simulate -f pod.yaml --cluster
+  netdra import -f networks.yaml > new.yaml
   sudo netdra doctor
   sudo netdra devices
   sudo netdra claims
@@ -91,7 +92,7 @@ status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the
 	root.SetErr(streams.Err)
 	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams),
 		explainCommand(deps, streams),
-		policiesCommand(deps, streams), simulateCommand(deps, streams))
+		policiesCommand(deps, streams), simulateCommand(deps, streams), importCommand(deps, streams))
 	addGroup(root, "Topologies:", chainCommand(deps, streams))
 	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams),
 		traceCommand(streams),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()
 	machines["reference-node"] = discoverytest.ReferenceNode()
+	maps.Copy(machines, discoverytest.GPUMachines())
 	tests := map[string]string{ // file to machine
 		"1-vfs":                        "example1",
 		"2-vfs-by-either-plugin":       "example2",
@@ -30,11 +32,14 @@ func TestSamplesOfTheExamples(t *testing.T) {
 		"8-all-but-the-cluster":        "example8",
 		"9-ovn-kubernetes":             "example9",
 		"bond-with-vlans":              "reference-node",
+		"eight-gpus-by-root":           "h100",
+		"eight-gpus-by-table":          "mi300x",
 		"next-to-a-gpu":                "example1",
 		"several-interfaces":           "example1",
+		"../reference-node":            "reference-node",
 	}
 	files, err := filepath.Glob(samples + "/*.yaml")
-	if err != nil || len(files) != len(tests) {
+	if err != nil || len(files)+1 != len(tests) {
 		t.Errorf("there are %d samples and %d tests, %v", len(files), len(tests), err)
 	}
 	for name, machine := range tests {
@@ -43,21 +48,27 @@ func TestSamplesOfTheExamples(t *testing.T) {
 			if code, stdout, stderr := runNetdra(t, "", "chain", "validate", file); code != 0 {
 				t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 			}
-			dir := filepath.Join(t.TempDir(), "worker-1")
+			node, gpus := "worker-1", "gpu.yaml"
+			if strings.HasPrefix(name, "eight-gpus") {
+				node, gpus = machine, "gpus-"+machine+".yaml"
+			}
+			dir := filepath.Join(t.TempDir(), node)
 			if err := machines[machine].Write(dir); err != nil {
 				t.Fatal(err)
 			}
 			arguments := []string{"simulate", "-f", file, "--machines", dir}
-			if name == "next-to-a-gpu" {
-				arguments = append(arguments, "-f", "testdata/simulate/gpu.yaml")
+			if strings.Contains(name, "gpu") {
+				arguments = append(arguments, "-f", "testdata/simulate/"+gpus)
 			}
 			code, stdout, stderr := runNetdra(t, "", arguments...)
 			if code != 0 || !strings.Contains(stdout, "fits") {
 				t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 			}
-			if number, _, _ := strings.Cut(name, "-"); "example"+number == machine {
+			number, _, _ := strings.Cut(name, "-")
+			if prefix := map[string]string{"example" + number: "example-" + number + "-",
+				"reference-node": "reference-"}[machine]; prefix != "" && name != "bond-with-vlans" {
 				if diff := cmp.Diff(policiesOf(t, "../../slices/testdata/"+machine+".yaml", ""),
-					policiesOf(t, file, "example-"+number+"-")); diff != "" {
+					policiesOf(t, file, prefix)); diff != "" {
 					t.Errorf("other policies than in the golden file (-golden +sample):\n%s", diff)
 				}
 			}

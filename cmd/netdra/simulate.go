@@ -20,7 +20,8 @@ Files may hold
   ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
                                                     so that it counts for what follows. Claims and templates that pods name are
                                                     tried with them. A ResourceClaim with an allocation in its status holds it from
-                                                    the beginning.
+                                                    the beginning. A pod that asks for extended resources of DeviceClasses
+                                                    is tried with the claim that kube-scheduler makes of them.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
   CNIPluginSchema, Namespace                        what topologies are validated with, and the labels for their allowedNamespaces
   DeviceClass, ResourceSlice                        those of other drivers, for example
@@ -61,6 +62,8 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 		"the cluster has the feature DRAListTypeAttributes")
 	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false,
 		"the cluster has the feature DRADeviceCompatibilityGroups")
+	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
+		"the cluster has the feature DRADerivedAttributes")
 	formFlag(cmd, &flags.Output)
 	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
 	cmd.MarkFlagsMutuallyExclusive("pod", "machines")

@@ -65,6 +65,31 @@ func TestSimulateRootsGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
 }
 
+// Cards are put next to GPUs of another driver: on h100 by what both drivers discover, on mi300x by what the policy and
+// the claim say, or a driver of GPUs that publishes the same attribute. A device without the attribute meets no
+// constraint.
+func TestSimulateEightGPUsGolden(t *testing.T) {
+	const samples, machines = "../../deploy/samples/examples/", "../../discovery/testdata/"
+	data := func(name string) string { return filepath.Join("testdata", "simulate", name) }
+	for name, arguments := range map[string][]string{
+		"eight-h100": {"-f", samples + "eight-gpus-by-root.yaml", "-f", data("gpus-h100.yaml"), "--machines",
+			machines + "h100"},
+		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
+			machines + "mi300x"},
+		// the sample has the policy, and its pod, which comes last, finds what others have left
+		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
+			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
+				"mi300x"},
+		"derived-mi300x": {"--derived-attributes", "-f", data("derived-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"),
+			"-f", samples + "eight-gpus-by-table.yaml", "--machines", machines + "mi300x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stdout, stderr := runNetdra(t, "", append([]string{"simulate"}, arguments...)...)
+			golden(t, data(name+".txt"), stdout+stderr)
+		})
+	}
+}
+
 func TestSimulateRefuses(t *testing.T) {
 	dir, policies := recordedExample(t, "example1")
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: " +
@@ -112,5 +137,47 @@ func TestSimulateRefuses(t *testing.T) {
 			!strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
 		}
+	}
+}
+
+// A pod without a claim, written for a device plugin, is tried with the claim that kube-scheduler makes.
+func TestSimulateExtendedResources(t *testing.T) {
+	const files = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: pair}
+spec:
+  steps:
+  - {name: a, type: sriov, extendedResourceName: example.com/vf, selector: {cel: "true"}}
+  - {name: b, type: sriov, selector: {cel: "true"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: half}
+spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 1}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: whole}
+spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, deviceclass.resource.kubernetes.io/pair-b: 2}}}]}`
+	code, stdout, stderr := runNetdra(t, files, "simulate", "-f", "-", "--machines",
+		"../../discovery/testdata/igb-4vfs")
+	for _, want := range []string{
+		`claim default/half-extended-resources has no device for root step "b"`,
+		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod",
+		"✓ pod default/whole fits on igb-4vfs", "whole-extended-resources  container-0-request-1  eth0v3",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("output lacks %q", want)
+		}
+	}
+	if code != exit.Failed || t.Failed() {
+		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
 	}
 }

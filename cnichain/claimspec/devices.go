@@ -2,6 +2,7 @@ package claimspec
 
 import (
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -37,6 +38,45 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 		devices = append(devices, device)
 	}
 	return devices, checkOneInterfaceEach(devices)
+}
+
+// CheckClasses refuses an allocation that is of another class than the claim asks for, as far as the topologies of the
+// cluster tell: a class that the controller made stands for one step of one topology. The scheduler of Kubernetes 1.37
+// can give two claims of a pod in a PodGroup each other's devices; the pod would be in a network that it has not asked
+// for.
+func CheckClasses(
+	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
+) error {
+	for i := range devices {
+		class := requestedClass(claim, devices[i].Request)
+		for _, topology := range topologies {
+			if !slices.Contains(topology.Status.DeviceClasses, class) ||
+				class == v1alpha1.ClassName(devices[i].Class.NetworkTopologyRef.Name, devices[i].Class.Step) {
+				continue
+			}
+			return fmt.Errorf("request %s asks for DeviceClass %s of NetworkTopology %s, and the scheduler has "+
+				"allocated a "+
+				"device for step %s of NetworkTopology %s; delete the pod and the claim, and list claims of a PodGroup "+
+				"after all others in the pod", devices[i].Request, class, topology.Name, devices[i].Class.Step,
+				devices[i].Class.NetworkTopologyRef.Name)
+		}
+	}
+	return nil
+}
+
+// requestedClass is the class of a request, or of the alternative of one that was chosen; empty if there is none.
+func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && request.Name == name {
+			return request.Exactly.DeviceClassName
+		}
+		for _, alternative := range request.FirstAvailable {
+			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
+				return alternative.DeviceClassName
+			}
+		}
+	}
+	return ""
 }
 
 func deviceFor(

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -102,6 +103,42 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	if _, err := Devices(claim); err == nil ||
 		!strings.Contains(err.Error(), "ask for each device in a request of its own") {
 		t.Errorf("two devices with one MAC address: %v", err)
+	}
+}
+
+// The scheduler can mix up two claims; classes that somebody made have any name.
+func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
+	topologies := []*v1alpha1.NetworkTopology{
+		{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Status: v1alpha1.NetworkTopologyStatus{
+			DeviceClasses: []string{"t-link"}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: v1alpha1.NetworkTopologyStatus{
+			DeviceClasses: []string{"other-link"}}},
+	}
+	for class, want := range map[string]string{
+		"t-link": "", "somebodys": "",
+		"other-link": "request r asks for DeviceClass other-link of NetworkTopology other, and the scheduler has " +
+			"allocated a device for step link of NetworkTopology t",
+	} {
+		for _, alternative := range []bool{false, true} {
+			claim := allocatedClaim()
+			request := resourceapi.DeviceRequest{Name: "r",
+				Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}
+			if alternative {
+				request = resourceapi.DeviceRequest{Name: "r",
+					FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "x", DeviceClassName: class}}}
+				claim.Status.Allocation.Devices.Results[0].Request = "r/x"
+			}
+			claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{request}
+			devices, err := Devices(claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = CheckClasses(claim, devices, topologies)
+			wanted := strings.Replace(want, "request r asks", "request "+devices[0].Request+" asks", 1)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), wanted)) {
+				t.Errorf("class %s, alternative %v: error is %v, want %q", class, alternative, err, want)
+			}
+		}
 	}
 }
 

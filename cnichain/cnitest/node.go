@@ -35,6 +35,8 @@ type Node struct {
 	// rdma are the RDMA devices by their index, rdmaMode whose they are.
 	rdma     map[uint32]*rdmaDevice
 	rdmaMode string
+	// lateGIDs is for how many readings of a table it lacks the GIDs of addresses.
+	lateGIDs int
 	// functions are what physical functions keep, by PCI address of the virtual one.
 	functions map[string]cnichain.VFConfig
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -39,6 +40,10 @@ func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.D
 }
 
 func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttributes bool) resourceapi.DeviceClass {
+	var extendedResource *string
+	if step.ExtendedResourceName != "" {
+		extendedResource = ptr.To(step.ExtendedResourceName)
+	}
 	return resourceapi.DeviceClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -58,6 +63,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 			}},
 		},
 		Spec: resourceapi.DeviceClassSpec{
+			ExtendedResourceName: extendedResource,
 			Selectors: []resourceapi.DeviceSelector{{
 				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)},
 			}},
@@ -86,9 +92,19 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 	}
 	conditions := []string{isOurDriver, supports}
 	if step.Selector != nil {
-		conditions = append(conditions, "("+closable(step.Selector.CEL)+")")
+		conditions = append(conditions, "("+closable(complete(step.Selector.CEL))+")")
 	}
 	return strings.Join(conditions, " && ")
+}
+
+// complete returns the expression of a step as a class has it. One that can't be guarded is one that the controller
+// refuses: whoever looks at its class all the same sees what the author wrote.
+func complete(expression string) string {
+	guarded, err := policy.ClassExpression(expression)
+	if err != nil {
+		return expression
+	}
+	return guarded
 }
 
 // Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for

@@ -185,3 +185,36 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("a class of others wants %s", got)
 	}
 }
+
+// A device that lacks what a step reads is judged by the value that stands for its absence, as policies judge it, and
+// ends nobody's scheduling.
+func TestClassesGuardWhatDevicesMayLack(t *testing.T) {
+	topology := parse(t, `
+metadata: {name: free}
+spec:
+  steps:
+  - {name: port, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].masterBridge == ""'}}
+`)
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	class := Of(topology, false)[0]
+	expression := class.Spec.Selectors[0].CEL.Expression
+	if plugin := Plugin(&class); plugin != "macvlan" {
+		t.Errorf("the class is for plugin %q", plugin)
+	}
+	compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(expression, dracel.Options{})
+	if compiled.Error != nil {
+		t.Fatal(compiled.Error)
+	}
+	for master, want := range map[string]bool{"": true, "br0": false} {
+		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			"cni.dra.networking/macvlan": {BoolValue: ptr.To(true)}}
+		if master != "" {
+			attributes["masterBridge"] = text(master)
+		}
+		match, _, err := compiled.DeviceMatches(t.Context(),
+			dracel.Device{Driver: "dra.networking", Attributes: attributes})
+		if err != nil || match != want {
+			t.Errorf("%s with the master %q: %t, %v", expression, master, match, err)
+		}
+	}
+}

@@ -92,6 +92,8 @@ type StepRecord struct {
 	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another
 	// driver, or its RDMA devices.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
+	// Verbs is how the application addresses the RDMA devices, as it was seen when all steps were done.
+	Verbs *Verbs `json:"verbs,omitempty"`
 	// Link is the interface as it was seen after ADD; nil when the plugin makes none.
 	Link *cnichain.Link `json:"link,omitempty"`
 	// Foreign is true when ADD failed because the pod has another's interface of this name, which DEL must not touch.

@@ -174,6 +174,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 			return err
 		}
 	}
+	e.readVerbs(ctx, attachment)
 	attachment.Phase = PhaseReady
 	return e.save(attachment)
 }

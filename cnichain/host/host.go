@@ -19,6 +19,7 @@ type Host interface {
 	Functions
 	RDMA
 	RDMAMoves
+	Verbs
 }
 
 // Namespaces keeps network namespaces reachable.
@@ -93,6 +94,16 @@ type RDMAMoves interface {
 	// ReturnRDMA moves an RDMA device of a network namespace to the host, under whatever name; Restore does the rest.
 	// One that is not there is no error.
 	ReturnRDMA(netns string, device cnichain.RDMADevice) error
+}
+
+// Verbs looks at what applications address RDMA devices by.
+type Verbs interface {
+	// VerbsDevice returns the character device of an RDMA device that a network namespace shows (an empty path is the
+	// host's), such as uverbs0, and the entries of its tables of GIDs that are not empty. The kernel adds GIDs some
+	// time after the addresses that they stand for. It asks no hardware.
+	VerbsDevice(netns string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error)
+	// Addresses returns the links of a pod's network namespace with their addresses.
+	Addresses(netns string) ([]cnichain.LinkAddresses, error)
 }
 
 // Functions works on PCI functions.

@@ -32,7 +32,7 @@ func inNewNamespace(t *testing.T) (other string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = first.Close() })
-	return filepath.Join("/proc/self/fd", second.String()[3:len(second.String())-1])
+	return fmt.Sprintf("/proc/self/fd/%d", int(second))
 }
 
 func TestLinuxHostRestoresADevice(t *testing.T) {

@@ -61,6 +61,7 @@ type NetworkTopologySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist",messageExpression="self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, self.exists(t, t.name == d)), 'step ' + s.name + ': dependOn names a step that does not exist: it is ' + s.dependOn.join(', '))[0]"
 	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn",messageExpression="'a step must stand after every step that it depends on: move ' + self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)), s.name + ' down, below ' + s.dependOn.join(', '))[0]"
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d && has(t.driver))))",message="nothing can depend on a step with a driver: it makes no interface",messageExpression="self.transformList(i, s, has(s.dependOn) && s.dependOn.exists(d, self.exists(t, t.name == d && has(t.driver))), 'step ' + s.name + ': nothing can depend on a step with a driver: it makes no interface; dependOn is ' + s.dependOn.join(', '))[0]"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.extendedResourceName) || self.exists_one(t, has(t.extendedResourceName) && t.extendedResourceName == s.extendedResourceName))",message="an extended resource stands for the devices of one step: give each step an extendedResourceName of its own"
 	// +listType=atomic
 	Steps []Step `json:"steps"`
 }
@@ -71,6 +72,7 @@ type NetworkTopologySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.driver) || (!(has(self.dependOn) && size(self.dependOn) > 0) && !has(self.ifName))",message="driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) || has(self.limits)) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="rdma and limits are for root steps, which take a device: move them to the step that this one depends on"
+// +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceName) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="extendedResourceName is for root steps, which have a DeviceClass: move it to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) && has(self.driver))",message="a device that is bound to another driver has no RDMA devices: remove rdma or driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not give: set rdma, or remove them"
 type Step struct {
@@ -91,6 +93,15 @@ type Step struct {
 	// selector picks the devices that a root step may be given.
 	// +optional
 	Selector *StepSelector `json:"selector,omitempty"`
+	// extendedResourceName is the name of an extended resource, such as example.com/sriov_vf, by which pods without a
+	// claim get the device of a root step: in resources.limits of a container, on nodes where no device plugin offers a
+	// resource of that name. No two DeviceClasses of a cluster should have the same. Any pod may use
+	// deviceclass.resource.kubernetes.io/<topology>-<step> as well. Default: no other name than that.
+	// +kubebuilder:validation:MaxLength=308
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('kubernetes.io/') && !self.startsWith('requests.')",message="names that contain kubernetes.io/ or begin with requests. belong to Kubernetes: use a domain of your own"
+	// +optional
+	ExtendedResourceName string `json:"extendedResourceName,omitempty"`
 	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications that
 	// drive it themselves. The pod gets device nodes in place of an interface; the plugin still sets what is set
 	// through the physical function. Devices that have the driver already keep it. Default: the device's own driver.

@@ -7,6 +7,7 @@ import (
 	"go/doc/comment"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,23 +22,36 @@ import (
 // introduction has ~ for the backquote.
 const introduction = `# Attributes of devices
 
-What the selectors of policies and topologies may read of a device. Made of ~SOURCE~ by ~make generate~.
+What selectors and constraints may read of a device. Made of ~SOURCE~ by ~make generate~.
 
 In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a domain in its name below is
-~device.attributes["resource.kubernetes.io"].pcieRoot~. "In policies" and "in topologies" say where it may be read:
+~device.attributes["resource.kubernetes.io"].pcieRoot~.
 
-- **yes**: as it is. In policies that goes for all of them.
-  ABSENT
-- **guarded**: a selector of a topology is evaluated by the scheduler on what is published, and not every device has this. Write
-  ~device.attributes["DOMAIN"].?numaNode.orValue(-1)~, or ~has(…) &&~ before it.
-- **no**: it is not published, since it changes too often or only the administrator needs it.
+**In policies** all of them can be read as they are, whatever is published. ABSENT
+
+**Published** entries have facts only: what a device does not have is absent, so that no two devices are alike, for ~matchAttribute~ of a
+claim, in what neither of them has, and none that lacks it is told from others by ~distinctAttribute~. The column "published" says:
+
+- **always**: on every device.
+- **if known**: on devices that have it.
+- **on request**: on devices that have it, if the policy that exposes them names it in ~exposure.publish~.
+- **no**: never, since it changes too often: each change would write slices.
+
+**In topologies** those that are published always or if known can be read as they are, with the same values for what is absent as in policies:
+the DeviceClass gets ~(has(…) ? … : "")~ around each ([ADR 24](../adr/0024-facts-only.md)). Others need a guard.
+
+**In claims**, and in DeviceClasses that you write, guard whatever is not published always: to a scheduler, reading what a device lacks is an error
+that ends the scheduling of the pod. Only devices of the claim's class count, so ~pfName~ of a class for virtual functions is there. A guard is
+~device.attributes["DOMAIN"].?linkSpeed.orValue(0) >= 25000~, or ~has(…) &&~ before it.
 
 ~device.driver~ is the DRA driver that publishes the device, always ~dra.networking~. The kernel's driver of a card is the attribute
 ~device.attributes["DOMAIN"].driver~.
 
-Published entries have more, which topologies read with a guard: ~PLUGIN~ is true where the policy supports ~host-device~,
-and so on (the DeviceClass of a step asks for its plugin by itself), and there are the policy's ~additionalAttributes~.
-~SUPPORTED~ is for people.
+Published entries have more, which needs a guard everywhere: ~PLUGIN~ is true where the policy supports ~host-device~,
+and so on (the DeviceClass of a step asks for its plugin by itself), and there are the attributes of the policy:
+~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~.
+~SUPPORTED~ is for people. With ~--list-attributes~ it is a list, for classes, and so is ~resource.kubernetes.io/numaNode~: the device's own node
+first, then the others of its socket, and ~matchAttribute~ is satisfied by one that they share.
 `
 
 // TestAttributes holds the page of attributes against the vocabulary. What they mean is said once, above
@@ -64,7 +78,7 @@ func TestAttributes(t *testing.T) {
 			if more != "" {
 				text.WriteString(more + ".\n\n")
 			}
-			text.WriteString("| name | type | it is | in policies | in topologies |\n|---|---|---|---|---|\n")
+			text.WriteString("| name | type | it is | published |\n|---|---|---|---|\n")
 		case *comment.Code:
 			for line := range strings.Lines(block.Text) {
 				name, meaning, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -73,8 +87,8 @@ func TestAttributes(t *testing.T) {
 				if _, ok := all[full]; !ok {
 					t.Errorf("%s describes %s, which is no attribute", source, name)
 				}
-				fmt.Fprintf(&text, "| `%s` | %s | %s | yes | %s |\n", name, kindOf(all[full]),
-					strings.ReplaceAll(oneLine(meaning), "<", `\<`), inTopologies(full))
+				fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", name, kindOf(all[full]),
+					strings.ReplaceAll(oneLine(meaning), "<", `\<`), publication(full))
 			}
 		}
 	}
@@ -103,18 +117,15 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 	return "string"
 }
 
-// inTopologies reports whether a selector of a topology may read it, by asking for what it would be refused for.
-func inTopologies(name resourceapi.QualifiedName) string {
-	domain, bare, _ := strings.Cut(string(name), "/")
-	if policy.CheckClassSelector(fmt.Sprintf(`device.attributes[%q].%s == device.attributes[%q].%s`, domain, bare,
-		domain, bare)) == nil {
-		return "yes"
-	}
-	// has all that is published sometimes
-	whole := discovery.Device{Type: discovery.TypeBridge, PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00",
-		RDMADevices: []string{"mlx5_0"}}
-	if _, published := policy.Published(whole)[name]; published {
-		return "guarded"
+// publication says when an attribute is published.
+func publication(name resourceapi.QualifiedName) string {
+	switch {
+	case slices.Contains(policy.AlwaysPublished(), name):
+		return "always"
+	case slices.Contains(policy.PublishedWhereFact(), name):
+		return "if known"
+	case slices.Contains(policy.PublishedOnRequest(), name):
+		return "on request"
 	}
 	return "no"
 }

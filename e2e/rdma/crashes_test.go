@@ -85,9 +85,9 @@ type moment struct {
 	link, rdma string // "pod" or "machine"
 }
 
-// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver undoes that, while
-// a third attaches it again, and at each stage of its end, of which the next driver does the rest. No container starts
-// without link and RDMA device, and in the end both are on the machine, under their names.
+// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver undoes that,
+// while a third attaches it again, and at each stage of its end, of which the next driver does the rest. No container
+// starts without link and RDMA device, and in the end both are on the machine, under their names.
 func TestClusterKilled(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

@@ -38,7 +38,7 @@ var versions = []version{
 	{name: "newest"},
 	{
 		name: "newest-alpha", gates: map[string]bool{"DRAListTypeAttributes": true,
-			"DRADeviceCompatibilityGroups": true},
+			"DRADeviceCompatibilityGroups": true, "DRADerivedAttributes": true},
 		encodings: []string{listAttributes, compatibilityGroups},
 	},
 	{name: "1.36", kubernetes: "1.36"},
@@ -131,7 +131,8 @@ func startPlane(v version) (*plane, error) {
 	p := &plane{
 		Cluster: cluster, client: client, version: served.GitVersion + " (" + v.name +
 			")", templates: v.kubernetes == "", encodings: v.encodings,
-		driver: filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
+		derivedAttributes: v.gates["DRADerivedAttributes"],
+		driver:            filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
 	}
 	definitions := filepath.Join(clone, "deploy", "crds")
 	for _, args := range [][]string{

@@ -42,10 +42,13 @@ type plane struct {
 	templates bool
 	// encodings are flags of the driver, for which the classes are made.
 	encodings []string
-	pods      corelisters.PodNamespaceLister
-	claims    resourcelisters.ResourceClaimNamespaceLister
-	slices    resourcelisters.ResourceSliceLister
-	end       context.CancelFunc // of the caches
+	// derivedAttributes says that claims may compute attributes of devices.
+	derivedAttributes bool
+
+	pods   corelisters.PodNamespaceLister
+	claims resourcelisters.ResourceClaimNamespaceLister
+	slices resourcelisters.ResourceSliceLister
+	end    context.CancelFunc // of the caches
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when a cache has changed

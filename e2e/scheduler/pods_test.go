@@ -66,9 +66,10 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	for i, r := range requests {
 		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
 		if r.card != "" {
+			// Only functions have a pfName.
 			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
-				`device.attributes["dra.networking"].ifName == %q || device.attributes["dra.networking"].pfName == %q`,
-				r.card, r.card)}}}
+				`device.attributes["dra.networking"].ifName == %q || `+
+					`device.attributes["dra.networking"].?pfName.orValue("") == %q`, r.card, r.card)}}}
 		}
 		if len(r.capacity) > 0 {
 			exactly.Capacity = &resourceapi.CapacityRequirements{

@@ -131,6 +131,7 @@ func TestClusterPods(t *testing.T) {
 	c.part("passthrough", (*cluster).keepsPassthroughApart)
 	c.part("bridge", (*cluster).bridgesFunctions)
 	c.part("vfio", (*cluster).givesFunctionsToApplications)
+	c.part("kubevirt", (*cluster).isReadByKubeVirt)
 	c.part("ovn", (*cluster).acceleratesNetworks)
 	c.part("numvfs", (*cluster).followsNumVFs)
 }

@@ -33,7 +33,8 @@ func TestMacvlanWithTuning(t *testing.T) {
 	// What the container finds about its device (KEP-5304).
 	if metadata := e.inPod("p", "sh", "-c",
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
-		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`}) {
+		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
+			`"apiVersion":"metadata.resource.k8s.io/v1beta1"`, `"apiVersion":"metadata.resource.k8s.io/v1alpha1"`}) {
 		t.Errorf("the container is told\n%s", metadata)
 	}
 	logs := e.filesOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl")

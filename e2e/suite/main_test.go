@@ -60,6 +60,11 @@ func start() (*lab.Cluster, kubernetes.Interface, error) {
 
 // up starts a cluster with the test plugins, and without the driver.
 func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, error) {
+	return upWith(ctx, name, lab.Options{})
+}
+
+// upWith is up with features of Kubernetes that are off.
+func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
 		return nil, nil, err
@@ -76,8 +81,8 @@ func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, e
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	cluster, err := lab.Up(ctx, lab.Options{Name: name, Clone: clone, ExtraCNIDirs: lab.ExtraCNIDirs(extra),
-		Progress: os.Stderr})
+	options.Name, options.Clone, options.ExtraCNIDirs, options.Progress = name, clone, lab.ExtraCNIDirs(extra), os.Stderr
+	cluster, err := lab.Up(ctx, options)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,38 +33,53 @@ func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin")
 
 // Gate is the content of a claim's CDI spec: what its containers get, and where they may run.
 type Gate struct {
-	// Kind and Device are the two parts of the CDI device name.
-	Kind, Device string
+	// Kind is the first part of the names of CDI devices.
+	Kind string
+	// Devices are what containers may be given, each apart.
+	Devices []GateDevice
 	// Claim is for people: namespace and name.
 	Claim string
-	// Env are environment variables of the containers, NAME=value.
+	// Env are environment variables of all containers, NAME=value.
 	Env []string
-	// DeviceNodes are paths of device nodes on the host.
-	DeviceNodes []string
 	// Namespaces are paths at which the driver has pinned the network namespaces that the claim is attached to.
 	Namespaces []string
 	// Hook is the path of the helper binary on the host.
 	Hook string
 }
 
+// GateDevice is one CDI device of a claim.
+type GateDevice struct {
+	// Name is the second part of the CDI device name.
+	Name string
+	// DeviceNodes are paths of device nodes on the host.
+	DeviceNodes []string
+	// Env are environment variables beside those of the gate, NAME=value.
+	Env []string
+}
+
 // Encode returns the CDI spec that is to be written to path.
 func (g Gate) Encode(path string) ([]byte, error) {
-	edits := specs.ContainerEdits{Env: g.Env}
-	for _, node := range g.DeviceNodes {
-		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
-	}
 	timeout := gateHookTimeout
-	edits.Hooks = []*specs.Hook{{
-		// Runs in the runtime's namespaces, after the container has joined its own and before its process starts
-		// (OCI runtime specification, "POSIX-platform Hooks").
-		HookName: "createRuntime", Path: g.Hook, Args: []string{HelperName, GateHookCommand, path}, Timeout: &timeout,
-	}}
-	return json.Marshal(&specs.Spec{
+	spec := specs.Spec{
 		Version:     cdiVersion,
 		Kind:        g.Kind,
 		Annotations: map[string]string{claimAnnotation: g.Claim, namespacesAnnotation: strings.Join(g.Namespaces, ",")},
-		Devices:     []specs.Device{{Name: g.Device, ContainerEdits: edits}},
-	})
+		// Edits of the whole spec are made once for a container, however many of its devices the container has.
+		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{
+			// Runs in the runtime's namespaces, after the container has joined its own and before its process starts
+			// (OCI runtime specification, "POSIX-platform Hooks").
+			HookName: "createRuntime", Path: g.Hook, Args: []string{HelperName, GateHookCommand, path},
+			Timeout: &timeout,
+		}}},
+	}
+	for _, device := range g.Devices {
+		edits := specs.ContainerEdits{Env: slices.Concat(g.Env, device.Env)} // a device must have edits
+		for _, node := range device.DeviceNodes {
+			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
+		}
+		spec.Devices = append(spec.Devices, specs.Device{Name: device.Name, ContainerEdits: edits})
+	}
+	return json.Marshal(&spec)
 }
 
 // ReadNamespaces returns what Encode was given as Claim and Namespaces.

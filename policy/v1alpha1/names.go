@@ -26,8 +26,16 @@ func DiscoveredNames() []string {
 		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",
 		"numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName", "portName", "product", "rdma",
 		"rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs",
-		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust",
+		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate",
+		"vfQoS", "vfSpoofCheck", "vfTrust",
 		"vfVLAN", "vlanFiltering", "vlanID"}
+}
+
+// RequestableNames returns those of DiscoveredNames that are published only where a policy asks for them.
+func RequestableNames() []string {
+	return []string{"altNames", "eswitchMode", "kind", "masterKind", "parent", "pfAddress", "portName", "rdmaDevices",
+		"rdmaLinkLayer", "rdmaNetns", "representor", "switchID", "totalVFs", "vfLinkState", "vfMAC", "vfMaxTxRate",
+		"vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
 }
 
 // CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.

@@ -121,10 +121,57 @@ type Exposure struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="an exclusion group is empty or lower-case letters, digits and '-', for example rx-handler"
 	// +optional
 	ExclusionGroup string `json:"exclusionGroup,omitempty"`
+	// publish names discovered attributes that are published on the device, if it has them, beside those that are
+	// published anyway. A value of more than 64 bytes is not published.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Enum=altNames;eswitchMode;kind;masterKind;parent;pfAddress;portName;rdmaDevices;rdmaLinkLayer;rdmaNetns;representor;switchID;totalVFs;vfLinkState;vfMAC;vfMaxTxRate;vfMinTxRate;vfQoS;vfSpoofCheck;vfTrust;vfVLAN;vlanID
+	// +listType=set
+	// +optional
+	Publish []string `json:"publish,omitempty"`
 	// additionalAttributes are published on the device beside the discovered ones. Bare names are in dra.networking.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	AdditionalAttributes map[string]AttributeValue `json:"additionalAttributes,omitempty"`
+	// computedAttributes are published on the devices for which their expressions yield a value.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	ComputedAttributes []ComputedAttribute `json:"computedAttributes,omitempty"`
+	// attributesByPCIAddress is a table of attributes that nothing on the machine tells, such as the rail that a card is
+	// cabled to. A virtual function without a row of its own has that of its physical function. The names of
+	// additionalAttributes, computedAttributes and the table are at most 16, and each is in one of them only.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=map
+	// +listMapKey=pciAddress
+	// +optional
+	AttributesByPCIAddress []PCIAddressAttributes `json:"attributesByPCIAddress,omitempty"`
+}
+
+// ComputedAttribute is an attribute that is computed of what was discovered of a device.
+type ComputedAttribute struct {
+	// name is that of the attribute. A bare name is in dra.networking.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=96
+	Name string `json:"name"`
+	// cel is an expression over one device, as that of the selector, that yields a string, an integer, a boolean or a
+	// version (semver), or an optional one. Devices for which it yields nothing (optional.none(), null or an empty
+	// string) or what cannot be published, or for which it fails, don't have the attribute.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	CEL string `json:"cel"`
+}
+
+// PCIAddressAttributes is a row of the table of attributes.
+type PCIAddressAttributes struct {
+	// pciAddress is that of the device, as sysfs writes it, for example "0000:18:00.0".
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$')",message="a PCI address is domain:bus:device.function in lower-case hexadecimal digits, for example 0000:18:00.0"
+	PCIAddress string `json:"pciAddress"`
+	// attributes are those of the device. Bare names are in dra.networking. An attribute has the same type in all rows.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	Attributes map[string]AttributeValue `json:"attributes"`
 }
 
 // Amount is a number or a quantity, at most 2^63-1: 64, "64", "10M", "2500m". Exponents are not for amounts: one that

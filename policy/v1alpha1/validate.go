@@ -85,7 +85,30 @@ func validateExposure(e *Exposure, path *field.Path) field.ErrorList {
 		errs = append(errs, validateCapacities(e, path.Child("capacity"))...)
 		errs = append(errs, validateConsumption(e, path.Child("supportedCNIPlugins"))...)
 	}
-	return append(errs, validateAttributes(e.AdditionalAttributes, path.Child("additionalAttributes"))...)
+	errs = append(errs, validatePublish(e.Publish, path.Child("publish"))...)
+	return append(errs, validateAttributes(e, path)...)
+}
+
+// validatePublish checks the names of the discovered attributes that the policy asks for.
+func validatePublish(names []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(names) > maxEntries {
+		errs = append(errs, field.TooMany(path, len(names), maxEntries))
+	}
+	for i, name := range names {
+		location := path.Index(i)
+		switch {
+		case slices.Contains(names[:i], name):
+			errs = append(errs, explained(field.Duplicate(location, name), "name each attribute once"))
+		case slices.Contains(RequestableNames(), name):
+		case slices.Contains(DiscoveredNames(), name):
+			errs = append(errs, field.Invalid(location, name, "cannot be asked for: it is published anyway where a "+
+				"device has it, or changes too often to be published; remove it"))
+		default:
+			errs = append(errs, field.NotSupported(location, name, RequestableNames()))
+		}
+	}
+	return errs
 }
 
 // validateSharing checks that the plugins' modes and the device's mode go together.
@@ -207,53 +230,6 @@ func validateAmount(
 		policy.ValidRange, policy.ValidValues = capacity.RequestPolicy.ValidRange, capacity.RequestPolicy.ValidValues
 	}
 	return validateDefault(&policy, capacity.Value, location)
-}
-
-// validateAttributes checks the attributes that the policy adds.
-func validateAttributes(attributes map[string]AttributeValue, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(attributes) > maxEntries {
-		errs = append(errs, field.TooMany(path, len(attributes), maxEntries))
-	}
-	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		location := path.Key(name)
-		if reason := attributeNameProblem(name); reason != "" {
-			errs = append(errs, field.Invalid(location, name, reason))
-		}
-		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
-			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+
-				AttributeDomain+": keep one of the two"))
-		}
-		switch v := attributes[name]; {
-		case v.String == nil && v.Int == nil && v.Bool == nil:
-			errs = append(errs,
-				field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
-		case v.String != nil && len(*v.String) > maxStringLength:
-			errs = append(errs, explained(field.TooLong(location, "", maxStringLength), fmt.Sprintf(
-				"has %d bytes, the limit is %d: shorten it", len(*v.String), maxStringLength)))
-		}
-	}
-	return errs
-}
-
-// attributeNameProblem returns why a policy may not add an attribute of this name; empty if it may.
-func attributeNameProblem(name string) string {
-	domain, id, _ := strings.Cut(QualifiedName(name), "/")
-	switch {
-	case !isID(id):
-		return "the name after the domain must be letters, digits and '_', start with a letter or '_', and have at " +
-			"most 32 characters"
-	case len(domain) > maxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
-		return "the domain must be a DNS name of at most 63 characters"
-	case domain == "k8s.io", domain == "kubernetes.io", strings.HasSuffix(domain, ".k8s.io"), strings.HasSuffix(domain,
-		".kubernetes.io"):
-		return "the domain belongs to Kubernetes: use a domain of your own, or a bare name"
-	case domain == CNIDomain:
-		return "the driver sets the attributes of this domain: name the plugin in supportedCNIPlugins"
-	case domain == AttributeDomain && slices.Contains(DiscoveredNames(), id):
-		return "the driver discovers this attribute: use another name"
-	}
-	return ""
 }
 
 // isSuffix reports whether s can end a device name.

@@ -1,8 +1,8 @@
-// Command held is a CNI plugin for tests: it runs another, "plugin" of its configuration, from its own folder, and waits
-// before and after it as long as the test wants. Without "plugin" it only passes on what the steps before it made.
-// "control" is the beginning of the names of files by which a test steers it: the command ADD waits while there is
-// CONTROL.before-ADD, and after the other plugin while there is CONTROL.after-ADD; so does DEL. While it waits, there is
-// the file CONTROL.at-before-ADD, or as it may be.
+// Command held is a CNI plugin for tests: it runs another, "plugin" of its configuration, from its own folder, and
+// waits before and after it as long as the test wants. Without "plugin" it only passes on what the steps before it
+// made. "control" is the beginning of the names of files by which a test steers it: the command ADD waits while there
+// is CONTROL.before-ADD, and after the other plugin while there is CONTROL.after-ADD; so does DEL. While it waits,
+// there is the file CONTROL.at-before-ADD, or as it may be.
 package main
 
 import (

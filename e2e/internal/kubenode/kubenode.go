@@ -38,8 +38,8 @@ type Node struct {
 }
 
 // Join returns the machine as a node, in the namespace "default". Patience is how long anything may take for which
-// kubelet and containerd have to do something. The test is skipped where the machine is no node: the advice says what to
-// run instead.
+// kubelet and containerd have to do something. The test is skipped where the machine is no node: the advice says what
+// to run instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
 	kubeconfig := os.Getenv("KUBECONFIG")
@@ -126,8 +126,8 @@ func (n *Node) Explain() {
 	}
 }
 
-// Apply applies documents of YAML, and deletes the objects at the end of the test. Those of namespaces without one are in
-// the node's.
+// Apply applies documents of YAML, and deletes the objects at the end of the test. Those of namespaces without one are
+// in the node's.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)

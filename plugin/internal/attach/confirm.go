@@ -122,11 +122,12 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 	return missing
 }
 
-// inspect looks into the namespace of every ready sandbox and notes which interfaces are missing. It returns the
-// sandboxes where that has changed. Namespaces are listed with each sweep, and not watched: a subscription is a
-// socket for each pod, of which notifications are lost when its buffer is full, so the list would be needed all the
-// same.
+// inspect looks into the namespace of every ready sandbox and notes which interfaces are missing, and how its RDMA
+// devices are addressed. It returns the sandboxes where that has changed. Namespaces are listed with each sweep, and
+// not watched: a subscription is a socket for each pod, of which notifications are lost when its buffer is full, so the
+// list would be needed all the same.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
+	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
 		pin, ready := box.pinned()
 		if !ready {
@@ -146,7 +147,11 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 			s.logger(box).Error(err, "Cannot list the RDMA devices of the pod")
 			continue
 		}
-		if box.setMissing(missing) {
+		verbs := s.refreshVerbs(box, pin, reader)
+		if verbs {
+			s.describeAgain(box)
+		}
+		if box.setMissing(missing) || verbs {
 			changed = append(changed, box)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 func TestGateNamesTheNamespace(t *testing.T) {
@@ -91,7 +92,7 @@ func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.gate.close("claim-a"))
-	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.must(f.gate.open(&claims.Record{Claim: cnichain.Claim{UID: "claim-of-old"}}, nil, nil))
 	f.sweeper().Sweep(context.Background())
 	f.expect(attachedA, "claim-a")
 }

@@ -10,13 +10,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // Gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
-// CDI device of the claim, of which kubelet tells the runtime:
+// CDI spec of the claim, of whose devices kubelet tells the runtime:
 //
 //   - The spec file exists only while the claim is attached. Without the file the runtime refuses to create a container
 //     that names the claim, and kubelet tries again.
@@ -37,27 +40,80 @@ const gateKind = v1alpha1.DriverName + "/interfaces"
 // gateTemp is what the names of files begin with that are not complete yet. CDI reads .json and .yaml only.
 const gateTemp = "." + v1alpha1.DriverName + "-"
 
-// DeviceID is the CDI device ID of a claim. Its name is all that the runtime's error message can say.
-func (Gate) DeviceID(claimUID string) string { return gateKind + "=" + deviceName(claimUID) }
-
-// ClaimOfDevice returns the UID of the claim whose CDI device an ID is.
-func ClaimOfDevice(id string) (claimUID string, ours bool) {
-	return strings.CutPrefix(id, gateKind+"="+deviceName(""))
+// Part is what a container has of a claim: everything, or what was allocated for one of its requests.
+type Part struct {
+	ClaimUID string
+	// Request is empty for the whole claim.
+	Request string
 }
 
-func deviceName(claimUID string) string { return "not-attached-yet." + claimUID }
+// DeviceID is the CDI device ID of a part of a claim. Its name is all that the runtime's error message can say.
+func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
+
+// PartOfDevice returns the part of a claim whose CDI device an ID is.
+func PartOfDevice(id string) (part Part, ours bool) {
+	name, ours := strings.CutPrefix(id, gateKind+"="+notAttachedYet)
+	part.ClaimUID, part.Request, _ = strings.Cut(name, ".")
+	return part, ours
+}
+
+const notAttachedYet = "not-attached-yet."
+
+// deviceName needs no escapes: UIDs have no dot, and requests are DNS labels.
+func deviceName(part Part) string {
+	name := notAttachedYet + part.ClaimUID
+	if part.Request != "" {
+		name += "." + part.Request
+	}
+	return name
+}
+
+// PartOf returns the part of its claim that a device belongs to. A claim with one request has no parts, so that drivers
+// before this one know the CDI devices of its containers.
+func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
+	part := Part{ClaimUID: record.Claim.UID}
+	request := resourceclaim.BaseRequestRef(held.Request)
+	for i := range record.Devices {
+		if resourceclaim.BaseRequestRef(record.Devices[i].Request) != request {
+			part.Request = request
+		}
+	}
+	return part
+}
+
+// parts are those of a claim, each once, with what containers get of the steps of its sandboxes: first the whole claim,
+// which is what containers have that earlier drivers prepared, then each request.
+func parts(record *claims.Record, steps [][]executor.StepRecord) []nodeapi.GateDevice {
+	whole := Part{ClaimUID: record.Claim.UID}
+	devices := []nodeapi.GateDevice{gateDevice(record, steps, whole)}
+	seen := map[Part]bool{whole: true}
+	for i := range record.Devices {
+		if part := PartOf(record, &record.Devices[i]); !seen[part] {
+			seen[part] = true
+			devices = append(devices, gateDevice(record, steps, part))
+		}
+	}
+	return devices
+}
+
+func gateDevice(record *claims.Record, steps [][]executor.StepRecord, part Part) nodeapi.GateDevice {
+	return nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
+		Env: verbsEnv(record, steps, part)}
+}
 
 func (g Gate) path(claimUID string) string {
 	return filepath.Join(g.dir, nodeapi.GateName(claimUID))
 }
 
-// open lets the claim's containers start in the network namespaces at pins, with device nodes of the host. Opening
-// again is no error, and writes only what has changed: the runtime reads all specs again after each write.
-func (g Gate) open(claim cnichain.Claim, nodes, pins []string) error {
+// open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
+// variables of the steps of its sandboxes. Opening again is no error, and writes only what has changed: the runtime
+// reads all specs again after each write.
+func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
+	claim := record.Claim
 	content := nodeapi.Gate{
-		Kind: gateKind, Device: deviceName(claim.UID), Claim: claim.String(), Env: []string{envName(claim.UID) +
-			"=attached"},
-		DeviceNodes: nodes, Namespaces: pins, Hook: g.helper,
+		Kind: gateKind, Devices: parts(record, steps), Claim: claim.String(),
+		Env:        []string{envName(claim.UID) + "=attached"},
+		Namespaces: pins, Hook: g.helper,
 	}
 	path := g.path(claim.UID)
 	data, err := content.Encode(path)

@@ -8,40 +8,78 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// What the runtime reads of an open gate is the device nodes of the claim's own steps, and nothing once it is closed.
+// What the runtime reads of an open gate is the device nodes of the claim's own steps, those of a request for
+// containers that name the request, and nothing once it is closed.
 func TestGateHasDeviceNodes(t *testing.T) {
 	g := Gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
-	steps := []executor.StepRecord{
-		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/7", "/dev/vfio/vfio"}},
-		{Claim: cnichain.Claim{UID: "other"}, DeviceNodes: []string{"/dev/vfio/9", "/dev/vfio/vfio"}},
-		{Claim: cnichain.Claim{UID: "a"}, DeviceNodes: []string{"/dev/vfio/12", "/dev/vfio/vfio"}},
-		{Claim: cnichain.Claim{UID: "a"}},
+	step := func(claim, device string, parents []int, nodes ...string) executor.StepRecord {
+		planned := cnichain.PlanStep{DependsOn: parents}
+		if device != "" {
+			planned.Device = &cnichain.Device{Pool: "n/" + device, Name: device}
+		}
+		return executor.StepRecord{Claim: cnichain.Claim{UID: claim}, Step: planned, DeviceNodes: nodes}
 	}
-	if err := g.open(cnichain.Claim{Namespace: "ns", Name: "a", UID: "a"}, deviceNodes(steps, "a"),
-		[]string{"/run/netns/dra-a.1"}); err != nil {
+	steps := []executor.StepRecord{
+		step("a", "up0", nil, "/dev/vfio/7", "/dev/vfio/vfio"),
+		step("other", "up1", nil, "/dev/vfio/9", "/dev/vfio/vfio"),
+		step("a", "up2", nil, "/dev/vfio/12", "/dev/vfio/vfio"),
+		step("a", "", []int{2}, "/dev/derived"),
+	}
+	record := claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: "a", UID: "a"}, Devices: []claims.HeldDevice{
+		{Request: "one", Pool: "n/up0", Name: "up0"}, {Request: "two/first", Pool: "n/up2", Name: "up2"},
+	}}
+	if err := g.open(&record, [][]executor.StepRecord{steps}, []string{"/run/netns/dra-a.1"}); err != nil {
 		t.Fatal(err)
 	}
 	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs(g.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := cache.GetDevice(g.DeviceID("a"))
-	if device == nil {
-		t.Fatal("the runtime finds no device")
-	}
-	var paths []string
-	for _, node := range device.ContainerEdits.DeviceNodes {
-		paths = append(paths, node.Path+" "+node.Permissions)
-	}
-	if diff := cmp.Diff([]string{"/dev/vfio/12 rw", "/dev/vfio/7 rw", "/dev/vfio/vfio rw"}, paths); diff != "" {
-		t.Errorf("device nodes (-want +have):\n%s", diff)
+	for request, want := range map[string][]string{
+		"":    {"/dev/derived rw", "/dev/vfio/12 rw", "/dev/vfio/7 rw", "/dev/vfio/vfio rw"},
+		"one": {"/dev/vfio/7 rw", "/dev/vfio/vfio rw"},
+		"two": {"/dev/derived rw", "/dev/vfio/12 rw", "/dev/vfio/vfio rw"},
+	} {
+		device := cache.GetDevice(g.DeviceID(Part{"a", request}))
+		if device == nil {
+			t.Fatalf("the runtime finds no device for request %q", request)
+		}
+		var paths []string
+		for _, node := range device.ContainerEdits.DeviceNodes {
+			paths = append(paths, node.Path+" "+node.Permissions)
+		}
+		if hooks := device.GetSpec().ContainerEdits.Hooks; len(hooks) != 1 || len(device.ContainerEdits.Hooks) > 0 {
+			t.Errorf("request %q has the hooks %v, and the spec %v; want one for any number of requests", request,
+				device.ContainerEdits.Hooks, hooks)
+		}
+		if diff := cmp.Diff(want, paths); diff != "" {
+			t.Errorf("device nodes of request %q (-want +have):\n%s", request, diff)
+		}
 	}
 	if err := g.close("a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Refresh(); err != nil || cache.GetDevice(g.DeviceID("a")) != nil {
+	if err := cache.Refresh(); err != nil || cache.GetDevice(g.DeviceID(Part{ClaimUID: "a"})) != nil {
 		t.Errorf("the gate is still open: %v", err)
+	}
+}
+
+// A claim with one request has the CDI device that drivers always gave it; others have one for each request.
+func TestPartsOfClaims(t *testing.T) {
+	record := claims.Record{Claim: cnichain.Claim{UID: "a"}, Devices: []claims.HeldDevice{
+		{Request: "r/first", Name: "x"}, {Request: "r/first", Name: "y"}}}
+	if part := PartOf(&record, &record.Devices[1]); part != (Part{ClaimUID: "a"}) {
+		t.Errorf("the only request is the part %v", part)
+	}
+	record.Devices = append(record.Devices, claims.HeldDevice{Request: "container-0-request-1", Name: "z"})
+	for i, want := range []Part{{"a", "r"}, {"a", "r"}, {"a", "container-0-request-1"}} {
+		part := PartOf(&record, &record.Devices[i])
+		parsed, ours := PartOfDevice(Gate{}.DeviceID(part))
+		if part != want || parsed != want || !ours {
+			t.Errorf("device %d is of part %v, and its CDI device of %v, %v; want %v", i, part, parsed, ours, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
@@ -30,6 +31,25 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 		}
 	}
 	return found
+}
+
+// stepsOfPart returns the steps that the devices of a part of a claim go through, by index, in order; for the whole
+// claim all of its steps.
+func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) []int {
+	var found []int
+	for i := range steps {
+		if part.Request == "" && steps[i].Claim.UID == part.ClaimUID {
+			found = append(found, i)
+		}
+	}
+	for i := range record.Devices {
+		held := &record.Devices[i]
+		if part.Request != "" && resourceclaim.BaseRequestRef(held.Request) == part.Request {
+			found = append(found, stepsOf(steps, part.ClaimUID, held)...)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // MissingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the

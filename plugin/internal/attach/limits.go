@@ -18,10 +18,10 @@ type ContainerLimits struct {
 	RDMA string
 }
 
-// ContainerLimits returns the limits of a container that names claims in an attached sandbox. It is an error if one of
-// their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be those
-// of another pod's by now.
-func (s *Sandboxes) ContainerLimits(id string, claimUIDs []string) (ContainerLimits, error) {
+// ContainerLimits returns the limits of a container that has parts of claims in an attached sandbox. It is an error if
+// one of their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be
+// those of another pod's by now.
+func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, error) {
 	box := s.find(id)
 	if box == nil {
 		return ContainerLimits{}, nil
@@ -30,11 +30,8 @@ func (s *Sandboxes) ContainerLimits(id string, claimUIDs []string) (ContainerLim
 	var limits ContainerLimits
 	var lines []string
 	steps := box.attachedNow()
-	for i := range steps {
+	for _, i := range s.stepsOfParts(steps, named) {
 		step := &steps[i]
-		if !slices.Contains(claimUIDs, step.Claim.UID) {
-			continue
-		}
 		memory, err := cnichain.LockedMemory(step.Step.Limits)
 		if err != nil {
 			return ContainerLimits{}, fmt.Errorf("%s: %w", step.Title(), err)
@@ -60,11 +57,25 @@ func (s *Sandboxes) ContainerLimits(id string, claimUIDs []string) (ContainerLim
 	return limits, nil
 }
 
+// stepsOfParts are the steps of parts of claims, by index, in order, each once.
+func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []int {
+	var found []int
+	for _, part := range named {
+		record, held := s.claims.Get(part.ClaimUID)
+		if !held {
+			part.Request = "" // it is being released: rather all limits than none
+		}
+		found = append(found, stepsOfPart(&record, steps, part)...)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
 // rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now. An application
 // with CAP_NET_ADMIN can rename one that is in the pod: a space in its name would make the line the limit of another.
 //
-// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if it
-// is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
+// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if
+// it is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
 func (s *Sandboxes) rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
 	limits := step.Step.Limits
 	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {

@@ -207,29 +207,28 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
-	nodes, pins := s.admitted(claimUID)
+	steps, pins := s.admitted(claimUID)
 	switch {
 	case held && !s.isConnected():
 		return s.gate.suspend(claimUID)
 	case !held || len(pins) == 0:
 		return s.gate.close(claimUID)
 	}
-	return s.gate.open(record.Claim, nodes, pins)
+	return s.gate.open(&record, steps, pins)
 }
 
-// admitted returns in which namespaces containers of a claim may start, by their pins, and which device nodes they get.
-func (s *Sandboxes) admitted(claimUID string) (nodes, pins []string) {
+// admitted returns in which namespaces containers of a claim may start, by their pins, and the steps of its chains
+// there, of which they get the device nodes.
+func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	if !s.isConnected() {
 		return nil, nil
 	}
 	for _, box := range s.list() {
-		if steps, pin := box.admits(claimUID); pin != "" {
-			pins = append(pins, pin)
-			nodes = append(nodes, deviceNodes(steps, claimUID)...)
+		if ofBox, pin := box.admits(claimUID); pin != "" {
+			pins, steps = append(pins, pin), append(steps, ofBox)
 		}
 	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes), append(pins, s.unrecordedPinsOf(claimUID)...)
+	return steps, append(pins, s.unrecordedPinsOf(claimUID)...)
 }
 
 func (s *Sandboxes) syncGates(claimUIDs []string) error {
@@ -412,11 +411,11 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, box.phase.isAttached() && !box.superseded, box.failure
 }
 
-// deviceNodes are those that the containers of a claim get, each once.
-func deviceNodes(steps []executor.StepRecord, claimUID string) []string {
+// deviceNodes are those that containers with a part of a claim get in any of its sandboxes, each once.
+func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
-	for i := range steps {
-		if steps[i].Claim.UID == claimUID {
+	for _, steps := range sandboxes {
+		for _, i := range stepsOfPart(record, steps, part) {
 			nodes = append(nodes, steps[i].DeviceNodes...)
 		}
 	}

@@ -188,7 +188,7 @@ func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.gate.close("claim-a"))
-	f.must(f.gate.open(cnichain.Claim{UID: "claim-of-old"}, nil, nil))
+	f.must(f.gate.open(&claims.Record{Claim: cnichain.Claim{UID: "claim-of-old"}}, nil, nil))
 	f.crash()
 	f.start("boot-1")
 	f.expect(attachedA, "claim-a")

@@ -48,6 +48,9 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 				state.DeviceNodes = append(state.DeviceNodes, steps[j].DeviceNodes...)
 			}
 		}
+		if verbs := VerbsOf(steps, record.Claim.UID, held); verbs != nil {
+			state.RDMA, state.RDMAUnknown = verbs.Devices, verbs.Unknown
+		}
 		interfaces = append(interfaces, state)
 	}
 	return interfaces

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
@@ -14,6 +16,7 @@ import (
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.clock = clock.RealClock{} // of the bubble
 	var rests atomic.Int32
 	m.freeMemory = func() { rests.Add(1) }
 	f.must(m.Refresh(t.Context()))

@@ -48,6 +48,9 @@ const (
 	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
 	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
 	pauseFactor = 10
+	// shortestPause is waited after quick readings, too: a pod whose links move causes several bursts of changes, and
+	// reading the host in between takes processor time from the pod's own start.
+	shortestPause = 500 * time.Millisecond
 	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
 	longestPause = time.Minute
 )
@@ -229,14 +232,10 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause keeps readings apart after one that has taken some time, and is false when ctx has ended. Triggers and changes
-// meanwhile stay in their channels.
+// pause keeps readings apart, the more the longer the last one has taken, and is false when ctx has ended. Triggers and
+// changes meanwhile stay in their channels.
 func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
-	pause := min(pauseFactor*taken, longestPause)
-	if pause <= 0 {
-		return true
-	}
-	timer := p.clock.NewTimer(pause)
+	timer := p.clock.NewTimer(min(max(pauseFactor*taken, shortestPause), longestPause))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -460,7 +459,8 @@ func (p *Publisher) Resolve(
 		Consumed: result.ConsumedCapacity,
 	}
 	facts := &entry.Device
-	attributes := plainAttributes(Attributes(&entry.Device, &entry.Persona))
+	attributes := plainAttributes(policy.PublishedWithAbsent(entry.Device, entry.Persona.Publish...))
+	maps.Copy(attributes, plainAttributes(entry.Persona.AdditionalAttributes))
 	if entry.Bandwidth > 0 {
 		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
 	}
@@ -489,12 +489,12 @@ func (p *Publisher) Readiness() error {
 func Attributes(
 	device *discovery.Device, persona *policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := policy.Published(*device)
+	attributes := policy.Published(*device, persona.Publish...)
 	maps.Copy(attributes, persona.AdditionalAttributes)
 	return attributes
 }
 
-// plainAttributes are the published attributes for templates: those of our domain by their bare names.
+// plainAttributes are attributes for templates: those of our domain by their bare names.
 func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {
@@ -506,6 +506,8 @@ func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.Device
 			plain[key] = *attribute.IntValue
 		case attribute.BoolValue != nil:
 			plain[key] = *attribute.BoolValue
+		case attribute.VersionValue != nil:
+			plain[key] = *attribute.VersionValue
 		}
 	}
 	return plain

@@ -18,6 +18,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -300,7 +301,7 @@ func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
-	m.events, m.period = events, time.Minute
+	m.events, m.period, m.clock = events, time.Minute, clock.RealClock{} // of the bubbles
 	for _, test := range []struct {
 		name        string
 		change      func(i int, link *discovery.RecordedLink)
@@ -349,6 +350,7 @@ func TestStormsOfChanges(t *testing.T) {
 // Readings take a tenth of a processor at most, whatever asks for them, and what was asked for meanwhile is done.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
+		"quick":     {reading: time.Millisecond, pause: shortestPause},
 		"expensive": {reading: time.Second, pause: 10 * time.Second},
 		"stalled":   {reading: time.Hour, pause: longestPause},
 	} {

@@ -15,6 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -81,6 +82,8 @@ type deviceStatus struct {
 	ready                 bool
 	reason, message       string
 	network               *resourceapi.NetworkDeviceData
+	// data is JSON of the driver's own, see [Data]; empty for none.
+	data string
 }
 
 // Attachments are where claims are attached.
@@ -300,6 +303,7 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"
 			entry.network = validNetworkData(attach.NetworkData(steps, uid, &devices[i]))
+			entry.data = dataOf(attach.VerbsOf(steps, uid, &devices[i]))
 		case failed:
 			entry.reason, entry.message = failure.reason, failure.message
 		default:
@@ -334,7 +338,7 @@ func validNetworkData(data *resourceapi.NetworkDeviceData) *resourceapi.NetworkD
 func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 	entries = slices.Clone(entries)
 	for i := range entries {
-		entries[i].network = nil
+		entries[i].network, entries[i].data = nil, ""
 	}
 	return entries
 }
@@ -361,6 +365,9 @@ func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []devi
 				WithInterfaceName(entry.network.InterfaceName).WithHardwareAddress(
 				entry.network.HardwareAddress,
 			).WithIPs(entry.network.IPs...))
+		}
+		if entry.data != "" {
+			device.WithData(runtime.RawExtension{Raw: []byte(entry.data)})
 		}
 		status.WithDevices(device)
 	}

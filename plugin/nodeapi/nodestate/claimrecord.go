@@ -17,9 +17,10 @@ type ClaimRecord struct {
 	Claim cnichain.Claim `json:"claim"`
 	// PreparedAt is zero in records of drivers that did not note it.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// Consumers are the pods that the claim was reserved for when it was prepared.
+	// Consumers are the pods that the claim was reserved for when it was prepared, also as members of a PodGroup.
 	Consumers []Consumer `json:"consumers"`
-	// Shareable is true for a claim that a user made: pods that it was not reserved for yet may come later.
+	// Shareable is true for a claim that a user made, or that is a PodGroup's: pods that are no consumers yet may come
+	// later.
 	Shareable bool            `json:"shareable,omitempty"`
 	Devices   []HeldDevice    `json:"devices"`
 	Plans     []cnichain.Plan `json:"plans"`

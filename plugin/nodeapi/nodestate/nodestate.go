@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -138,6 +139,9 @@ type Interface struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
+	// RDMA is how the application addresses the device's RDMA devices; RDMAUnknown is why it lacks GIDs.
+	RDMA        []cnichain.VerbsDevice `json:"rdma,omitempty"`
+	RDMAUnknown string                 `json:"rdmaUnknown,omitempty"`
 	// Missing is the first interface of the device's chain that was attached and has left the pod; empty if none has.
 	Missing string `json:"missing,omitempty"`
 }

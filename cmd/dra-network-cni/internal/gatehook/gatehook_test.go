@@ -35,8 +35,8 @@ func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 	}
 	spec := filepath.Join(dir, "claim.json")
 	write := func(pins ...string) {
-		data, err := nodeapi.Gate{Kind: "example.com/net", Device: "d", Claim: "ns/c", Namespaces: pins,
-			Hook: "/hook"}.Encode(spec)
+		data, err := nodeapi.Gate{Kind: "example.com/net", Claim: "ns/c", Namespaces: pins, Hook: "/hook",
+			Devices: []nodeapi.GateDevice{{Name: "d"}}}.Encode(spec)
 		if err != nil {
 			t.Fatal(err)
 		}

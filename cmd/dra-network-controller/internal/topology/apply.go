@@ -29,6 +29,9 @@ func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceCla
 
 func applySpec(spec resourceapi.DeviceClassSpec) *resourceapply.DeviceClassSpecApplyConfiguration {
 	configuration := resourceapply.DeviceClassSpec()
+	if spec.ExtendedResourceName != nil {
+		configuration.WithExtendedResourceName(*spec.ExtendedResourceName)
+	}
 	for _, selector := range spec.Selectors {
 		cel := resourceapply.CELDeviceSelector().WithExpression(selector.CEL.Expression)
 		configuration.WithSelectors(resourceapply.DeviceSelector().WithCEL(cel))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -23,10 +24,16 @@ type Changes struct {
 	Create []resourceapi.DeviceClass
 	// Repair are wanted classes that exist and differ, with UID and resource version of what exists.
 	Repair []resourceapi.DeviceClass
+	// Unname are existing classes that lack nothing but have the name of an extended resource that they should not
+	// have.
+	Unname []resourceapi.DeviceClass
 	// Delete are existing classes of the topology that aren't wanted.
 	Delete []resourceapi.DeviceClass
 	// Taken are existing classes of somebody else that have the name of a wanted class.
 	Taken []resourceapi.DeviceClass
+	// Named are existing classes that have the name of an extended resource which a wanted class was to have. That one
+	// does without: Kubernetes would give the resource to the class that was made last, and so to other pods' devices.
+	Named []resourceapi.DeviceClass
 	// Ready are the names of the wanted classes that exist as they should be.
 	Ready []string
 }
@@ -35,6 +42,7 @@ type Changes struct {
 // cluster.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
+	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
 	byName := map[string]*resourceapi.DeviceClass{}
 	for i := range wanted {
 		byName[wanted[i].Name] = &wanted[i]
@@ -51,6 +59,8 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 			changes.Taken = append(changes.Taken, *found)
 		case isAsWanted(found, want):
 			changes.Ready = append(changes.Ready, found.Name)
+		case want.Spec.ExtendedResourceName == nil && found.Spec.ExtendedResourceName != nil:
+			changes.Unname = append(changes.Unname, *found)
 		default:
 			repaired := *want
 			repaired.UID, repaired.ResourceVersion = found.UID, found.ResourceVersion
@@ -60,11 +70,65 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 	for _, missing := range byName {
 		changes.Create = append(changes.Create, *missing)
 	}
-	for _, list := range [][]resourceapi.DeviceClass{changes.Create, changes.Repair, changes.Delete, changes.Taken} {
+	for _, list := range [][]resourceapi.DeviceClass{
+		changes.Create, changes.Repair, changes.Unname, changes.Delete, changes.Taken, changes.Named,
+	} {
 		slices.SortFunc(list, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	slices.Sort(changes.Ready)
 	return changes
+}
+
+// withoutTakenNames returns the wanted classes without the names of extended resources that other classes have, and
+// those others.
+func withoutTakenNames(
+	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
+) (free, holders []resourceapi.DeviceClass) {
+	free = slices.Clone(wanted)
+	for i := range free {
+		if holder := holderOfName(topology, &free[i], existing); holder != nil {
+			free[i].Spec.ExtendedResourceName = nil
+			holders = append(holders, *holder)
+		}
+	}
+	return free, holders
+}
+
+// holderOfName returns the class that has the name of the extended resource which a wanted class is to have; nil if the
+// name is free. A class that nobody made for a topology always comes first. Of two that were made for topologies it is
+// the one that has the name, and the older one where both have it: two reconciles at once come to the same end.
+func holderOfName(
+	topology *v1alpha1.NetworkTopology, want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass,
+) *resourceapi.DeviceClass {
+	name := want.Spec.ExtendedResourceName
+	if name == nil {
+		return nil
+	}
+	hasName := func(class *resourceapi.DeviceClass) bool {
+		return ptr.Deref(class.Spec.ExtendedResourceName, "") == *name
+	}
+	var mine *resourceapi.DeviceClass
+	for i := range existing {
+		if class := &existing[i]; class.Name == want.Name && belongsTo(class, topology) && hasName(class) {
+			mine = class
+		}
+	}
+	for i := range existing {
+		class := &existing[i]
+		if hasName(class) && !belongsTo(class, topology) &&
+			(mine == nil || topologyOf(class) == nil || isOlder(class, mine)) {
+			return class
+		}
+	}
+	return nil
+}
+
+// isOlder orders classes by the time at which they were made, which has seconds, and then by name.
+func isOlder(a, b *resourceapi.DeviceClass) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
 // belongsTo reports whether a class was made for this very topology, not for one of the same name that is gone. One of
@@ -85,6 +149,7 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		}
 	}
 	return equality.Semantic.DeepEqual(metav1.GetControllerOf(found), metav1.GetControllerOf(want)) &&
+		ptr.Equal(found.Spec.ExtendedResourceName, want.Spec.ExtendedResourceName) &&
 		equality.Semantic.DeepEqual(found.Spec.Selectors, want.Spec.Selectors) &&
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
@@ -125,15 +190,21 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies that a class is, was or should be of, so that they are looked at again
-// when it changes, also when it frees a name that one of them waits for, or when its topology is gone.
+// when it changes, also when it takes or frees a name that one of them wants, or when its topology is gone.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)
+	extendedResource := ""
+	if class, ok := class.(*resourceapi.DeviceClass); ok {
+		extendedResource = ptr.Deref(class.Spec.ExtendedResourceName, "")
+	}
 	for i := range topologies {
 		topology := &topologies[i]
 		mine := owner != nil && owner.UID == topology.UID ||
 			class.GetLabels()[v1alpha1.LabelTopologyUID] == string(topology.UID)
-		if mine || strings.HasPrefix(class.GetName(), topology.Name+"-") {
+		wantsName := extendedResource != "" && slices.ContainsFunc(topology.Spec.Steps,
+			func(step v1alpha1.Step) bool { return step.ExtendedResourceName == extendedResource })
+		if mine || wantsName || strings.HasPrefix(class.GetName(), topology.Name+"-") {
 			names = append(names, topology.Name)
 		}
 	}

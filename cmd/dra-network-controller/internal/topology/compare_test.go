@@ -40,6 +40,9 @@ func TestCompare(t *testing.T) {
 		"config of another driver added": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config = append(c.Spec.Config, resourceapi.DeviceClassConfiguration{})
 		}, want: "repair"},
+		"an extended resource of somebody's added": {change: func(c *resourceapi.DeviceClass) {
+			c.Spec.ExtendedResourceName = ptr.To("example.com/x")
+		}, want: "unname"},
 		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
 		}, want: "repair"},
@@ -105,6 +108,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
+		"unname": changes.Unname,
 	} {
 		for _, class := range classes {
 			if class.Name == name {
@@ -125,6 +129,8 @@ func TestConcerned(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a-b", UID: "uid-ab"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}, Spec: v1alpha1.NetworkTopologySpec{
+			Steps: []v1alpha1.Step{{Name: "s", ExtendedResourceName: "example.com/x"}}}},
 	}
 	tests := map[string]struct {
 		class metav1.ObjectMeta
@@ -150,6 +156,69 @@ func TestConcerned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, concerned(&test.class, topologies)); diff != "" {
 				t.Errorf("wrong topologies (-want +got):\n%s", diff)
+			}
+		})
+	}
+	named := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"},
+		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/x")}}
+	if diff := cmp.Diff([]string{"n"}, concerned(named, topologies)); diff != "" {
+		t.Errorf("wrong topologies of an extended resource (-want +got):\n%s", diff)
+	}
+}
+
+// Of classes with the name of one extended resource Kubernetes takes the one that was made last. One has it, so that
+// none is taken from pods that use it already, whichever of two topologies is looked at first.
+func TestOneClassHasAnExtendedResource(t *testing.T) {
+	const name = "example.com/vf"
+	topology := parse(t, netSteps)
+	topology.Spec.Steps[0].ExtendedResourceName = name
+	mine := deviceclasses.Of(topology, false)
+	other := parse(t, netSteps)
+	other.Name, other.UID = "other", "uid-2"
+	other.Spec.Steps[1].ExtendedResourceName = name
+	theirs := deviceclasses.Of(other, false)[1]
+	aged := func(class resourceapi.DeviceClass, seconds int64) resourceapi.DeviceClass {
+		class.CreationTimestamp = metav1.Unix(seconds, 0)
+		return class
+	}
+	unnamed := mine[0]
+	unnamed.Spec.ExtendedResourceName = nil
+	foreign := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
+		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To(name)}}
+	tests := map[string]struct {
+		existing []resourceapi.DeviceClass
+		want     string // becomes of net-a
+		named    string // has the name instead
+	}{
+		"free":  {nil, "create", ""},
+		"ours":  {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},
+		"taken": {[]resourceapi.DeviceClass{aged(theirs, 5)}, "create", "other-b"},
+		"taken, and ours is there": {[]resourceapi.DeviceClass{aged(unnamed, 5), aged(theirs, 9)},
+			"ready", "other-b"},
+		"both have it, ours is older": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)},
+			"ready", ""},
+		"both have it, ours is younger": {[]resourceapi.DeviceClass{aged(mine[0], 9), aged(theirs, 5)},
+			"unname", "other-b"},
+		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)},
+			"ready", ""},
+		"somebody's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
+			"unname", "theirs"},
+		"free again": {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
+	}
+	for title, test := range tests {
+		t.Run(title, func(t *testing.T) {
+			changes := Compare(topology, mine, test.existing)
+			var named string
+			for _, class := range changes.Named {
+				named += class.Name
+			}
+			if got := verb(changes, "net-a"); got != test.want || named != test.named {
+				t.Errorf("net-a: %s, the name is that of %q; want %s, %q", got, named, test.want, test.named)
+			}
+			for _, class := range changes.Create {
+				if class.Name == "net-a" && (class.Spec.ExtendedResourceName == nil) != (test.named != "") {
+					t.Errorf("net-a is made with the name %v", class.Spec.ExtendedResourceName)
+				}
 			}
 		})
 	}

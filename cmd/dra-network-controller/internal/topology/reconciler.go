@@ -172,7 +172,7 @@ func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error
 
 // carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.
 func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
-	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken}
+	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken, Named: changes.Named}
 	var failures []error
 	for i := range changes.Delete {
 		failures = append(failures, r.delete(ctx, &changes.Delete[i]))
@@ -180,6 +180,14 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	for i := range changes.Create {
 		class := &changes.Create[i]
 		if err := r.create(ctx, class); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		outcome.Ready = append(outcome.Ready, class.Name)
+	}
+	for i := range changes.Unname {
+		class := &changes.Unname[i]
+		if err := r.unname(ctx, class); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -214,6 +222,16 @@ func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass)
 func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	return r.explain("apply", class.Name, err)
+}
+
+// unname takes the name of an extended resource from a class. To apply the class without it would leave it there: the
+// field belongs to whoever set it, and that was the request that made the class, or somebody else. What else differs is
+// repaired when the class comes back from the API server.
+func (r *Reconciler) unname(ctx context.Context, class *resourceapi.DeviceClass) error {
+	changed := class.DeepCopy()
+	changed.Spec.ExtendedResourceName = nil
+	patch := client.MergeFromWithOptions(class, client.MergeFromWithOptimisticLock{})
+	return r.explain("patch", class.Name, r.Client.Patch(ctx, changed, patch, client.FieldOwner(FieldOwner)))
 }
 
 func (r *Reconciler) explain(verb, class string, err error) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -69,6 +70,11 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			}
 			c.writes = append(c.writes, "create "+object.GetName())
 			return api.Create(ctx, object, options...)
+		},
+		Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
+			c.writes = append(c.writes, "patch "+object.GetName())
+			return api.Patch(ctx, object, patch, options...)
 		},
 		Delete: func(ctx context.Context, api client.WithWatch, object client.Object,
 			options ...client.DeleteOption) error {
@@ -223,6 +229,41 @@ writes: create net-a, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
+}
+
+// An extended resource that another class has: the topology says so, its class is of use to claims, and it gets the
+// name when that is free.
+func TestReconcileExtendedResources(t *testing.T) {
+	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
+		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/vf")}}
+	c := newCluster(t, parse(t, netSteps), foreign)
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
+		steps[0].ExtendedResourceName = "example.com/vf"
+		return steps
+	})
+	c.expect("taken", `
+writes: create net-a, create net-b, status net
+Accepted=True Valid @2: steps: 2, root steps: 2
+ClassesReady=False ExtendedResourceTaken @2: extended resources of this topology are those of other DeviceClasses: example.com/vf (DeviceClass theirs of somebody else); the DeviceClasses of this topology are there without these names; choose another extendedResourceName, or remove it there
+status: net-a net-b; cluster: net-a net-b theirs`)
+	c.must(c.api.Delete(t.Context(), foreign))
+	const free = `Accepted=True Valid @2: steps: 2, root steps: 2
+ClassesReady=True Ready @2: a claim needs one request for each of: net-a, net-b; a pod without a claim asks for the extended resources: example.com/vf
+status: net-a net-b; cluster: net-a net-b`
+	c.expect("free", "writes: apply net-a, status net\n"+free)
+	if name := c.class("net-a").Spec.ExtendedResourceName; name == nil || *name != "example.com/vf" {
+		t.Errorf("net-a has the name %v", name)
+	}
+
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].ExtendedResourceName = ""; return steps })
+	c.expect("not wanted any more", `
+writes: patch net-a, status net
+Accepted=True Valid @3: steps: 2, root steps: 2
+ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
+status: net-a net-b; cluster: net-a net-b`)
+	if name := c.class("net-a").Spec.ExtendedResourceName; name != nil {
+		t.Errorf("net-a has the name %s still", *name)
+	}
 }
 
 // TestReconcileWithAStaleCache: the cache doesn't know yet of a class that somebody made.

@@ -22,6 +22,9 @@ const (
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonNameTaken is the reason when the name of a class belongs to somebody else.
 	ReasonNameTaken = "NameTaken"
+	// ReasonExtendedResourceTaken is the reason when the name of an extended resource belongs to another class. The
+	// classes are there without it.
+	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
 	// ReasonFailed is the reason when the API server refused a change. It is tried again.
 	ReasonFailed = "Failed"
 )
@@ -32,6 +35,8 @@ type Outcome struct {
 	Ready []string
 	// Taken are the classes of others that have the name of one of ours, sorted.
 	Taken []resourceapi.DeviceClass
+	// Named are the classes of others that have the names of extended resources of ours, sorted.
+	Named []resourceapi.DeviceClass
 	// Err is what went wrong.
 	Err error
 }
@@ -44,7 +49,7 @@ func Status(
 	status.DeviceClasses = slices.Clone(outcome.Ready)
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
 	meta.SetStatusCondition(&status.Conditions, conditions.Of(topology.Generation, summary, problems, remarks...))
-	meta.SetStatusCondition(&status.Conditions, classesReady(topology.Generation, len(problems) == 0, outcome))
+	meta.SetStatusCondition(&status.Conditions, classesReady(topology, len(problems) == 0, outcome))
 	return status
 }
 
@@ -58,11 +63,11 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	return n
 }
 
-func classesReady(generation int64, accepted bool, outcome Outcome) metav1.Condition {
+func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,
 		Status:             metav1.ConditionFalse,
-		ObservedGeneration: generation,
+		ObservedGeneration: topology.Generation,
 	}
 	switch {
 	case outcome.Err != nil:
@@ -72,12 +77,40 @@ func classesReady(generation int64, accepted bool, outcome Outcome) metav1.Condi
 			"DeviceClasses: see the condition Accepted"
 	case len(outcome.Taken) > 0:
 		condition.Reason, condition.Message = ReasonNameTaken, describeTaken(outcome.Taken)
+	case len(outcome.Named) > 0:
+		condition.Reason, condition.Message = ReasonExtendedResourceTaken, describeNamed(outcome.Named)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonReady
-		condition.Message = "a claim needs one request for each of: " + strings.Join(outcome.Ready, ", ")
+		condition.Message = "a claim needs one request for each of: " + strings.Join(outcome.Ready, ", ") +
+			describeExtended(topology)
 	}
 	condition.Message = conditions.Bound(condition.Message)
 	return condition
+}
+
+// describeExtended says what pods without a claim ask for.
+func describeExtended(topology *v1alpha1.NetworkTopology) string {
+	var names []string
+	for i := range topology.Spec.Steps {
+		if name := topology.Spec.Steps[i].ExtendedResourceName; name != "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; a pod without a claim asks for the extended resources: " + strings.Join(names, ", ")
+}
+
+func describeNamed(holders []resourceapi.DeviceClass) string {
+	var names []string
+	for i := range holders {
+		names = append(names, fmt.Sprintf("%s (DeviceClass %s of %s)", *holders[i].Spec.ExtendedResourceName,
+			holders[i].Name, holder(&holders[i])))
+	}
+	return fmt.Sprintf("extended resources of this topology are those of other DeviceClasses: %s; the DeviceClasses of "+
+		"this topology are there without these names; choose another extendedResourceName, or remove it there",
+		strings.Join(names, ", "))
 }
 
 func describeTaken(taken []resourceapi.DeviceClass) string {

@@ -190,7 +190,7 @@ func TestHandle(t *testing.T) {
 		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,
 			object(
 				`{metadata: {name: net}, spec: {steps: [{name: a, type: host-device, selector: {cel: `+
-					`'device.attributes["dra.networking"].numaNode == 0'}}]}}`,
+					`'device.attributes["dra.networking"].vlanID == 7'}}]}}`,
 			), nil), false,
 			"refused: spec.steps[0].selector.cel: Invalid value"},
 	} {

@@ -100,8 +100,9 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 			continue
 		}
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
-		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && found.Type != discovery.TypeBridge
-		if movesDevices(schemas, device.CNIs[0]) && found.Type == discovery.TypeBridge {
+		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
+		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
+		if movesDevices(schemas, device.CNIs[0]) && bridge {
 			problems = append(problems,
 				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network "+
 					"namespace, "+
@@ -182,11 +183,11 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf are the attributes that the driver publishes without a policy's, for {{ device.<attribute> }}: those
-// of its own domain by their bare names.
+// attributesOf are the attributes for {{ device.<attribute> }}, without a policy's: those of the driver's domain by
+// their bare names, as the driver gives them to templates.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
-	for name, attribute := range policy.Published(*facts) {
+	for name, attribute := range policy.PublishedWithAbsent(*facts) {
 		key := strings.TrimPrefix(string(name), v1alpha1.DriverName+"/")
 		if value := valueOf(attribute); value != nil {
 			attributes[key] = value

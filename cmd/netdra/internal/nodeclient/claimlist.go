@@ -111,7 +111,8 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 	return err
 }
 
-// interfaceTexts are interfaces with their addresses, or the files by which an application uses a device.
+// interfaceTexts are interfaces with their addresses, or the files by which an application uses a device, and its RDMA
+// devices with the GID that is preferred.
 func interfaceTexts(links []nodestate.Interface) []string {
 	var texts []string
 	for i := range links {
@@ -121,6 +122,15 @@ func interfaceTexts(links []nodestate.Interface) []string {
 			parts = append([]string{link.Interface}, parts...)
 		}
 		parts = append(parts, link.DeviceNodes...)
+		for _, device := range link.RDMA {
+			parts = append(parts, device.Name)
+			if len(device.GIDs) > 0 {
+				parts = append(parts, fmt.Sprintf("GID %d (%s)", device.GIDs[0].Index, device.GIDs[0].Type))
+			}
+		}
+		if link.RDMAUnknown != "" {
+			parts = append(parts, "not all GIDs are known: "+link.RDMAUnknown)
+		}
 		if len(parts) > 0 {
 			texts = append(texts, strings.Join(parts, " "))
 		}

@@ -63,6 +63,7 @@ func placeOf(d *discovery.Device) place {
 
 func softwarePlace(d *discovery.Device) place {
 	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds",
+		discovery.TypeOVSDatapath: "Open vSwitch", discovery.TypeOVSInternal: "Open vSwitch",
 		discovery.TypeVLAN: "VLANs"}
 	kind, known := kinds[d.Type]
 	if !known {

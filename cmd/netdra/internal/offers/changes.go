@@ -14,6 +14,8 @@ type Offer struct {
 	Plugins  string `json:"plugins"`
 	Capacity string `json:"capacity,omitempty"`
 	Consumes string `json:"consumes,omitempty"`
+	// Attributes are those that the policy adds, sorted by name.
+	Attributes string `json:"attributes,omitempty"`
 }
 
 // Kinds of changes.
@@ -80,6 +82,7 @@ func fields(before, after *Offer) []Field {
 		{"policy", before.Policy, after.Policy}, {"use", before.Use, after.Use}, {"plugins", before.Plugins,
 			after.Plugins},
 		{"capacity", before.Capacity, after.Capacity}, {"consumes", before.Consumes, after.Consumes},
+		{"attributes", before.Attributes, after.Attributes},
 	}
 	return slices.DeleteFunc(all, func(f Field) bool { return f.Before == f.After })
 }

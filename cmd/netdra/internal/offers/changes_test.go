@@ -10,7 +10,7 @@ func TestCompare(t *testing.T) {
 	a, b := Offer{Pool: "n/a", Name: "a", Policy: "p", Use: "shared"}, Offer{Pool: "n/b", Name: "b", Policy: "p",
 		Use: "exclusive"}
 	other := a
-	other.Policy, other.Plugins = "q", "macvlan"
+	other.Policy, other.Plugins, other.Attributes = "q", "macvlan", "x/rail=1"
 	elsewhere := a
 	elsewhere.Pool = "n/c"
 	for name, test := range map[string]struct {
@@ -23,7 +23,7 @@ func TestCompare(t *testing.T) {
 		"removed":  {[]Offer{a, b}, []Offer{b}, []Change{{Kind: Removed, Pool: "n/a", Name: "a", Offer: &a}}},
 		"changed": {[]Offer{a}, []Offer{other},
 			[]Change{{Kind: Changed, Pool: "n/a", Name: "a",
-				Fields: []Field{{"policy", "p", "q"}, {"plugins", "", "macvlan"}}}}},
+				Fields: []Field{{"policy", "p", "q"}, {"plugins", "", "macvlan"}, {"attributes", "", "x/rail=1"}}}}},
 		"another pool": {[]Offer{elsewhere}, []Offer{a},
 			[]Change{{Kind: Added, Pool: "n/a", Name: "a", Offer: &a},
 				{Kind: Removed, Pool: "n/c", Name: "a", Offer: &elsewhere}}},

@@ -128,10 +128,23 @@ type ExplainedEntry struct {
 	Capacity string   `json:"capacity,omitempty"`
 	Consumes string   `json:"consumes,omitempty"`
 	Policy   string   `json:"policy"`
+	// Attributes are those that the policy names, sorted by name.
+	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone or lost, as netdra devices says it; empty otherwise.
 	State string `json:"state,omitempty"`
+}
+
+// ExplainedAttribute is an attribute that a policy names.
+type ExplainedAttribute struct {
+	Name string `json:"name"`
+	// Value is as YAML writes it; empty if the device does not have the attribute.
+	Value string `json:"value,omitempty"`
+	// Source is the field of the policy's exposure.
+	Source string `json:"source"`
+	// Absent says why the device does not have it.
+	Absent string `json:"absent,omitempty"`
 }
 
 // ExplainedOutcome is the outcome of one policy.
@@ -198,7 +211,7 @@ func (s *Snapshot) noDevice(name string) error {
 func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
-		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy}
+		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy, Attributes: explainAttributes(entry)}
 	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
 	devices := s.devices()
 	for i := range devices {
@@ -297,6 +310,7 @@ func (e *Explanation) print(out *printer.Printer) {
 		out.Printf("")
 		out.Table(rows)
 	}
+	e.printAttributes(out)
 	for _, problem := range e.Problems {
 		out.Warn("%s", problem)
 	}

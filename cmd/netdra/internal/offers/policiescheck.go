@@ -132,6 +132,7 @@ func (s *Snapshot) offers() []Offer {
 		offers = append(offers, Offer{
 			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3],
 			Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
+			Attributes: attributesText(entry),
 		})
 	}
 	return offers

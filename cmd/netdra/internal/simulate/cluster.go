@@ -23,8 +23,8 @@ type Cluster struct {
 	Classes []*resourceapi.DeviceClass
 	// Claims are those that have devices.
 	Claims []*resourceapi.ResourceClaim
-	// ListAttributes and CompatibilityGroups are feature gates that are alpha in Kubernetes 1.37.
-	ListAttributes, CompatibilityGroups bool
+	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37.
+	ListAttributes, CompatibilityGroups, DerivedAttributes bool
 }
 
 // Simulator tries claims out. It is not safe for concurrent use.
@@ -72,6 +72,7 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true,
 		DeviceTaints:       true,
 		ListTypeAttributes: s.cluster.ListAttributes, CompatibilityGroups: s.cluster.CompatibilityGroups,
+		DerivedAttributes: s.cluster.DerivedAttributes,
 	}
 	allocator, err := structured.NewAllocator(ctx, features, stateOf(beside), classes(s.cluster.Classes),
 		s.cluster.Slices, s.compiled)

@@ -75,6 +75,13 @@ func (m *model) refusals(
 				"NetworkTopology %s is in none of the files; give it with -f", spec.Claim, name))
 		}
 	}
+	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; extended && len(refused) > 0 {
+		remarks = append(remarks, "kube-scheduler makes the claim of the pod's extended resources: what a request "+
+			"with a "+
+			"deviceClassName is in a claim, the limit "+resourceapi.ResourceDeviceClassPrefix+
+			"<deviceClassName> is in "+
+			"the pod")
+	}
 	return refused, remarks
 }
 

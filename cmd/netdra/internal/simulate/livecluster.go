@@ -83,7 +83,7 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 		if err != nil {
 			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
-		t := trial{title: "pod " + fullName(pod), pod: pod}
+		t := trial{title: "pod " + fullName(pod), pod: pod, named: true}
 		for i := range pod.Spec.ResourceClaims {
 			claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {
@@ -99,10 +99,6 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 			if claim.Status.Allocation == nil {
 				t.claims = append(t.claims, claim)
 			}
-		}
-		if len(t.claims) == 0 {
-			return nil, fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+
-				"see kubectl describe pod", fullName(pod))
 		}
 		trials = append(trials, t)
 	}

@@ -33,6 +33,8 @@ type trial struct {
 	// pod is the one that the claims are for; nil for claims without a pod.
 	pod    *corev1.Pod
 	claims []*resourceapi.ResourceClaim
+	// named is true for a pod that the user has asked about.
+	named bool
 }
 
 // validate refuses what the API server or the controller would refuse.
@@ -73,9 +75,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	for _, object := range w.order {
 		switch o := object.(type) {
 		case *corev1.Pod:
-			if t := byPod[o]; len(t.claims) > 0 {
-				trials = append(trials, t)
-			}
+			trials = append(trials, byPod[o]) // it may have extended resources in place of claims
 		case *resourceapi.ResourceClaim:
 			if !named[o] {
 				trials = append(trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})

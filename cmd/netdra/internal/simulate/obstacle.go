@@ -205,6 +205,9 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 		if err != nil {
 			return "", err
 		}
+		if results != nil && less.constraint != nil {
+			return less.reason + s.lacking(node, less.constraint, results), nil
+		}
 		if results != nil {
 			return less.reason, nil
 		}
@@ -217,6 +220,8 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 type relaxation struct {
 	reason string
 	claims []*resourceapi.ResourceClaim
+	// constraint is what they want less; nil if it is something else.
+	constraint *resourceapi.DeviceConstraint
 }
 
 func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
@@ -234,6 +239,7 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 				"would fit", j, name, describe(&constraint)), func(c *resourceapi.DeviceClaim) {
 				c.Constraints = slices.Delete(c.Constraints, j, j+1)
 			})
+			all[len(all)-1].constraint = &constraint
 		}
 		for j, request := range claim.Spec.Devices.Requests {
 			if request.Exactly != nil && request.Exactly.Capacity != nil {

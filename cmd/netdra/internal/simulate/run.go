@@ -32,6 +32,8 @@ type Options struct {
 	Pods               []string // of the cluster, as namespace/name
 	Kubeconfig, Output string
 	Features           draslices.Features
+	// DerivedAttributes says that claims may compute attributes of devices. It changes nothing that is published.
+	DerivedAttributes bool
 }
 
 // Run parses, validates, builds the model of the cluster, and prints the answers.
@@ -49,6 +51,9 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	}
 	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), parsed, m)
 	if err != nil {
+		return err
+	}
+	if err := m.addExtendedClaims(cluster.Classes); err != nil {
 		return err
 	}
 	if len(m.trials) == 0 {
@@ -106,6 +111,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		Classes: slices.Concat(parsed.classes,
 			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
+		DerivedAttributes: f.DerivedAttributes,
 	}
 	if f.Cluster || len(f.Pods) > 0 {
 		live, err := connect(f.Kubeconfig)

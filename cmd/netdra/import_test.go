@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/importer"
+)
+
+// network is a NetworkAttachmentDefinition on a link.
+func network(link string) string {
+	return `apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: lan, namespace: apps}
+spec:
+  config: '{"cniVersion": "0.4.0", "name": "lan", "type": "macvlan", "master": "` + link + `", "mode": "bridge"}'
+`
+}
+
+// Objects go to stdout and the report to stderr, as text the report alone, as JSON both; and the exit status says
+// whether something has to be done by hand.
+func TestImport(t *testing.T) {
+	for name, test := range map[string]struct {
+		input          string
+		arguments      []string
+		code           int
+		stdout, stderr string
+	}{
+		"objects": {network("eth1"), nil, exit.OK, "kind: ResourceClaimTemplate", "0 findings to look at"},
+		"report":  {network("eth1"), []string{"-o", "text"}, exit.OK, "0 findings to look at", ""},
+		"by hand": {strings.Replace(network("eth1"), `"mode"`, `"modus": "x", "mode"`, 1), nil, exit.Failed,
+			"kind: NetworkTopology", `modus = "x": macvlan has no such parameter`},
+		"nothing to import": {"", nil, exit.Refused, "", "there is nothing to import"},
+		"no YAML":           {"a: [", nil, exit.Refused, "", "not a Kubernetes object"},
+		"form":              {network("eth1"), []string{"-o", "table"}, exit.Refused, "", "cannot use --output"},
+		"json with a dry run": {network("eth1"), []string{"-o", "json", "--machines", "x"}, exit.Refused, "",
+			"cannot use --output json"},
+		"namespace": {strings.Replace(network("eth1"), ", namespace: apps", "", 1), []string{"-n", "mine"}, exit.OK,
+			"namespace: mine", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			arguments := append([]string{"import", "-f", "-"}, test.arguments...)
+			code, stdout, stderr := runNetdra(t, test.input, arguments...)
+			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) ||
+				test.stdout == "" && stdout != "" {
+				t.Errorf("exit status %d\n%s\n%s", code, stdout, stderr)
+			}
+		})
+	}
+	code, stdout, _ := runNetdra(t, network("eth1"), "import", "-f", "-", "-o", "json")
+	var result importer.Result
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil || code != exit.OK || len(result.Objects) != 3 ||
+		len(result.Findings) == 0 {
+		t.Errorf("exit status %d, %v\n%s", code, err, stdout)
+	}
+}
+
+// A dry run shows what a recorded machine would offer, and that a claim fits or does not.
+func TestImportDryRun(t *testing.T) {
+	dir, _ := recordedExample(t, "example6")
+	file := filepath.Join(t.TempDir(), "networks.yaml")
+	for link, want := range map[string]int{"enp3s0f0": exit.OK, "nothing": exit.Refused} {
+		if err := os.WriteFile(file, []byte(network(link)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := runNetdra(t, "", "import", "-f", file, "--machines", dir)
+		offered := strings.Contains(stdout, link+"-macvlan") && strings.Contains(stdout, "fits on worker-1")
+		if code != want || offered != (want == exit.OK) {
+			t.Errorf("%s: exit status %d\n%s\n%s", link, code, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// change gives a pod claims in place of what the annotation names and what its containers ask a device plugin for. It
+// reports false if there is nothing to change.
+func (m *importer) change(w *workload) bool {
+	asked := w.takeResources(m.resources())
+	var kept []map[string]any
+	changed := len(asked) > 0
+	for _, s := range w.networks {
+		n := m.network(s.namespace, s.name)
+		if n == nil || n.topology == nil {
+			w.add(true, s.place(), qualified(s.namespace, s.name),
+				"no topology was made of this network, so the pod still has it in the annotation, for Multus")
+			kept = append(kept, s.values)
+			w.keepsResource(s, n, asked)
+			continue
+		}
+		changed = true
+		if slices.Contains(known().AnnotationPlugins, n.root().Type) {
+			w.add(true, s.place(), qualified(s.namespace, s.name), "the pod still has it in the annotation, since a "+
+				"controller of %s "+
+				"gives addresses to pods that do: see that no Multus on the nodes attaches it, too", n.root().Type)
+			kept = append(kept, s.values)
+		}
+		w.addClaim(n, m.templateFor(w, s, n), asked[n.resource])
+		if left := asked[n.resource]; left != nil {
+			left.count--
+		}
+	}
+	for _, name := range sortedKeys(asked) {
+		m.giveRest(w, name, asked[name])
+	}
+	if changed {
+		w.setNetworks(kept)
+		w.clean()
+	}
+	return changed
+}
+
+// keepsResource reports that a network which stays with Multus needs a device of a resource that was taken away.
+func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
+	if n == nil || asked[n.resource] == nil {
+		return
+	}
+	asked[n.resource].count--
+	w.add(true, s.place(), n.resource, "other networks of the pod with this resource have claims now, so it is not "+
+		"among the containers' limits any more: add it again for this network")
+}
+
+// need is how many devices of a resource the containers of a pod ask for, and which containers do.
+type need struct {
+	count      int64
+	containers []string
+}
+
+// giveRest makes claims of the devices that no network of the annotation stands for.
+func (m *importer) giveRest(w *workload, name string, left *need) {
+	if left.count <= 0 {
+		return
+	}
+	n := m.ownNetworkOf(name)
+	if n == nil || n.topology == nil {
+		w.add(true, w.path+"spec.containers", name, "the containers ask for %d more than the annotation names "+
+			"networks of "+
+			"this resource, and these have no topology: name one of its ResourceClaimTemplates in spec.resourceClaims",
+			left.count)
+		return
+	}
+	for range left.count {
+		w.addClaim(n, m.plainTemplate(n, w.namespace), left)
+	}
+}
+
+// templateFor returns the name of the claim template for a network of a pod: one of its own if the pod wants
+// something, else that of the network.
+func (m *importer) templateFor(w *workload, s *selection, n *network) string {
+	wanted := s.wishes
+	path := s.place()
+	ips, err := withPrefixes(wanted.ips, n.topology)
+	if err != nil {
+		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %v", err)
+	}
+	wanted.ips = ips
+	parameters, refused := wanted.parameters(n.topology)
+	for _, reason := range refused {
+		w.add(true, path, nil, "%s, so it was left out: the pod gets another", reason)
+	}
+	if len(parameters) == 0 && s.deviceID == "" {
+		return m.plainTemplate(n, w.namespace)
+	}
+	t := template(n, w.namespace, m.unique("template "+w.namespace, w.name, n.topology.Name))
+	if err := choose(t, parameters); err != nil {
+		w.add(true, path, nil, "what the pod wants was left out: %v", err)
+	}
+	if s.deviceID != "" {
+		pick(t, s.deviceID)
+	}
+	m.templates = append(m.templates, t)
+	return t.Name
+}
+
+// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none.
+func (m *importer) plainTemplate(n *network, namespace string) string {
+	name := n.topology.Name
+	if !slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
+		return t.Name == name && t.Namespace == namespace
+	}) {
+		m.templates = append(m.templates, template(n, namespace, m.unique("template "+namespace, name)))
+	}
+	return name
+}
+
+// addClaim names a claim in the pod, and in its containers: in all, so that none starts without the interface; where
+// containers get device files with it, only in those that asked for the resource.
+func (w *workload) addClaim(n *network, templateName string, asked *need) {
+	spec := objectAt(w.pod, "spec")
+	claims, _ := spec["resourceClaims"].([]any)
+	name := claimName(n.topology.Name, claims)
+	spec["resourceClaims"] = append(claims, map[string]any{"name": name, "resourceClaimTemplateName": templateName})
+	root := n.root()
+	givesFiles := root.RDMA != nil || root.Driver != ""
+	w.eachContainer(func(container map[string]any, _ string) {
+		containerName, _ := container["name"].(string)
+		if givesFiles && asked != nil && !slices.Contains(asked.containers, containerName) {
+			return
+		}
+		resources := objectAt(container, "resources")
+		if resources == nil {
+			resources = map[string]any{}
+			container["resources"] = resources
+		}
+		list, _ := resources["claims"].([]any)
+		resources["claims"] = append(list, map[string]any{"name": name})
+	})
+}
+
+// claimName is a name that no claim of the pod has yet.
+func claimName(base string, claims []any) string {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(claims, func(c any) bool {
+			claim, _ := c.(map[string]any)
+			return claim["name"] == name
+		})
+	}
+	name := base
+	for i := 2; taken(name); i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	return name
+}
+
+func (w *workload) eachContainer(do func(container map[string]any, path string)) {
+	for _, key := range []string{"initContainers", "containers"} {
+		list, _ := objectAt(w.pod, "spec")[key].([]any)
+		for i, item := range list {
+			if container, isObject := item.(map[string]any); isObject {
+				do(container, fmt.Sprintf("%sspec.%s[%d]", w.path, key, i))
+			}
+		}
+	}
+}
+
+// takeResources removes the resources of device plugins from the containers, and returns what was asked for.
+func (w *workload) takeResources(known []string) map[string]*need {
+	asked := map[string]*need{}
+	w.eachContainer(func(container map[string]any, path string) {
+		resources := objectAt(container, "resources")
+		name, _ := container["name"].(string)
+		for _, resourceName := range known {
+			count := int64(0)
+			for _, key := range []string{"requests", "limits"} {
+				amounts := objectAt(resources, key)
+				value, set := amounts[resourceName]
+				if !set {
+					continue
+				}
+				delete(amounts, resourceName)
+				if len(amounts) == 0 {
+					delete(resources, key)
+				}
+				quantity, err := resource.ParseQuantity(fmt.Sprint(value))
+				if err != nil || quantity.Value() < 0 || quantity.Value() > maxDevices {
+					w.add(true, path+".resources."+key+"."+resourceName, value, "is not a number of devices up to "+
+						"%d, and counts "+
+						"as none", maxDevices)
+					continue
+				}
+				count = quantity.Value()
+			}
+			if count > 0 {
+				if asked[resourceName] == nil {
+					asked[resourceName] = &need{}
+				}
+				asked[resourceName].count += count
+				asked[resourceName].containers = append(asked[resourceName].containers, name)
+			}
+		}
+	})
+	return asked
+}
+
+// maxDevices bounds how many devices a container may ask for: a claim may have as many.
+const maxDevices = 32
+
+// setNetworks leaves networks in the annotation that only Multus can attach.
+func (w *workload) setNetworks(kept []map[string]any) {
+	annotations := objectAt(objectAt(w.pod, "metadata"), "annotations")
+	delete(annotations, annotationNetworks)
+	if len(kept) > 0 {
+		text, err := json.Marshal(kept)
+		if err == nil {
+			annotations[annotationNetworks] = string(text)
+		}
+	}
+	if len(annotations) == 0 {
+		delete(objectAt(w.pod, "metadata"), "annotations")
+	}
+}
+
+// clean removes what the cluster has written into an object, so that it can be created again.
+func (w *workload) clean() {
+	delete(w.document, "status")
+	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
+		for _, key := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+			"selfLink"} {
+			delete(metadata, key)
+		}
+		annotations := objectAt(metadata, "annotations")
+		for _, key := range []string{annotationNetworks + "-status", "k8s.v1.cni.cncf.io/network-status",
+			"kubectl.kubernetes.io/last-applied-configuration"} {
+			delete(annotations, key)
+		}
+		if annotations != nil && len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	objectAt(w.document, "metadata")["namespace"] = w.namespace
+	if spec := objectAt(w.pod, "spec"); spec["nodeName"] != nil {
+		w.add(false, w.path+"spec.nodeName", spec["nodeName"], "was left out: the scheduler chooses a node that has "+
+			"the devices")
+		delete(spec, "nodeName")
+	}
+}
+
+// resources are the names of all resources for which there is a topology, sorted. Pods go on asking for others.
+func (m *importer) resources() []string {
+	names := map[string]bool{}
+	for _, n := range m.networks {
+		if n.topology != nil {
+			names[n.resource] = true
+		}
+	}
+	delete(names, "")
+	return sortedKeys(names)
+}
+
+// ownNetworkOf returns the network that was made for a pool which no network names; nil if there is none.
+func (m *importer) ownNetworkOf(resourceName string) *network {
+	for _, n := range m.networks {
+		if n.resource == resourceName && n.ofPool {
+			return n
+		}
+	}
+	return nil
+}
+
+// users are the namespaces whose pods use a network: its own, and those of the pods that were read.
+func (m *importer) users(n *network) []string {
+	names := map[string]bool{}
+	if n.namespace != "" {
+		names[n.namespace] = true
+	}
+	for _, w := range m.workloads {
+		for _, s := range w.networks {
+			if s.namespace == n.namespace && s.name == n.name {
+				names[w.namespace] = true
+			}
+		}
+	}
+	return sortedKeys(names)
+}
+
+// root is the step that takes a device.
+func (n *network) root() *v1alpha1.Step { return &n.topology.Spec.Steps[0] }

@@ -1,0 +1,97 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// request is the name of the only request of a template.
+const request = "net"
+
+// template makes the claim template of a network in a namespace.
+func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
+	t := &resourceapi.ResourceClaimTemplate{}
+	t.APIVersion, t.Kind = resourceapi.SchemeGroupVersion.String(), "ResourceClaimTemplate"
+	t.Namespace, t.Name = namespace, name
+	t.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: request,
+		Exactly: &resourceapi.ExactDeviceRequest{
+			DeviceClassName: v1alpha1.ClassName(n.topology.Name, n.topology.Spec.Steps[0].Name)}}}
+	return t
+}
+
+// choose adds to a template what a pod wants of the interface, step by step.
+func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters) error {
+	for i := range all {
+		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
+		raw, err := json.Marshal(&all[i])
+		if err == nil {
+			_, err = v1alpha1.DecodeClaimParameters(raw)
+		}
+		if err != nil {
+			return err
+		}
+		t.Spec.Spec.Devices.Config = append(t.Spec.Spec.Devices.Config, resourceapi.DeviceClaimConfiguration{
+			Requests: []string{request},
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: policyapi.AttributeDomain, Parameters: runtime.RawExtension{Raw: raw}}},
+		})
+	}
+	return nil
+}
+
+// pick lets a template take one device only.
+func pick(t *resourceapi.ResourceClaimTemplate, address string) {
+	t.Spec.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
+		CEL: &resourceapi.CELDeviceSelector{Expression: isOneOf("pciAddress", []string{pciAddress(address)})},
+	}}
+}
+
+// stepThatTakes returns the step of a topology whose parameter claims may set; empty if there is none.
+func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimParameter) string {
+	for i := range topology.Spec.Steps {
+		if slices.Contains(topology.Spec.Steps[i].ClaimParameters, parameter) {
+			return topology.Spec.Steps[i].Name
+		}
+	}
+	return ""
+}
+
+// wishes are what a pod wants of one interface.
+type wishes struct {
+	mac, interfaceName string
+	ips                []string
+}
+
+// parameters sorts wishes by the steps that take them. What none takes is returned as text.
+func (w wishes) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
+	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
+		step := stepThatTakes(topology, parameter)
+		if step == "" {
+			refused = append(refused, fmt.Sprintf("the topology %s does not let claims choose "+
+				"%s", topology.Name, parameter))
+			return
+		}
+		i := slices.IndexFunc(all, func(p v1alpha1.ClaimParameters) bool { return p.Step == step })
+		if i < 0 {
+			i, all = len(all), append(all, v1alpha1.ClaimParameters{Step: step})
+		}
+		assign(&all[i])
+	}
+	if w.mac != "" {
+		set(v1alpha1.ClaimMAC, func(p *v1alpha1.ClaimParameters) { p.MAC = w.mac })
+	}
+	if len(w.ips) > 0 {
+		set(v1alpha1.ClaimIPs, func(p *v1alpha1.ClaimParameters) { p.IPs = w.ips })
+	}
+	if w.interfaceName != "" {
+		set(v1alpha1.ClaimInterfaceName, func(p *v1alpha1.ClaimParameters) { p.InterfaceName = w.interfaceName })
+	}
+	return all, refused
+}

@@ -1,0 +1,33 @@
+package importer
+
+import (
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed equivalents.yaml
+var equivalentsFile []byte //nolint:gochecknoglobals // that is how files are embedded
+
+// equivalents is what is known of particular plugins and cards: see the file.
+type equivalents struct {
+	FunctionPlugin string `json:"functionPlugin"`
+	Networks       map[string]struct {
+		Type       string            `json:"type"`
+		Parameters map[string]string `json:"parameters"`
+	} `json:"networks"`
+	RDMAPlugins       []string          `json:"rdmaPlugins"`
+	AnnotationPlugins []string          `json:"annotationPlugins"`
+	Functions         map[string]string `json:"functions"`
+}
+
+var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // nobody changes what it returns
+	var e equivalents
+	if err := yaml.UnmarshalStrict(equivalentsFile, &e); err != nil {
+		// a programming error, covered by a test
+		panic(fmt.Sprintf("equivalents.yaml is broken: %v", err))
+	}
+	return &e
+})

@@ -1,0 +1,291 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// Options say what the input does not.
+type Options struct {
+	// Namespace is that of objects which name none.
+	Namespace string
+	// DevicePluginPrefix and OperatorPrefix are what the resources of the device plugin, and those that the operator
+	// makes, begin with.
+	DevicePluginPrefix, OperatorPrefix string
+	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and leaves pods as
+	// they are that need no more than these.
+	KeepResourceNames bool
+	// Schemas are the contracts of CNI plugins.
+	Schemas cnichain.Schemas
+}
+
+// Result is what was made.
+type Result struct {
+	// Objects are policies, topologies, claim templates and changed pods, in the order in which they are applied.
+	Objects []any `json:"objects"`
+	// Findings are what the objects don't have, in the order of the input.
+	Findings []Finding `json:"findings"`
+}
+
+// importer is one translation. What is read comes first, then what is made of it.
+type importer struct {
+	options   Options
+	pools     []*pool
+	networks  []*network
+	workloads []*workload
+	templates []*resourceapi.ResourceClaimTemplate
+	names     map[string]bool // "KIND NAME" of what was made
+}
+
+// Import translates documents. The error is about documents that cannot be read; everything else is a finding.
+func Import(documents []manifest.Document, options Options) (*Result, error) {
+	result := &Result{Objects: []any{}, Findings: []Finding{}}
+	objects, err := expand(documents, &result.Findings)
+	if err != nil {
+		return nil, err
+	}
+	m := &importer{options: options, names: map[string]bool{}}
+	for _, o := range objects {
+		if o.namespace == "" {
+			o.namespace = options.Namespace
+		}
+	}
+	// Pools and networks of the operator come first: pods and other networks refer to them.
+	rest := slices.Clone(objects)
+	for _, read := range []func(*object) bool{m.first, m.second, m.third} {
+		rest = slices.DeleteFunc(rest, read)
+	}
+	for _, o := range rest {
+		m.skip(o, "objects of this kind are not translated")
+	}
+	if len(m.pools)+len(m.networks)+len(m.workloads) == 0 && len(result.Findings) == 0 {
+		return nil, errors.New("there is nothing to import: give files with NetworkAttachmentDefinitions, the " +
+			"ConfigMap " +
+			"of the SR-IOV device plugin, SriovNetworkNodePolicies, SriovNetworks, or pods")
+	}
+	err = m.make(result)
+	for _, o := range objects {
+		o.close()
+	}
+	slices.SortStableFunc(result.Findings, func(a, b Finding) int { return a.order - b.order })
+	return result, err
+}
+
+// first reads what pools and networks of operators are made of.
+func (m *importer) first(o *object) bool {
+	_, isOperatorNetwork := known().Networks[o.kind]
+	switch {
+	case o.kind == kindConfigMap:
+		m.readConfigMap(o)
+	case o.kind == kindNodePolicy:
+		m.readNodePolicy(o)
+	case isOperatorNetwork:
+		m.readOperatorNetwork(o)
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *importer) second(o *object) bool {
+	if o.kind == kindNetwork {
+		m.readNetwork(o)
+	}
+	return o.kind == kindNetwork
+}
+
+func (m *importer) third(o *object) bool {
+	_, hasPod := podPaths()[o.kind]
+	if hasPod {
+		m.readWorkload(o)
+	}
+	return hasPod
+}
+
+// skip reports an object that nothing is made of.
+func (m *importer) skip(o *object, reason string) {
+	o.forget()
+	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
+	o.add(!slices.Contains(unrelated, o.kind), "", nil,
+		"%s", reason)
+}
+
+// make makes everything of what was read.
+func (m *importer) make(result *Result) error {
+	for _, n := range m.networks {
+		m.translate(n)
+	}
+	m.ownNetworks()
+	for _, n := range m.networks {
+		if n.topology == nil {
+			continue
+		}
+		for _, p := range n.pools {
+			p.plugins = append(p.plugins, n.root().Type)
+		}
+		m.explainNamespaces(n)
+	}
+	var changed []any
+	for _, w := range m.workloads {
+		switch {
+		case m.staysAsItIs(w):
+			w.explainStay()
+		case m.change(w):
+			changed = append(changed, w.document)
+		default:
+			w.add(false, "", nil, "was not changed: it uses nothing that was translated")
+		}
+	}
+	for _, policy := range slices.Concat(m.poolPolicies(), m.linkPolicies()) {
+		result.Objects = append(result.Objects, policy)
+	}
+	for _, n := range m.networks {
+		if n.topology != nil {
+			result.Objects = append(result.Objects, n.topology)
+			m.templatesOf(n)
+		}
+	}
+	slices.SortStableFunc(m.templates, func(a, b *resourceapi.ResourceClaimTemplate) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	for _, t := range m.templates {
+		result.Objects = append(result.Objects, t)
+	}
+	result.Objects = append(result.Objects, changed...)
+	for i, object := range result.Objects {
+		values, err := tidy(object)
+		if err != nil {
+			return fmt.Errorf("cannot write what was made: %w", err)
+		}
+		result.Objects[i] = values
+	}
+	return nil
+}
+
+// templatesOf makes the claim template of a network in its namespace. A pool's own network has none, and gets one only
+// where no pod has needed it.
+func (m *importer) templatesOf(n *network) {
+	class := template(n, "", "").Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
+	if n.namespace == "" && slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
+		return t.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName == class
+	}) {
+		return
+	}
+	m.plainTemplate(n, orDefault(n.namespace, m.options.Namespace))
+}
+
+// ownNetworks makes topologies of pools that no network names: device plugins need none.
+func (m *importer) ownNetworks() {
+	for _, p := range m.pools {
+		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
+			continue
+		}
+		_, name, _ := strings.Cut(p.resource, "/")
+		n := &network{source: p.source, name: name, resource: p.resource, ofPool: true}
+		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": known().FunctionPlugin})}
+		m.networks = append(m.networks, n)
+		m.translate(n)
+		p.add(false, "", p.resource, "no network names this resource: its topology attaches devices with %s and "+
+			"without "+
+			"addresses", known().FunctionPlugin)
+	}
+}
+
+// explainNamespaces reports whose claims may use the topology of a network.
+func (m *importer) explainNamespaces(n *network) {
+	if users := m.users(n); len(users) > 0 {
+		n.add(false, "metadata.namespace", nil, "claims of namespace %s may use topology %s, and of others that you "+
+			"add "+
+			"to allowedNamespaces; without namespaceIsolation Multus lets all", strings.Join(users, ", "+
+			""), n.topology.Name)
+	}
+}
+
+// problemsOf are what the API server, the controller or the webhook would refuse a topology for.
+func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
+	var problems []string
+	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {
+		problems = append(problems, problem.Error())
+	}
+	for i := range topology.Spec.Steps {
+		if selector := topology.Spec.Steps[i].Selector; selector != nil {
+			if err := policy.CheckClassSelector(selector.CEL); err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
+	}
+	return problems
+}
+
+// unique returns a name of a kind that nothing has yet.
+func (m *importer) unique(kind string, parts ...string) string {
+	base := objectName(parts...)
+	if base == "" {
+		base = "unnamed"
+	}
+	name := base
+	for i := 2; m.names[kind+" "+name]; i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	m.names[kind+" "+name] = true
+	return name
+}
+
+func orDefault(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+// YAML returns the objects as documents.
+func (r *Result) YAML() ([]byte, error) {
+	var all []byte
+	for i, object := range r.Objects {
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			all = append(all, "---\n"...)
+		}
+		all = append(all, data...)
+	}
+	return all, nil
+}
+
+// tidy returns an object without what the types of Kubernetes write for fields that nobody has set.
+func tidy(object any) (map[string]any, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]any
+	if err := json.Unmarshal(data, &values); err != nil {
+		return nil, err
+	}
+	if isEmpty(values["status"]) || isEmpty(objectAt(values, "status")["conditions"]) {
+		delete(values, "status")
+	}
+	spec := objectAt(values, "spec")
+	for _, metadata := range []map[string]any{objectAt(values, "metadata"), objectAt(spec, "metadata")} {
+		if metadata["creationTimestamp"] == nil {
+			delete(metadata, "creationTimestamp")
+		}
+	}
+	if isEmpty(spec["metadata"]) {
+		delete(spec, "metadata")
+	}
+	return values, nil
+}

@@ -1,0 +1,363 @@
+package importer
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the golden files") //nolint:gochecknoglobals // a flag of go test
+
+func options() Options {
+	return Options{Namespace: "default", DevicePluginPrefix: "intel.com", OperatorPrefix: "openshift.io",
+		Schemas: cnichain.DefaultSchemas()}
+}
+
+// translated imports a file as the command does. Locations have the file's name only.
+func translated(t *testing.T, file string) *Result {
+	t.Helper()
+	documents, err := manifest.Read(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := Import(documents, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range result.Findings {
+		result.Findings[i].Location = filepath.Base(result.Findings[i].Location)
+	}
+	return result
+}
+
+// Every input of the corpus gives the objects and the report of its golden file, and the objects are valid.
+func TestCorpus(t *testing.T) {
+	files, err := filepath.Glob("testdata/corpus/*.yaml")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("found %d inputs, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			result := translated(t, file)
+			data, err := result.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var golden bytes.Buffer
+			result.Report(printer.New(&golden))
+			golden.WriteString("===\n")
+			golden.Write(data)
+			compare(t, strings.TrimSuffix(file, ".yaml")+".golden", golden.Bytes())
+			checkObjects(t, data)
+		})
+	}
+}
+
+func compare(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is different; -update writes it. Now:\n%s", file, got)
+	}
+}
+
+// checkObjects holds objects against what the API server, the webhook and the controller would say of them: each is
+// decoded strictly, and claims ask for classes that the topologies have.
+func checkObjects(t *testing.T, data []byte) {
+	t.Helper()
+	documents, err := manifest.Read("-", bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes, templates := map[string]bool{}, map[string]bool{}
+	for i := range documents {
+		switch found := &documents[i]; found.Kind {
+		case manifest.KindPolicy:
+			checkPolicy(t, found)
+		case manifest.KindTopology:
+			topology, problems := manifest.ReadTopology(found, cnichain.DefaultSchemas())
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			for _, class := range manifest.ClassNames(topology) {
+				classes[class] = true
+			}
+		default:
+			checkUser(t, found, classes, templates)
+		}
+	}
+}
+
+func checkPolicy(t *testing.T, found *manifest.Document) {
+	t.Helper()
+	p, err := manifest.DecodePolicy(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, remarks := policy.Check(p)
+	if mismatches := manifest.TypeMismatches([]policyapi.DeviceExposurePolicy{*p}); len(problems)+len(mismatches) > 0 {
+		t.Errorf("policy %s: %v %v", p.Name, problems, mismatches)
+	}
+	if len(remarks) > 0 {
+		t.Errorf("policy %s: %v", p.Name, remarks)
+	}
+}
+
+func checkUser(t *testing.T, found *manifest.Document, classes, templates map[string]bool) {
+	t.Helper()
+	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme,
+		appsv1.AddToScheme)
+	if len(problems) > 0 {
+		t.Fatal(found.Kind, problems)
+	}
+	var spec *corev1.PodSpec
+	var namespace string
+	switch o := object.(type) {
+	case *resourceapi.ResourceClaimTemplate:
+		for _, request := range o.Spec.Spec.Devices.Requests {
+			if !classes[request.Exactly.DeviceClassName] {
+				t.Errorf("template %s asks for %s, which no topology has", o.Name, request.Exactly.DeviceClassName)
+			}
+		}
+		templates[o.Namespace+"/"+o.Name] = true
+		return
+	case *corev1.Pod:
+		spec, namespace = &o.Spec, o.Namespace
+	case *appsv1.Deployment:
+		spec, namespace = &o.Spec.Template.Spec, o.Namespace
+	default:
+		t.Fatalf("a %s was made", found.Kind)
+	}
+	for _, claim := range spec.ResourceClaims {
+		if !templates[namespace+"/"+*claim.ResourceClaimTemplateName] {
+			t.Errorf("%s names template %s, which was not made", found.Name, *claim.ResourceClaimTemplateName)
+		}
+		if !slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Resources.Claims, corev1.ResourceClaim{Name: claim.Name})
+		}) {
+			t.Errorf("no container of %s names the claim %s", found.Name, claim.Name)
+		}
+	}
+}
+
+// No field is lost: an unknown one, at every place of every input, is a finding.
+func TestUnknownFieldsAreFound(t *testing.T) {
+	files, _ := filepath.Glob("testdata/corpus/*.yaml")
+	planted := 0
+	for _, file := range files {
+		documents, err := manifest.Read(file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range documents {
+			for _, path := range []string{"spec", "metadata"} {
+				planted += plant(t, file, documents, i, path)
+			}
+		}
+	}
+	if planted < 60 {
+		t.Errorf("only %d fields were planted", planted)
+	}
+}
+
+// plant adds a field to an object of one document, and imports all.
+func plant(t *testing.T, file string, documents []manifest.Document, i int, path string) int {
+	t.Helper()
+	if _, isWorkload := podPaths()[documents[i].Kind]; isWorkload {
+		return 0 // is copied as it is
+	}
+	line := "\n" + path + ":"
+	text := string(documents[i].Data)
+	start := strings.Index("\n"+text, line)
+	if start < 0 || slices.Contains([]string{"List", "ConfigMap", "OVSNetwork"}, documents[i].Kind) {
+		return 0
+	}
+	changed := slices.Clone(documents)
+	end := start + len(line) - 1
+	switch rest := text[end:]; {
+	case strings.HasPrefix(rest, " {"):
+		changed[i].Data = []byte(text[:end] + " {planted: 1, " + rest[2:])
+	default:
+		changed[i].Data = []byte(text[:end] + "\n  planted: 1" + rest)
+	}
+	result, err := Import(changed, options())
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", file, err, changed[i].Data)
+	}
+	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
+		return f.Field == path+".planted" && f.Action
+	}) {
+		// What the operator makes is skipped as a whole, with a finding of its own.
+		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
+			return strings.Contains(f.Reason, "read "+
+				"already")
+		}) {
+			t.Errorf("%s: a field of %s in %s is lost", file, documents[i].Kind, path)
+		}
+	}
+	return 1
+}
+
+// Terms are those of the device plugin's notation; what is none is refused.
+func TestCardsAndIndexes(t *testing.T) {
+	for text, want := range map[string]string{
+		"a":       `P == "a" || O == "a"`,
+		"a#0":     `P == "a" && I in [0]`,
+		"a#0-2,5": `P == "a" && ((I >= 0 && I <= 2) || I in [5])`,
+		"a#":      "no index",
+		"a#2-1":   "no range",
+		"a#-1":    "no index",
+		"a#x-2":   "no index",
+		`q"#0`:    `P == "q\"" && I in [0]`,
+	} {
+		got, err := ofCards([]string{text}, "pfName", "ifName", false)
+		got = strings.NewReplacer(attribute("pfName"), "P", attribute("ifName"), "O", attribute("vfIndex"), "I").
+			Replace(got)
+		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+// Hostile text never ends the program, and never becomes a part of an expression.
+func FuzzImport(f *testing.F) {
+	files, _ := filepath.Glob("testdata/corpus/*.yaml")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		documents, err := manifest.Read("-", bytes.NewReader(data))
+		if err != nil {
+			t.Skip()
+		}
+		result, err := Import(documents, options())
+		if err != nil {
+			t.Skip()
+		}
+		for _, object := range result.Objects {
+			values, isObject := object.(map[string]any)
+			if !isObject || values["kind"] != manifest.KindTopology {
+				continue
+			}
+			if err := problemOf(values); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// problemOf is why a topology is not valid.
+func problemOf(values map[string]any) error {
+	data, err := (&Result{Objects: []any{values}}).YAML()
+	if err != nil {
+		return err
+	}
+	documents, err := manifest.Read("-", bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if _, problems := manifest.ReadTopology(&documents[0], cnichain.DefaultSchemas()); len(problems) > 0 {
+		return fmt.Errorf("%v in\n%s", problems, data)
+	}
+	return nil
+}
+
+// With the names of resources kept, a pod stays as it is that gets the same networks under the same names of
+// interfaces. One that wants more is given claims.
+func TestResourceNamesAreKept(t *testing.T) {
+	networks := networkOf("first", "example.com/first") + networkOf("second", "example.com/second") +
+		networkOf("third", "example.com/shared") + networkOf("fourth", "example.com/shared")
+	for name, test := range map[string]struct {
+		annotation, containers string
+		stays                  bool
+	}{
+		"one network": {"first", asking("{example.com/first: 1}"), true},
+		"in the order of the scheduler": {"first, first, second",
+			asking("{example.com/second: 1, example.com/first: 2}"), true},
+		"of two containers": {"second, first", asking("{example.com/second: 1}") + asking("{example.com/first: '1'}"),
+			true},
+		"in another order":           {"second, first", asking("{example.com/second: 1, example.com/first: 1}"), false},
+		"interface name":             {"first@fast0", asking("{example.com/first: 1}"), false},
+		"more devices than networks": {"first", asking("{example.com/first: 2}"), false},
+		"resource of two networks":   {"third", asking("{example.com/shared: 1}"), false},
+		"network that is not there":  {"none", asking("{example.com/first: 1}"), false},
+		"no number":                  {"first", asking("{example.com/first: many}"), false},
+		"in an init container": {"first", "  initContainers:\n" + asking("{example.com/first: 1}") +
+			"  containers:\n" + asking("{}"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.HasPrefix(test.containers, "  init") {
+				test.containers = "  containers:\n" + test.containers
+			}
+			text := networks + fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: user, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: %q}}
+spec:
+%s`, test.annotation, test.containers)
+			documents, err := manifest.Read("-", strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted := options()
+			wanted.KeepResourceNames = true
+			result, err := Import(documents, wanted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := result.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stays := !strings.Contains(string(data), "kind: Pod\n"); stays != test.stays {
+				t.Errorf("the pod stays as it is: %t, want %t:\n%s", stays, test.stays, data)
+			}
+			if !strings.Contains(string(data), "extendedResourceName: example.com/first") ||
+				strings.Contains(string(data), "extendedResourceName: example.com/shared") {
+				t.Errorf("names of resources:\n%s", data)
+			}
+			checkObjects(t, data)
+		})
+	}
+}
+
+func networkOf(name, resource string) string {
+	return fmt.Sprintf(`---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: %s, namespace: apps, annotations: {k8s.v1.cni.cncf.io/resourceName: %s}}
+spec: {config: '{"cniVersion": "1.0.0", "type": "sriov"}'}
+`, name, resource)
+}
+
+func asking(limits string) string {
+	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
+}

@@ -1,0 +1,103 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// isKept reports whether the class of a network may have the name of its resource: pods ask for it then as they asked
+// the device plugin. A name stands for one class, so no other network may have the resource.
+func (m *importer) isKept(n *network) bool {
+	if !m.options.KeepResourceNames || n.resource == "" {
+		return false
+	}
+	users := 0
+	for _, other := range m.networks {
+		if other.resource == n.resource {
+			users++
+		}
+	}
+	if users > 1 {
+		n.add(true, "metadata.annotations", n.resource, "%d networks have this resource, and the name of a resource "+
+			"can stand for one topology: pods with it are given claims, as without --keep-resource-names", users)
+	}
+	return users <= 1
+}
+
+// staysAsItIs reports whether a pod gets all of its networks by the resources that its containers ask for, under the
+// same names of interfaces. It can't choose anything then, since it has no claim of its own.
+func (m *importer) staysAsItIs(w *workload) bool {
+	if !m.options.KeepResourceNames {
+		return false
+	}
+	var annotated []string
+	for _, s := range w.networks {
+		n := m.network(s.namespace, s.name)
+		if n == nil || n.topology == nil || s.chooses() ||
+			slices.Contains(known().AnnotationPlugins, n.root().Type) {
+			return false
+		}
+		annotated = append(annotated, n.resource)
+	}
+	asked, readable := w.resourcesInOrder(m.resources())
+	if !readable || len(asked) == 0 || len(annotated) > 0 && !slices.Equal(asked, annotated) {
+		return false
+	}
+	for _, name := range asked {
+		for _, n := range m.networks {
+			isOther := len(annotated) == 0 && !n.ofPool // the device plugin gave a device, and no network
+			if n.resource == name && (n.topology == nil || n.root().ExtendedResourceName == "" || isOther) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// explainStay says what becomes of a pod that is not changed.
+func (w *workload) explainStay() {
+	if len(w.networks) == 0 {
+		w.add(false, "", nil, "was not changed: its containers get devices by the names of the resources, as before")
+		return
+	}
+	w.add(true, w.path+"metadata.annotations["+annotationNetworks+"]", nil, "was not changed: its containers get the "+
+		"networks by the names of the resources. Multus would attach them a second time: remove it from a node before "+
+		"the node has topologies, or remove the annotation")
+}
+
+// chooses reports whether the annotation says more of a network than its name.
+func (s *selection) chooses() bool {
+	return s.wishes.mac != "" || s.wishes.interfaceName != "" || len(s.wishes.ips) > 0 || s.deviceID != ""
+}
+
+// resourcesInOrder are the resources that containers ask for, each as often as it is asked for, in the order in which
+// kube-scheduler writes them into the claim that it makes (Kubernetes enhancement proposal 5004): container by
+// container, and sorted in each. Interfaces are numbered in that order. It reports false if something cannot be read,
+// or if an init container asks, too: whether such a device is another one depends on the containers after it.
+func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
+	readable = true
+	w.eachContainer(func(container map[string]any, path string) {
+		limits := objectAt(objectAt(container, "resources"), "limits")
+		isInit := strings.HasPrefix(path, w.path+"spec.initContainers")
+		for _, name := range known { // sorted
+			value, set := limits[name]
+			if !set {
+				_, requested := objectAt(objectAt(container, "resources"), "requests")[name]
+				readable = readable && !requested
+				continue
+			}
+			quantity, err := resource.ParseQuantity(fmt.Sprint(value))
+			if err != nil || isInit || quantity.Value() < 0 || quantity.Value() > maxDevices {
+				readable = false
+				continue
+			}
+			for range quantity.Value() {
+				asked = append(asked, name)
+			}
+		}
+	})
+	return asked, readable
+}

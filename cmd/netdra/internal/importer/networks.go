@@ -1,0 +1,144 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// network is what a pod may name in the annotation of Multus.
+type network struct {
+	*source
+	namespace, name string
+	resource        string // of a device plugin; empty without one
+	cniName         string
+	plugins         []*fields
+	selector        string // of devices, if no resource says it
+	link            string // the device that the configuration names
+	refused         bool   // for a reason that is a finding
+	ofPool          bool   // made for the pods that ask for a resource and name no network
+	topology        *v1alpha1.NetworkTopology
+	pools           []*pool
+}
+
+// readNetwork reads a NetworkAttachmentDefinition.
+func (m *importer) readNetwork(o *object) {
+	annotations := o.readMetadata()
+	n := &network{source: o.source, namespace: o.namespace, name: o.name,
+		resource: annotations.text(annotationResource)}
+	config := o.child("spec").inside("config")
+	switch {
+	case m.network(o.namespace, o.name) != nil:
+		o.forget()
+		o.add(false, "", nil, "a network of this name was read already, and this one was left out: the SR-IOV "+
+			"operator makes it, or it is there twice")
+		return
+	case config == nil && o.child("spec").text("config") == "":
+		o.add(true, "spec.config", nil, "is empty, so the configuration is a file in the CNI directory of the "+
+			"nodes: put "+
+			"its content here, and import it again")
+	case config != nil:
+		n.readConfig(config)
+		m.networks = append(m.networks, n)
+	}
+}
+
+// readConfig reads the configuration of one plugin, or of a list.
+func (n *network) readConfig(f *fields) {
+	if n.cniName = f.text("name"); n.cniName == "" {
+		n.cniName = n.name // as Multus does
+	}
+	f.note("cniVersion", "the driver negotiates the version with each plugin")
+	if _, isList := f.values["plugins"]; !isList {
+		n.plugins = []*fields{f}
+		return
+	}
+	for _, key := range []string{"disableCheck", "disableGC", "loadOnlyInlinedPlugins", "cniVersions"} {
+		f.note(key, "is for runtimes that call CHECK and GC or read folders of configurations: the driver looks at "+
+			"what "+
+			"it has attached by itself")
+	}
+	for _, plugin := range f.list("plugins") {
+		plugin.note("cniVersion", "the driver negotiates the version with each plugin")
+		plugin.note("name", "the name of the list counts")
+		n.plugins = append(n.plugins, plugin)
+	}
+}
+
+// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of.
+func (m *importer) readOperatorNetwork(o *object) {
+	o.readMetadata()
+	kind, spec := known().Networks[o.kind], o.child("spec")
+	n := &network{source: o.source, namespace: spec.text("networkNamespace"), name: o.name, cniName: o.name}
+	if n.namespace == "" {
+		n.namespace = o.namespace
+	}
+	n.resource = spec.text("resourceName")
+	if prefix := m.options.OperatorPrefix; prefix != "" {
+		n.resource = prefix + "/" + n.resource
+	}
+	config := map[string]any{"type": kind.Type}
+	for _, field := range sortedKeys(kind.Parameters) {
+		if value := spec.take(field); value != nil && value != "" {
+			config[kind.Parameters[field]] = value
+		}
+	}
+	for _, key := range []string{"ipam", "capabilities"} {
+		if inside := spec.inside(key); inside != nil {
+			config[key] = inside.takeAll()
+		}
+	}
+	// What is wrong in the configuration is told of the plugin's parameters, which are named after the fields.
+	n.plugins = append(n.plugins, spec.adopt("spec: ", config))
+	if meta := strings.TrimSpace(spec.text("metaPlugins")); meta != "" {
+		var plugins []map[string]any
+		if err := json.Unmarshal([]byte("["+meta+"]"), &plugins); err != nil {
+			o.add(true, "spec.metaPlugins", meta, "is not a list of objects in JSON, so it was not read: %v; "+
+				"correct it", err)
+		}
+		for i, plugin := range plugins {
+			n.plugins = append(n.plugins, spec.adopt(fmt.Sprintf("spec.metaPlugins: [%d].", i), plugin))
+		}
+	}
+	m.networks = append(m.networks, n)
+}
+
+// network returns the one of a name, nil if none was read.
+func (m *importer) network(namespace, name string) *network {
+	for _, n := range m.networks {
+		if n.namespace == namespace && n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// forget marks everything as read, here and inside: a finding about the whole says why.
+func (f *fields) forget() {
+	f.takeAll()
+	for _, child := range f.children {
+		child.forget()
+	}
+}
+
+// takeAll returns all values, and marks them as read.
+func (f *fields) takeAll() map[string]any {
+	for key := range f.values {
+		f.read[key] = true
+	}
+	return f.values
+}
+
+func sortedKeys[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }
+
+func setIn(labels map[string]string, key, value string) map[string]string {
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = value
+	return labels
+}

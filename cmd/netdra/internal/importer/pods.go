@@ -1,0 +1,180 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Annotations of Multus on pods.
+const (
+	annotationNetworks = "k8s.v1.cni.cncf.io/networks"
+	annotationDefault  = "v1.multus-cni.io/default-network"
+)
+
+// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays.
+type workload struct {
+	*source
+	document        map[string]any
+	namespace, name string
+	path            string // of the pod in the document, for findings
+	pod             map[string]any
+	networks        []*selection
+}
+
+// selection is one network of the annotation.
+type selection struct {
+	*fields
+	namespace, name string
+	wishes          wishes
+	deviceID        string
+}
+
+// place is its path in the document.
+func (s *selection) place() string { return strings.TrimSuffix(s.path, ".") }
+
+// podPaths says where the pod is in an object of a kind.
+func podPaths() map[string][]string {
+	template := []string{"spec", "template"}
+	return map[string][]string{"Pod": nil, "Deployment": template, "StatefulSet": template, "DaemonSet": template,
+		"ReplicaSet": template, "ReplicationController": template, "Job": template,
+		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
+}
+
+// readWorkload reads the annotation of a pod.
+func (m *importer) readWorkload(o *object) {
+	o.forget() // the document is copied
+	w := &workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, pod: o.values}
+	for _, key := range podPaths()[o.kind] {
+		w.pod, _ = w.pod[key].(map[string]any)
+		w.path += key + "."
+	}
+	annotations, _ := objectAt(w.pod, "metadata")["annotations"].(map[string]any)
+	text, _ := annotations[annotationNetworks].(string)
+	path := w.path + "metadata.annotations[" + annotationNetworks + "]"
+	if value := annotations[annotationDefault]; value != nil {
+		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the driver leaves the pod's first "+
+			"interface "+
+			"to the cluster's network: keep Multus for that")
+	}
+	elements, err := parseSelections(text)
+	if err != nil {
+		w.add(true, path, text, "cannot be read, so the pod was not changed: %v; correct it", err)
+		return
+	}
+	for i, element := range elements {
+		f := newFields(w.source, fmt.Sprintf("%s: [%d].", path, i), element)
+		s := &selection{fields: f, namespace: f.text("namespace"), name: f.text("name")}
+		if s.namespace == "" {
+			s.namespace = w.namespace
+		}
+		s.read()
+		w.networks = append(w.networks, s)
+	}
+	m.workloads = append(m.workloads, w)
+}
+
+func objectAt(object map[string]any, key string) map[string]any {
+	value, _ := object[key].(map[string]any)
+	return value
+}
+
+// parseSelections reads the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas.
+func parseSelections(text string) ([]map[string]any, error) {
+	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, "[") {
+		var elements []map[string]any
+		return elements, unmarshal(text, &elements)
+	}
+	var elements []map[string]any
+	for _, item := range strings.Split(text, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		match := regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([^/\s]{1,15}))?$`).FindStringSubmatch(item)
+		if match == nil {
+			return nil, fmt.Errorf("%q is not NAMESPACE/NAME@INTERFACE", item)
+		}
+		element := map[string]any{"name": match[2]}
+		if match[1] != "" {
+			element["namespace"] = match[1]
+		}
+		if match[3] != "" {
+			element["interface"] = match[3]
+		}
+		elements = append(elements, element)
+	}
+	return elements, nil
+}
+
+func unmarshal(text string, elements *[]map[string]any) error {
+	if err := json.Unmarshal([]byte(text), elements); err != nil {
+		return err
+	}
+	return checkDuplicates(text)
+}
+
+// read reads what the pod wants of the interface.
+func (s *selection) read() {
+	s.wishes = wishes{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
+	if short := s.text("interfaceRequest"); s.wishes.interfaceName == "" {
+		s.wishes.interfaceName = short
+	}
+	s.deviceID = s.text("deviceID")
+	s.action("default-route", "claims don't choose routes: write them into config.ipam.routes of the step, for all "+
+		"its pods")
+	s.action("gateway", "claims don't choose routes: write them into config.ipam.routes of the step, for all its pods")
+	s.action("infiniband-guid", "claims don't choose the GUID: write config.runtimeConfig.infinibandGUID into the "+
+		"step, "+
+		"for all its pods")
+	s.action("cni-args", "claims don't choose parameters of plugins: write config.args of the step, for all its pods")
+	s.action("portMappings", "claims don't choose it: write config.runtimeConfig.portMappings into the step that "+
+		"has the "+
+		"capability, for all its pods")
+	s.action("bandwidth", "claims don't choose it: write the rates into the step of the plugin, for all its pods")
+	s.action("ipam-claim-reference", "there are no IPAMClaims: addresses that stay are set by ips in ClaimParameters")
+	s.close()
+}
+
+// withPrefixes gives addresses without prefix length that of the subnet of the network that has them.
+func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
+	all := slices.Clone(ips)
+	for i, text := range ips {
+		if strings.Contains(text, "/") {
+			continue
+		}
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		prefix := subnetOf(address, topology)
+		if !prefix.IsValid() {
+			return nil, fmt.Errorf("%s has no prefix length, and no subnet of the network has it: write it as "+
+				"ADDRESS/LENGTH",
+				text)
+		}
+		all[i] = netip.PrefixFrom(address, prefix.Bits()).String()
+	}
+	return all, nil
+}
+
+// subnetOf finds the subnet of the configuration that has an address.
+func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
+	for i := range topology.Spec.Steps {
+		if topology.Spec.Steps[i].Config == nil {
+			continue
+		}
+		for _, text := range regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`).
+			FindAllStringSubmatch(string(topology.Spec.Steps[i].Config.Raw), -1) {
+			if prefix, err := netip.ParsePrefix(text[1]); err == nil && prefix.Masked().Contains(address) {
+				return prefix.Masked()
+			}
+		}
+	}
+	return netip.Prefix{}
+}

@@ -1,0 +1,128 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// poolPolicies offer the devices of pools, each to one pod at a time, as device plugins do.
+func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
+	var all []*policyapi.DeviceExposurePolicy
+	for _, p := range m.pools {
+		if len(p.plugins) == 0 {
+			p.add(true, "", p.resource, "no policy was made for this resource, since none of its networks has a topology")
+			continue
+		}
+		value := attributeValue(p.resource)
+		made := newPolicy(p.name, allOf(p.terms), p.plugins, true)
+		made.Spec.Priority = p.priority
+		made.Spec.Exposure.AdditionalAttributes = map[string]policyapi.AttributeValue{
+			attributeResource: {String: &value},
+		}
+		if len(p.nodes) > 0 {
+			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes}
+		}
+		all = appendValid(all, made, p.source)
+	}
+	return all
+}
+
+// appendValid appends a policy that the API server and the webhook would take. What they would say of another is a
+// finding of its source.
+func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
+	s *source) []*policyapi.DeviceExposurePolicy {
+	problems, _ := policy.Check(made)
+	for _, problem := range problems {
+		s.add(true, "", nil, "policy %s was not made, since it would not be valid: %v", made.Name, problem)
+	}
+	if len(problems) > 0 {
+		return all
+	}
+	return append(all, made)
+}
+
+// sharers is how many pods may share a link: Multus has no bound, and schedulers count with one.
+const sharers = "1024"
+
+// linkPolicies offer the links that configurations name, for each link and plugin one.
+func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
+	var all []*policyapi.DeviceExposurePolicy
+	seen := map[[2]string]bool{}
+	for _, n := range m.networks {
+		if n.topology == nil || n.resource != "" {
+			continue
+		}
+		plugin := n.topology.Spec.Steps[0].Type
+		key := [2]string{n.selector, plugin}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		schema, _ := m.options.Schemas.Lookup(plugin)
+		moves := schema.Output.Devices == movesDevice
+		made := newPolicy(m.unique("policy", n.link, plugin), n.selector, []string{plugin}, moves)
+		made.Spec.Exposure.DeviceNameSuffix = suffix(plugin)
+		if !moves {
+			made.Spec.Exposure.ExclusionGroup = m.exclusionGroup(n.selector, plugin)
+			n.add(false, "", nil, "up to %s pods share link %q: the capacity of policy %s says how "+
+				"many", sharers, n.link,
+				made.Name)
+		}
+		all = appendValid(all, made, n.source)
+	}
+	return all
+}
+
+// suffix is what a plugin's entries of a link are named with.
+func suffix(plugin string) string {
+	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
+}
+
+// exclusionGroup is the same for plugins of a link that cannot share it; empty if all can.
+func (m *importer) exclusionGroup(selector, plugin string) string {
+	schema, _ := m.options.Schemas.Lookup(plugin)
+	for _, n := range m.networks {
+		if n.topology == nil || n.resource != "" || n.selector != selector {
+			continue
+		}
+		other := n.topology.Spec.Steps[0].Type
+		reverse, _ := m.options.Schemas.Lookup(other)
+		if slices.Contains(schema.ConflictsWith, other) || slices.Contains(reverse.ConflictsWith, plugin) {
+			return "either"
+		}
+	}
+	return ""
+}
+
+func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
+	exposure := &policyapi.Exposure{}
+	plugins = slices.Clone(plugins)
+	slices.Sort(plugins)
+	for _, plugin := range slices.Compact(plugins) {
+		exposure.SupportedCNIPlugins = append(exposure.SupportedCNIPlugins,
+			policyapi.CNIPlugin{Name: plugin, Exclusive: exclusive})
+	}
+	if !exclusive {
+		defaultAmount := amount("1")
+		exposure.AllowMultipleAllocations = true
+		exposure.Capacity = map[string]policyapi.Capacity{"interfaces": {Value: amount(sharers),
+			RequestPolicy: &policyapi.RequestPolicy{Default: &defaultAmount}}}
+	}
+	made := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
+		Priority: defaultPriority, Action: policyapi.ActionExpose, Exposure: exposure,
+		Selector: policyapi.DeviceSelector{CEL: selector},
+	}}
+	made.APIVersion, made.Kind, made.Name = policyapi.GroupVersion().String(), manifest.KindPolicy, name
+	return made
+}
+
+func amount(text string) policyapi.Amount {
+	return policyapi.Amount{Quantity: resource.MustParse(text)}
+}

@@ -1,0 +1,105 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+)
+
+// Kinds that are read.
+const (
+	kindNetwork    = "NetworkAttachmentDefinition"
+	kindConfigMap  = "ConfigMap"
+	kindNodePolicy = "SriovNetworkNodePolicy"
+)
+
+// object is one object of the input.
+type object struct {
+	*fields
+	kind, namespace, name string
+}
+
+// expand returns the objects of documents; the items of a list, as kubectl writes them, are objects of their own.
+func expand(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
+	var all []*object
+	for i := range documents {
+		var values map[string]any
+		if err := yaml.UnmarshalStrict(documents[i].Data, &values); err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", documents[i].Location(), err)
+		}
+		items, isList := values["items"].([]any)
+		if !isList || !strings.HasSuffix(documents[i].Kind, "List") {
+			all = append(all, newObject(documents[i].Location(), len(all), values, findings))
+			continue
+		}
+		for n, item := range items {
+			content, isObject := item.(map[string]any)
+			if !isObject {
+				return nil, fmt.Errorf("cannot read %s: items[%d] is not an object", documents[i].Location(), n)
+			}
+			all = append(all, newObject(documents[i].Location(), len(all), content, findings))
+		}
+	}
+	return all, nil
+}
+
+func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
+	s := &source{location: location, order: order, findings: findings}
+	o := &object{fields: newFields(s, "", values)}
+	o.kind, _ = values["kind"].(string)
+	metadata, _ := values["metadata"].(map[string]any)
+	o.name, _ = metadata["name"].(string)
+	o.namespace, _ = metadata["namespace"].(string)
+	s.object = strings.TrimSpace(o.kind + " " + qualified(o.namespace, o.name))
+	o.ignore("apiVersion", "kind", "status")
+	return o
+}
+
+func qualified(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// annotationResource names the resource of a device plugin that pods of a network ask for.
+const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
+
+// readMetadata marks what the API server wrote, and returns the annotations that nobody has read yet.
+func (o *object) readMetadata() *fields {
+	metadata := o.child("metadata")
+	metadata.ignore("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+		"selfLink", "ownerReferences", "finalizers")
+	metadata.note("labels", "labels are not copied: nothing that is made of this object needs them")
+	annotations := metadata.child("annotations")
+	annotations.ignore("kubectl.kubernetes.io/last-applied-configuration")
+	return annotations
+}
+
+// inside returns the fields of an object in JSON that stands in a string. What cannot be read is a finding.
+func (f *fields) inside(key string) *fields {
+	text := f.text(key)
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	values, err := decodeJSON(text)
+	if err != nil {
+		f.add(true, f.path+key, text, "cannot be read as an object in JSON, so nothing was made of it: %v; correct it", err)
+		return nil
+	}
+	return f.adopt(f.path+key+": ", values)
+}
+
+// checkDuplicates refuses JSON in which a key stands twice: programs differ in which one they take.
+func checkDuplicates(text string) error {
+	var content any
+	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), &content); err != nil &&
+		strings.Contains(err.Error(), "already") {
+		return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return nil
+}

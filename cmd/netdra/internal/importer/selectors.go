@@ -1,0 +1,139 @@
+package importer
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// never is the term of a restriction that cannot be translated: a policy that would offer more than its original is
+// worse than one that offers nothing until somebody has replaced the term.
+const never = "false"
+
+func attribute(name string) string {
+	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
+}
+
+// isOneOf is the term for a string attribute with one of some values.
+func isOneOf(name string, values []string) string {
+	quoted := make([]string, len(values))
+	for i, value := range values {
+		quoted[i] = strconv.Quote(value)
+	}
+	if len(quoted) == 1 {
+		return attribute(name) + " == " + quoted[0]
+	}
+	return attribute(name) + " in [" + strings.Join(quoted, ", ") + "]"
+}
+
+// allOf joins terms by "&&".
+func allOf(terms []string) string { return join(terms, " && ", "||") }
+
+// anyOf joins terms by "||".
+func anyOf(terms []string) string { return join(terms, " || ", "&&") }
+
+// join puts brackets around terms that have the other operator.
+func join(terms []string, operator, other string) string {
+	if len(terms) == 1 {
+		return terms[0]
+	}
+	bracketed := make([]string, len(terms))
+	for i, term := range terms {
+		bracketed[i] = term
+		if strings.Contains(term, other) {
+			bracketed[i] = "(" + term + ")"
+		}
+	}
+	return strings.Join(bracketed, operator)
+}
+
+// ofCards is the term for the functions of cards, each "CARD" or "CARD#0-3,5" with the indexes of virtual functions.
+// Without indexes the card itself is meant, too. parent is the attribute with a function's card, and device the
+// one with what the device itself is called.
+func ofCards(cards []string, parent, device string, functionsOnly bool) (string, error) {
+	var terms, whole []string
+	for _, text := range cards {
+		card, ranges, hasRanges := strings.Cut(text, "#")
+		if device == "pciAddress" {
+			card = pciAddress(card)
+		}
+		if !hasRanges {
+			whole = append(whole, card)
+			continue
+		}
+		indexes, err := indexesOf(ranges)
+		if err != nil {
+			return "", fmt.Errorf("%q: %w", text, err)
+		}
+		terms = append(terms, allOf([]string{isOneOf(parent, []string{card}), indexes}))
+	}
+	if len(whole) > 0 {
+		terms = append(terms, isOneOf(parent, whole))
+		if !functionsOnly {
+			terms = append(terms, isOneOf(device, whole))
+		}
+	}
+	return anyOf(terms), nil
+}
+
+// indexesOf is the term for virtual functions of "0-3,5".
+func indexesOf(text string) (string, error) {
+	var terms, single []string
+	for _, part := range strings.Split(text, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		low, err := strconv.ParseUint(first, 10, 16)
+		if err != nil {
+			return "", fmt.Errorf("%q is no index of a virtual function", part)
+		}
+		if !isRange {
+			single = append(single, strconv.FormatUint(low, 10))
+			continue
+		}
+		high, err := strconv.ParseUint(last, 10, 16)
+		if err != nil || high < low {
+			return "", fmt.Errorf("%q is no range of indexes of virtual functions", part)
+		}
+		terms = append(terms, fmt.Sprintf("%s >= %d && %s <= "+
+			"%d", attribute("vfIndex"), low, attribute("vfIndex"), high))
+	}
+	if len(single) > 0 {
+		terms = append(terms, fmt.Sprintf("%s in [%s]", attribute("vfIndex"), strings.Join(single, ", ")))
+	}
+	return anyOf(terms), nil
+}
+
+// pciAddress adds the domain where it is left out.
+func pciAddress(text string) string {
+	if regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`).MatchString(text) {
+		text = "0000:" + text
+	}
+	return strings.ToLower(text)
+}
+
+func pciAddresses(texts []string) []string {
+	all := slices.Clone(texts)
+	for i := range all {
+		all[i] = pciAddress(all[i])
+	}
+	return all
+}
+
+// lower returns PCI ids as sysfs has them.
+func lower(texts []string) []string {
+	all := slices.Clone(texts)
+	for i := range all {
+		all[i] = strings.TrimPrefix(strings.ToLower(all[i]), "0x")
+	}
+	return all
+}
+
+// objectName makes a name of an object out of any text.
+func objectName(parts ...string) string {
+	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
+	name = regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")
+	return strings.Trim(name[:min(len(name), 40)], "-")
+}

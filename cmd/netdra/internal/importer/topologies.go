@@ -1,0 +1,367 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const driverVFIO = cnichain.DriverVFIO
+
+// Values of schemas.
+const (
+	requiresResult = "required"
+	movesDevice    = "moves"
+	byName         = "ifName"
+)
+
+// translate makes the topology of a network; it has none if that cannot be, for a reason that is a finding.
+func (m *importer) translate(n *network) {
+	defer func() {
+		if n.topology == nil {
+			for _, plugin := range n.plugins {
+				plugin.forget()
+			}
+		}
+	}()
+	if len(n.plugins) == 0 {
+		n.add(true, "", nil, "has no plugins, so nothing was made of it: correct it")
+		return
+	}
+	for _, p := range m.pools {
+		if n.resource != "" && p.resource == n.resource {
+			n.pools = append(n.pools, p)
+		}
+	}
+	topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{
+		AllowedNamespaces: namespacesOf(m.users(n)),
+	}}
+	topology.APIVersion, topology.Kind = v1alpha1.GroupVersion().String(), manifest.KindTopology
+	for i, plugin := range n.plugins {
+		step := m.step(n, plugin, topology.Spec.Steps)
+		if step == nil && i == 0 {
+			return
+		}
+		if step != nil {
+			topology.Spec.Steps = append(topology.Spec.Steps, *step)
+		}
+	}
+	if n.refused {
+		return
+	}
+	topology.Name = m.unique("topology", n.name)
+	if problems := m.problemsOf(topology); len(problems) > 0 {
+		for _, problem := range problems {
+			n.add(true, "", nil, "no topology was made, since it would not be valid: %s", problem)
+		}
+		return
+	}
+	n.topology = topology
+	for _, remark := range cnichain.Remarks(topology, m.options.Schemas) {
+		n.add(true, "", nil, "%s", remark)
+	}
+}
+
+// namespacesOf selects namespaces by their names; nil without any.
+func namespacesOf(names []string) *metav1.LabelSelector {
+	const label = "kubernetes.io/metadata.name"
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{label: names[0]}}
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: label, Operator: metav1.LabelSelectorOpIn, Values: names,
+	}}}
+}
+
+// step translates a plugin of a network. The first is the root step, and each of the others depends on the one before.
+func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
+	cniType := f.text("type")
+	if cniType == "" {
+		f.add(true, f.path+"type", nil, "is missing, so the plugin is not known: correct it")
+		return nil
+	}
+	root := len(before) == 0
+	schema, hasSchema := m.options.Schemas.Lookup(cniType)
+	if hasSchema && schema.Config != nil {
+		spell(f.values, schema.Config.Properties)
+	}
+	if !root && slices.Contains(known().RDMAPlugins, cniType) {
+		before[0].RDMA = &v1alpha1.StepRDMA{}
+		f.takeAll()
+		f.add(false, f.path+"type", cniType, "the driver moves the RDMA device itself, and gives containers its files "+
+			"(rdma of the root step)")
+		return nil
+	}
+	step := &v1alpha1.Step{Name: stepName(cniType, before), Type: cniType}
+	if root && hasSchema && (schema.Input.PrevResult == requiresResult || schema.Input.Interfaces.Min != nil) {
+		n.add(true, f.path+"type", cniType, "works on interfaces of other networks of the pod, so nothing was made "+
+			"of it: "+
+			"write one topology with a root step for each of those networks, and a step with this plugin that "+
+			"depends on "+
+			"them")
+		return nil
+	}
+	if root && !m.root(n, f, step, &schema, hasSchema) {
+		return nil
+	}
+	if !root {
+		step.DependOn = []string{before[len(before)-1].Name}
+		m.inside(f, &schema, before)
+	}
+	m.capabilities(f, step)
+	m.configure(n, f, step, &schema, hasSchema)
+	return step
+}
+
+// spell writes keys as the schema has them: plugins ignore their case, and topologies don't.
+func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
+	for _, key := range sortedKeys(config) {
+		for _, property := range sortedKeys(properties) {
+			if _, taken := config[property]; !taken && strings.EqualFold(key, property) {
+				config[property] = config[key]
+				delete(config, key)
+			}
+		}
+	}
+}
+
+// stepName names a step after its plugin.
+func stepName(cniType string, before []v1alpha1.Step) string {
+	base := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(cniType), "-"), "-")
+	base = strings.Trim(base[:min(len(base), 36)], "-")
+	if base == "" {
+		base = "step"
+	}
+	name := base
+	for i := 2; slices.ContainsFunc(before, func(s v1alpha1.Step) bool { return s.Name == name }); i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	return name
+}
+
+// root says which devices the root step takes: those of the resource, or the one that the configuration names. It
+// reports false, with a finding, if neither is there.
+func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
+	hasSchema bool) bool {
+	term := m.namedDevice(n, f, schema, hasSchema)
+	switch {
+	case n.resource != "":
+		term = fmt.Sprintf("%s.?%s.orValue(\"\") == %q", strings.TrimSuffix(attribute(""), "."), attributeResource,
+			attributeValue(n.resource))
+		if len(n.pools) == 0 {
+			n.add(true, "metadata.annotations", n.resource, "nothing that was imported has this resource, so no "+
+				"policy "+
+				"offers its devices: import the configuration of its device plugin, too, or write a policy with "+
+				"additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
+		}
+	case term == "":
+		n.add(true, f.path+"type", step.Type, "names no device of the node, and the driver attaches devices only, so "+
+			"nothing was made of it: name one, or keep this network with Multus")
+		return false
+	}
+	step.Selector = &v1alpha1.StepSelector{CEL: term}
+	n.selector = term
+	if m.isKept(n) {
+		step.ExtendedResourceName = n.resource
+	}
+	if regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`).MatchString(n.cniName) && len(n.cniName) <= 128 {
+		step.Network = n.cniName // IPAM plugins keep their leases below it
+	} else if n.cniName != "" {
+		n.add(true, "name", n.cniName, "is no name of a CNI network, so IPAM plugins begin anew: keep their ranges "+
+			"apart")
+	}
+	for _, p := range n.pools {
+		if p.vfio {
+			step.Driver = driverVFIO
+		} else if p.rdma {
+			step.RDMA = &v1alpha1.StepRDMA{}
+		}
+	}
+	if step.Driver != "" {
+		step.RDMA = nil
+	} else {
+		step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName} // Multus lets every pod name it
+	}
+	return true
+}
+
+// namedDevice is the term for the device that a parameter of the configuration names; empty if none does. The driver
+// sets the parameters of plugins with a schema. Others keep theirs.
+func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPluginSchemaSpec, hasSchema bool) string {
+	parameters := schema.DeviceParameters
+	if !hasSchema {
+		for _, cniType := range sortedKeys(m.options.Schemas.All()) {
+			other, _ := m.options.Schemas.Lookup(cniType)
+			parameters = append(parameters, other.DeviceParameters...)
+		}
+	}
+	term := ""
+	for _, parameter := range parameters {
+		value, isText := f.values[parameter.Parameter].(string)
+		if hasSchema {
+			f.take(parameter.Parameter)
+		}
+		switch {
+		case !isText || value == "" || term != "":
+		case n.resource != "" && hasSchema:
+			f.add(true, f.path+parameter.Parameter, value, "the network has a resource, too, whose devices are "+
+				"taken: write a "+
+				"selector by hand if this is another device")
+		case parameter.Attribute == byName:
+			n.link, term = value, isOneOf("ifName", []string{value})
+		default:
+			n.link, term = pciAddress(value), isOneOf("pciAddress", []string{pciAddress(value)})
+		}
+	}
+	return term
+}
+
+// inside points a plugin that stands on an interface in the pod to the one before it.
+func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
+	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
+		return
+	}
+	for _, parameter := range schema.DeviceParameters {
+		if value, isText := f.values[parameter.Parameter].(string); isText && parameter.Attribute == byName {
+			f.values[parameter.Parameter] = "{{ " + before[len(before)-1].Name + ".interfaceName }}"
+			f.add(false, f.path+parameter.Parameter, value, "it stands on the interface of the step before, "+
+				"whatever that is "+
+				"called in the pod")
+		}
+	}
+}
+
+// capabilities translates what a runtime would pass on from the pod.
+func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
+	capabilities := f.child("capabilities")
+	for _, key := range sortedKeys(capabilities.values) {
+		if enabled, _ := capabilities.take(key).(bool); !enabled {
+			continue
+		}
+		parameter := v1alpha1.ClaimParameter(key)
+		switch {
+		case parameter == v1alpha1.ClaimMAC || parameter == v1alpha1.ClaimIPs:
+			if reason := m.allowed(f, step, parameter); reason != "" {
+				capabilities.add(true, capabilities.path+key, nil, "claims cannot choose it: %s", reason)
+				continue
+			}
+			step.ClaimParameters = append(step.ClaimParameters, parameter)
+		case strings.EqualFold(key, "deviceID"):
+			capabilities.add(false, capabilities.path+key, nil, "the driver tells the plugin which device it is")
+		default:
+			capabilities.add(true, capabilities.path+key, nil, "pods cannot pass it on: write what all have in "+
+				"common into "+
+				"config.runtimeConfig of the step")
+		}
+	}
+}
+
+// allowed returns why claims cannot choose something; empty if they can.
+func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.ClaimParameter) string {
+	cniType, capability := step.Type, v1alpha1.CapabilityMAC
+	if parameter == v1alpha1.ClaimIPs {
+		ipam, _ := f.values["ipam"].(map[string]any)
+		cniType, _ = ipam["type"].(string)
+		capability = v1alpha1.CapabilityIPs
+		switch {
+		case cniType == "":
+			return "the plugin has no ipam"
+		case step.Driver != "":
+			return "the application drives the device, so there is no interface"
+		}
+	}
+	if schema, isKnown := m.options.Schemas.Lookup(cniType); isKnown &&
+		!slices.Contains(schema.Capabilities, capability) {
+		return fmt.Sprintf("the schema of %s has no capability %s; give the cluster a CNIPluginSchema that has it "+
+			"if you "+
+			"trust those who write claims", cniType, capability)
+	}
+	return ""
+}
+
+// configure copies the rest of the configuration, without parameters that the schema does not have.
+func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
+	hasSchema bool) {
+	f.ignore("prevResult")
+	config := map[string]any{}
+	for _, key := range sortedKeys(f.values) {
+		if f.read[key] {
+			continue
+		}
+		value := f.take(key)
+		if hasSchema && schema.Config != nil && !isCommon(key) {
+			if _, accepted := schema.Config.Properties[key]; !accepted {
+				f.add(true, f.path+key, value, "%s has no such parameter that a topology may set, so it was left "+
+					"out%s", step.Type,
+					nearest(key, schema.Config.Properties))
+				continue
+			}
+		}
+		config[key] = value
+	}
+	if ipam, isObject := config["ipam"].(map[string]any); isObject {
+		config["ipam"] = m.addresses(f, ipam)
+	}
+	if len(config) == 0 {
+		return
+	}
+	raw, err := json.Marshal(config)
+	if err != nil {
+		f.add(true, f.whole(), nil, "cannot be written: %v", err)
+		return
+	}
+	if strings.Contains(strings.ReplaceAll(string(raw), "{{ "+strings.Join(step.DependOn, "")+".interfaceName }}", ""),
+		"{{") {
+		f.add(true, f.whole(), nil, "has {{, which begins a template in a topology, so "+
+			"nothing was "+
+			"made of it: write the topology by hand")
+		n.refused = true
+	}
+	step.Config = &runtime.RawExtension{Raw: raw}
+}
+
+// addresses copies the parameters of the IPAM plugin that its schema has.
+func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
+	cniType, _ := ipam["type"].(string)
+	schema, hasSchema := m.options.Schemas.Lookup(cniType)
+	if hasSchema && schema.Config != nil {
+		spell(ipam, schema.Config.Properties)
+	}
+	kept := map[string]any{}
+	for _, key := range sortedKeys(ipam) {
+		if hasSchema && schema.Config != nil && key != "type" {
+			if _, accepted := schema.Config.Properties[key]; !accepted {
+				f.add(true, f.path+"ipam."+key, ipam[key], "%s has no such parameter that a topology may set, so it "+
+					"was left "+
+					"out%s", cniType, nearest(key, schema.Config.Properties))
+				continue
+			}
+		}
+		kept[key] = ipam[key]
+	}
+	return kept
+}
+
+// isCommon reports whether every plugin may be given a parameter.
+func isCommon(key string) bool {
+	return slices.Contains([]string{"args", "dns", "runtimeConfig"}, key)
+}
+
+func nearest(key string, properties map[string]v1alpha1.Parameter) string {
+	if near := cnichain.Nearest(key, sortedKeys(properties)); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}

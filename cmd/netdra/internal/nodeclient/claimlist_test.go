@@ -1,0 +1,26 @@
+package nodeclient
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+func TestInterfacesAsText(t *testing.T) {
+	have := interfaceTexts([]nodestate.Interface{
+		{Interface: "net1", IPs: []string{"10.0.0.1/24"}},
+		{DeviceNodes: []string{"/dev/vfio/7"}},
+		{Interface: "net2", RDMA: []cnichain.VerbsDevice{
+			{Name: "mlx5_0", GIDs: []cnichain.GID{{Index: 3, Type: "RoCE v2"}, {Index: 2, Type: "RoCE v1"}}},
+			{Name: "mlx5_1"},
+		}, RDMAUnknown: "no such file"},
+		{},
+	})
+	if diff := cmp.Diff([]string{"net1 10.0.0.1/24", "/dev/vfio/7",
+		"net2 mlx5_0 GID 3 (RoCE v2) mlx5_1 not all GIDs are known: no such file"}, have); diff != "" {
+		t.Errorf("texts (-want +have):\n%s", diff)
+	}
+}

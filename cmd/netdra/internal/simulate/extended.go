@@ -1,0 +1,132 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// A pod that asks for extended resources of DeviceClasses has no claim for them: kube-scheduler makes one (KEP-5004).
+// What follows makes the same, on nodes without a device plugin for the resource.
+
+// addExtendedClaims adds to the trials of pods the claims of their extended resources, and drops trials without claims.
+func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass) error {
+	var trials []trial
+	for _, t := range m.trials {
+		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // else it has its devices
+			if claim := extendedClaim(t.pod, classes); claim != nil {
+				t.claims = append(t.claims, claim)
+			}
+		}
+		if len(t.claims) > 0 {
+			trials = append(trials, t)
+		} else if t.named {
+			return fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+
+				"see kubectl describe pod", fullName(t.pod))
+		}
+	}
+	m.trials = trials
+	return nil
+}
+
+// extendedClaim is the claim for all extended resources of a pod; nil if it asks for none of a class.
+func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	byResource := map[corev1.ResourceName]string{}
+	for i := range containers {
+		for name := range wants(&containers[i]) {
+			if class := classOf(name, classes); class != "" {
+				byResource[name] = class
+			}
+		}
+	}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(pod),
+		Name:        pod.Name + "-extended-resources",
+		Annotations: map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}}}
+	claim.UID = types.UID(fullName(claim))
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests,
+			requestsFor(resource, byResource[resource], containers, len(pod.Spec.InitContainers))...)
+	}
+	if len(claim.Spec.Devices.Requests) == 0 {
+		return nil
+	}
+	slices.SortFunc(claim.Spec.Devices.Requests, func(a, b resourceapi.DeviceRequest) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return claim
+}
+
+// requestsFor are the requests for one resource. Each container that lasts has devices of its own; init containers that
+// end use those of later containers, and together as many more as the greediest of them lacks.
+func requestsFor(
+	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
+) []resourceapi.DeviceRequest {
+	var requests []resourceapi.DeviceRequest
+	var extra *resourceapi.DeviceRequest
+	later := int64(0)
+	for i, container := range slices.Backward(containers) {
+		list := wants(&containers[i])
+		count := list[resource]
+		request := resourceapi.DeviceRequest{
+			Name: fmt.Sprintf("container-%d-request-%d", i, slices.Index(slices.Sorted(maps.Keys(list)), resource)),
+			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class, Count: count,
+				AllocationMode: resourceapi.DeviceAllocationModeExactCount},
+		}
+		ends := i < initContainers &&
+			ptr.Deref(container.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
+		switch {
+		case count == 0:
+		case !ends:
+			later += count
+			requests = append(requests, request)
+		case count > later && (extra == nil || count-later >= extra.Exactly.Count):
+			request.Exactly.Count -= later
+			extra = &request
+		}
+	}
+	if extra != nil {
+		requests = append(requests, *extra)
+	}
+	return requests
+}
+
+// wants is what a container requests, with the API server's default: its limits.
+func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
+	counts := map[corev1.ResourceName]int64{}
+	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
+		for name, quantity := range list {
+			counts[name] = quantity.Value()
+		}
+	}
+	return counts
+}
+
+// classOf returns the DeviceClass that stands for a resource: by Kubernetes' own name of each class, which may not
+// exist, or of those that have the name the one that was made last. It is empty for other resources.
+func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
+	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
+		return name
+	}
+	var last *resourceapi.DeviceClass
+	for _, class := range classes {
+		if ptr.Deref(class.Spec.ExtendedResourceName, "") != string(resource) {
+			continue
+		}
+		if last == nil || last.CreationTimestamp.Before(&class.CreationTimestamp) ||
+			last.CreationTimestamp.Equal(&class.CreationTimestamp) && class.Name < last.Name {
+			last = class
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.Name
+}

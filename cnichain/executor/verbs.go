@@ -1,0 +1,188 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+const (
+	// gidWait is how long an attachment waits for GIDs of its addresses. The kernel adds them from a work queue, under
+	// its lock for changes of links, usually within a millisecond. A link that is none of the RDMA device's never has
+	// any, so this is what its pods start later.
+	gidWait = 500 * time.Millisecond
+	// gidInterval is after what time the table is read again, doubled each time.
+	gidInterval = 2 * time.Millisecond
+)
+
+// Verbs is what the application of a pod needs to know to use the RDMA devices of a step.
+type Verbs struct {
+	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
+	// Unknown is why Devices lack GIDs; empty if they have one for each address of the chain's interfaces.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// VerbsReader reads what applications address RDMA devices by, each table once: that of a shared device is that of many
+// pods. It is made for one round, and not safe for concurrent use.
+type VerbsReader struct {
+	executor *Executor
+	tables   map[string]verbsTable
+	links    map[string][]cnichain.LinkAddresses
+}
+
+type verbsTable struct {
+	verbs   string
+	entries []cnichain.GIDEntry
+}
+
+// VerbsReader makes a reader; it does no I/O.
+func (e *Executor) VerbsReader() *VerbsReader {
+	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
+}
+
+// Read reads that of a step, by its index, of an attachment whose namespace is pinned; nil for a step that gives no
+// RDMA devices. Failures are part of the answer: nothing of the pod depends on it.
+func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
+	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
+		return nil
+	}
+	verbs, _ := r.read(pin, steps, step)
+	return verbs
+}
+
+// read also returns the addresses that have no GID, which may be there later.
+func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Verbs, without []string) {
+	verbs = &Verbs{}
+	devices, missing, err := r.executor.RDMANow(pin, &steps[step])
+	if err == nil && missing != "" {
+		err = fmt.Errorf("RDMA device %s is not in the pod any more", missing)
+	}
+	var links []cnichain.LinkAddresses
+	if err == nil {
+		links, err = r.addresses(pin)
+	}
+	if err != nil {
+		verbs.Unknown = err.Error()
+		return verbs, nil
+	}
+	netns := ""
+	if len(steps[step].Step.Device.Moved) > 0 {
+		netns = pin
+	}
+	interfaces := linksOf(steps, step)
+	var problems []string
+	listed := 0
+	for _, device := range devices {
+		table, err := r.table(netns, device)
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+		gids, ambiguous := cnichain.FindGIDs(table.entries, ofLinks(links, interfaces))
+		problems = append(problems, ambiguous...)
+		verbs.Devices = append(verbs.Devices, cnichain.VerbsDevice{Name: device.Name, Verbs: table.verbs, GIDs: gids})
+		listed += len(gids)
+	}
+	if len(problems) == 0 {
+		without = cnichain.WithoutGID(verbs.Devices, links, interfaces)
+	}
+	if len(without) > 0 {
+		problems = append(problems, "the kernel has no GID for "+joinFirst(without, ", "))
+	}
+	if verbs.shorten(); listed > cnichain.MaxGIDs {
+		problems = append(problems, fmt.Sprintf("there are %d GIDs, and %d are listed", listed, cnichain.MaxGIDs))
+	}
+	verbs.Unknown = joinFirst(problems, "; ")
+	return verbs, without
+}
+
+// joinFirst joins the first texts, and says how many more there are: an application can have thousands of addresses.
+func joinFirst(texts []string, separator string) string {
+	const limit = 4
+	if len(texts) <= limit {
+		return strings.Join(texts, separator)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:limit], separator), separator, len(texts)-limit)
+}
+
+// shorten keeps the first GIDs of each device, as many of each as fit.
+func (v *Verbs) shorten() {
+	left := cnichain.MaxGIDs
+	for i := range v.Devices {
+		share := left / (len(v.Devices) - i)
+		v.Devices[i].GIDs = v.Devices[i].GIDs[:min(share, len(v.Devices[i].GIDs))]
+		left -= len(v.Devices[i].GIDs)
+	}
+}
+
+// linksOf are the indexes of the interfaces that a step and those that depend on it have made or moved.
+func linksOf(steps []StepRecord, root int) (indexes []int) {
+	chain := []int{root}
+	for i := range steps {
+		if i != root && !slices.ContainsFunc(steps[i].Step.DependsOn,
+			func(parent int) bool { return slices.Contains(chain, parent) }) {
+			continue
+		}
+		chain = append(chain, i)
+		if steps[i].Link != nil && !slices.Contains(indexes, steps[i].Link.Index) {
+			indexes = append(indexes, steps[i].Link.Index)
+		}
+	}
+	return indexes
+}
+
+func ofLinks(links []cnichain.LinkAddresses, indexes []int) []cnichain.LinkAddresses {
+	return slices.DeleteFunc(slices.Clone(links),
+		func(link cnichain.LinkAddresses) bool { return !slices.Contains(indexes, link.Index) })
+}
+
+func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
+	if links, known := r.links[pin]; known {
+		return links, nil
+	}
+	links, err := r.executor.Host.Addresses(pin)
+	if err == nil {
+		r.links[pin] = links
+	}
+	return links, err
+}
+
+func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTable, error) {
+	key := fmt.Sprint(netns, " ", device.Index)
+	if table, known := r.tables[key]; known {
+		return table, nil
+	}
+	var table verbsTable
+	var err error
+	if table.verbs, table.entries, err = r.executor.Host.VerbsDevice(netns, device); err == nil {
+		r.tables[key] = table
+	}
+	return table, err
+}
+
+// readVerbs notes, when all steps are done, what the application needs to know of RDMA devices, and waits for GIDs,
+// but not for ever: an attachment without them is one all the same.
+func (e *Executor) readVerbs(ctx context.Context, attachment *Attachment) {
+	deadline := e.Clock.Now().Add(gidWait)
+	for interval := gidInterval; ; interval *= 2 {
+		reader, missing := e.VerbsReader(), false
+		for i := range attachment.Steps {
+			if record := &attachment.Steps[i]; len(record.RDMA) > 0 {
+				var without []string
+				record.Verbs, without = reader.read(attachment.Pin, attachment.Steps, i)
+				missing = missing || len(without) > 0
+			}
+		}
+		if !missing || !e.Clock.Now().Before(deadline) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.Clock.After(interval):
+		}
+	}
+}

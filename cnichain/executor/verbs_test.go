@@ -1,0 +1,147 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// hastyClock is one on which no time passes but that which somebody waits for.
+type hastyClock struct {
+	*testingclock.FakeClock
+	waited time.Duration
+}
+
+func (c *hastyClock) After(d time.Duration) <-chan time.Time {
+	c.waited += d
+	c.Step(d)
+	done := make(chan time.Time, 1)
+	done <- c.Now()
+	return done
+}
+
+// withGIDs is withRDMA, with a clock on which it is seen how long an attachment waits.
+func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *hastyClock) {
+	w, made := withRDMA(t, mode, rdmaStep)
+	clock := &hastyClock{FakeClock: w.clock}
+	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Journal: w.journal, Clock: clock,
+		Dirs: []string{cnitest.PluginDir}})
+	return w, made, clock
+}
+
+// The kernel adds the GID of an address some time after it. What is told is in the journal with the attachment.
+func TestAttachmentWaitsForGIDs(t *testing.T) {
+	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
+		w, made, clock := withGIDs(t, mode)
+		w.node.DelayGIDs(3)
+		w.must(w.add(made))
+		verbs := w.restarted().Steps[0].Verbs
+		if verbs == nil || verbs.Unknown != "" || len(verbs.Devices) != 1 || verbs.Devices[0].Name != "mlx5_0" ||
+			verbs.Devices[0].Verbs != "uverbs0" || len(verbs.Devices[0].GIDs) != 2 {
+			t.Fatalf("%s: the journal has %+v", mode, verbs)
+		}
+		gid := verbs.Devices[0].GIDs[0]
+		if gid.Type != cnichain.GIDRoCEv2 || gid.Interface != "net1" || gid.Address != "10.0.0.2" || gid.Port != 1 {
+			t.Errorf("%s: the preferred GID is %+v", mode, gid)
+		}
+		if clock.waited != 14*time.Millisecond {
+			t.Errorf("%s: it has waited %s", mode, clock.waited)
+		}
+	}
+}
+
+// Nothing of a pod depends on GIDs: one that never comes, and tables that can't be read, keep no pod from starting.
+func TestAttachmentWithoutGIDs(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil   func(*cnitest.Node)
+		unknown string
+		waits   bool
+	}{
+		"never":             {func(n *cnitest.Node) { n.DelayGIDs(1000) }, "no GID for 10.0.0.2 on net1", true},
+		"unreadable":        {func(n *cnitest.Node) { n.Fail("gids", errors.New("no file")) }, "no file", false},
+		"unknown addresses": {func(n *cnitest.Node) { n.Fail("addresses", errors.New("gone")) }, "gone", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, made, clock := withGIDs(t, cnichain.RDMAExclusive)
+			test.spoil(w.node)
+			w.must(w.add(made))
+			if verbs := made.Steps[0].Verbs; verbs == nil || !strings.Contains(verbs.Unknown, test.unknown) {
+				t.Errorf("it tells %+v", verbs)
+			}
+			if waits := clock.waited > 0; waits != test.waits || clock.waited > 2*time.Second {
+				t.Errorf("it has waited %s", clock.waited)
+			}
+			w.must(w.del(made))
+			w.expect(cleanNode)
+		})
+	}
+}
+
+// A driver that is to stop does not wait for GIDs, and the attachment is complete all the same.
+func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
+	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
+	w.node.DelayGIDs(1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	added := make(chan error, 1)
+	go func() { added <- w.executor.Add(ctx, made, "/run/netns/1", "node") }()
+	for !w.clock.HasWaiters() { // on a clock that stands still
+	}
+	cancel()
+	w.must(<-added)
+	if made.Phase != executor.PhaseReady || made.Steps[0].Verbs.Unknown == "" {
+		t.Errorf("the attachment is %s, and tells %+v", made.Phase, made.Steps[0].Verbs)
+	}
+}
+
+// An application can give itself as many addresses as it likes, and none of them needs to get a GID.
+func TestReasonHasAnEnd(t *testing.T) {
+	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
+	w.must(w.add(made))
+	steps := made.Steps
+	for i := range 10 {
+		name := fmt.Sprintf("extra%d", i)
+		w.node.AddPodLink(pin, name)
+		links, err := w.node.Links(pin)
+		w.must(err)
+		position := slices.IndexFunc(links, func(link cnichain.Link) bool { return link.Name == name })
+		steps = append(steps, executor.StepRecord{Step: cnichain.PlanStep{DependsOn: []int{0}}, Link: &links[position]})
+	}
+	w.node.DelayGIDs(1)
+	if verbs := w.executor.VerbsReader().Read(pin, steps, 0); verbs.Unknown != "the kernel has no GID for 10.0.0.2 on "+
+		"extra0, 10.0.0.2 on extra1, 10.0.0.2 on extra2, 10.0.0.2 on extra3, and 7 more" {
+		t.Errorf("it tells %q", verbs.Unknown)
+	}
+}
+
+// What is told fits into the status of a claim, and says that there is more.
+func TestListOfGIDsHasAnEnd(t *testing.T) {
+	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
+	w.must(w.add(made))
+	steps := made.Steps
+	for i := range 40 {
+		w.node.AddPodLink(pin, fmt.Sprintf("extra%d", i))
+		links, err := w.node.Links(pin)
+		w.must(err)
+		for j := range links {
+			if links[j].Name == fmt.Sprintf("extra%d", i) {
+				steps = append(steps, executor.StepRecord{Step: cnichain.PlanStep{DependsOn: []int{0}},
+					Link: &links[j]})
+			}
+		}
+	}
+	verbs := w.executor.VerbsReader().Read(pin, steps, 0)
+	if len(verbs.Devices[0].GIDs) != cnichain.MaxGIDs ||
+		!strings.Contains(verbs.Unknown, "there are 82 GIDs, and 32 are listed") {
+		t.Errorf("it tells %d, and %q", len(verbs.Devices[0].GIDs), verbs.Unknown)
+	}
+}

@@ -1,0 +1,231 @@
+package host
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
+)
+
+// VerbsDevice asks netlink for the character device, and sysfs for the GIDs: netlink has none, and to ask a character
+// device takes a context of the device, which is made differently for each kernel driver (UVERBS_METHOD_QUERY_GID_TABLE
+// of drivers/infiniband/core/uverbs_std_types_device.c).
+func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
+	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
+		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
+		return err
+	})
+	if err == nil && verbs == "" {
+		err = errors.New("the kernel has no RDMA devices any more")
+	}
+	if err == nil {
+		err = withSysfs(path, func(sysfs string) (err error) {
+			table, err = readGIDTable(sysfs, device.Name)
+			return err
+		})
+	}
+	if err != nil {
+		return verbs, nil, fmt.Errorf("cannot read the GIDs of RDMA device %s: %w", device.Name, err)
+	}
+	return verbs, table, nil
+}
+
+// withSysfs gives the path of a sysfs as a network namespace shows it; an empty one is the host's. A sysfs shows the
+// RDMA devices of the namespace that it was made in (sysfs_init_fs_context of fs/sysfs/mount.c). It is mounted nowhere,
+// so nothing of it is left when the process is killed.
+func withSysfs(path string, do func(sysfs string) error) error {
+	if path == "" {
+		return do("/sys")
+	}
+	mount := -1
+	err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		context, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("cannot open a sysfs (Linux 5.2 or later): %w", err)
+		}
+		defer func() { _ = unix.Close(context) }()
+		if err := unix.FsconfigCreate(context); err != nil {
+			return fmt.Errorf("cannot create a sysfs: %w", err)
+		}
+		mount, err = unix.Fsmount(context, unix.FSMOUNT_CLOEXEC,
+			unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(mount) }()
+	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
+}
+
+// readGIDTable reads the entries that are not empty of all ports of an RDMA device.
+func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
+	if device == "" || device == "." || device == ".." || strings.Contains(device, "/") {
+		return nil, fmt.Errorf("its name %q is no file name", device) // an application may have renamed it
+	}
+	ports := filepath.Join(sysfs, "class/infiniband", device, "ports")
+	names, err := os.ReadDir(ports)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		port, err := strconv.ParseUint(name.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		entries, err := readGIDsOfPort(filepath.Join(ports, name.Name()), uint32(port))
+		if err != nil {
+			return nil, err
+		}
+		table = append(table, entries...)
+	}
+	return table, nil
+}
+
+func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	layer, err := readAttribute(dir, "link_layer")
+	if err != nil {
+		return nil, err
+	}
+	indexes, err := os.ReadDir(filepath.Join(path, "gids"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range indexes {
+		index, err := strconv.Atoi(name.Name())
+		if err != nil {
+			continue
+		}
+		entry, isSet, err := readGID(dir, index, layer)
+		if err != nil {
+			return nil, err
+		}
+		if isSet {
+			entry.Port = port
+			table = append(table, entry)
+		}
+	}
+	return table, nil
+}
+
+// readGID reads one entry. Its three files are read one after another, and the kernel may put another entry in its
+// place meanwhile: so the first is read again.
+func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
+	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
+	for attempt := 0; err == nil && attempt < 3; attempt++ {
+		before := text
+		entry = cnichain.GIDEntry{Index: index}
+		if entry.GID, err = parseGID(before); err != nil || entry.GID.IsUnspecified() {
+			return cnichain.GIDEntry{}, false, err
+		}
+		if entry.Type, entry.Link, err = readGIDAttributes(port, index); err != nil {
+			return cnichain.GIDEntry{}, false, err
+		}
+		if text, err = readAttribute(port, fmt.Sprintf("gids/%d", index)); err == nil && text == before {
+			entry.Type = gidType(entry.Type, layer)
+			return entry, entry.Type != "", nil
+		}
+	}
+	return cnichain.GIDEntry{}, false, err // one that changes all the time can't be used
+}
+
+// readGIDAttributes returns empty texts for what an entry does not have, which reading tells by EINVAL: one that has
+// gone, or the link of one of InfiniBand.
+func readGIDAttributes(port *os.File, index int) (gidType, link string, err error) {
+	gidType, err = readAttribute(port, fmt.Sprintf("gid_attrs/types/%d", index))
+	if err == nil {
+		link, err = readAttribute(port, fmt.Sprintf("gid_attrs/ndevs/%d", index))
+	}
+	if errors.Is(err, unix.EINVAL) {
+		err = nil
+	}
+	return gidType, link, err
+}
+
+// gidType takes the kernel's name of a type apart (gid_type_str of drivers/infiniband/core/cache.c); "" if there is
+// none, or none that is known.
+func gidType(text, layer string) string {
+	switch {
+	case text == "RoCE v2":
+		return cnichain.GIDRoCEv2
+	case text == "IB/RoCE v1" && layer == "InfiniBand":
+		return cnichain.GIDInfiniBand
+	case text == "IB/RoCE v1":
+		return cnichain.GIDRoCEv1
+	}
+	return ""
+}
+
+func parseGID(text string) (netip.Addr, error) {
+	bytes, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil || len(bytes) != 16 {
+		return netip.Addr{}, fmt.Errorf("%q is no GID", text)
+	}
+	return netip.AddrFrom16([16]byte(bytes)), nil
+}
+
+// readAttribute reads a short file. A table has up to a thousand of them, most of them empty: os.ReadFile takes twice
+// as many system calls.
+func readAttribute(dir *os.File, name string) (string, error) {
+	file, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: err}
+	}
+	defer func() { _ = unix.Close(file) }()
+	buffer := make([]byte, 128)
+	n, err := unix.Read(file, buffer)
+	if err != nil {
+		return "", &os.PathError{Op: "read", Path: filepath.Join(dir.Name(), name), Err: err}
+	}
+	return strings.TrimSpace(string(buffer[:n])), nil
+}
+
+// Addresses asks the kernel. A list that a change has interrupted is read again.
+func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) {
+	err = inNamespace(path, func(handle *netlink.Handle) error {
+		found, err := listLinks(handle)
+		if err != nil {
+			return err
+		}
+		addresses, err := handle.AddrList(nil, netlink.FAMILY_ALL)
+		for attempt := 1; attempt < 10 && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+			addresses, err = handle.AddrList(nil, netlink.FAMILY_ALL)
+		}
+		if err != nil {
+			return err
+		}
+		for _, link := range found {
+			attributes := link.Attrs()
+			seen := cnichain.LinkAddresses{Index: attributes.Index, Name: attributes.Name,
+				MAC: attributes.HardwareAddr}
+			for i := range addresses {
+				address, ok := netip.AddrFromSlice(addresses[i].IP)
+				if ok && addresses[i].LinkIndex == attributes.Index {
+					seen.Addresses = append(seen.Addresses, address.Unmap())
+				}
+			}
+			links = append(links, seen)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the addresses of %s: %w", path, err)
+	}
+	return links, nil
+}

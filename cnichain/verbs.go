@@ -1,0 +1,189 @@
+package cnichain
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Types of GIDs, as applications name them. The kernel has one text for the first two ("IB/RoCE v1").
+const (
+	GIDInfiniBand = "IB"
+	GIDRoCEv1     = "RoCE v1"
+	GIDRoCEv2     = "RoCE v2"
+)
+
+// MaxGIDs bounds how many GIDs of a step are told: with them a device's entry in the status of a claim stays below the
+// 10 KiB that the API allows.
+const MaxGIDs = 32
+
+// VerbsDevice is an RDMA device as an application of a pod addresses it.
+type VerbsDevice struct {
+	// Name is the RDMA device's, such as mlx5_3.
+	Name string `json:"name"`
+	// Verbs is its character device below /dev/infiniband, such as uverbs3.
+	Verbs string `json:"verbs"`
+	// GIDs are those of the pod's interfaces, the preferred one of each interface first.
+	GIDs []GID `json:"gids,omitempty"`
+}
+
+// GID is an entry of the table of global identifiers of an RDMA device's port: by its index an application says with
+// which address, and which protocol, it sends.
+type GID struct {
+	// Port counts from 1, Index from 0.
+	Port  uint32 `json:"port"`
+	Index int    `json:"index"`
+	// GID has eight groups of four digits, as in sysfs.
+	GID string `json:"gid"`
+	// Type is GIDInfiniBand, GIDRoCEv1 or GIDRoCEv2.
+	Type string `json:"type"`
+	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs are the port's own.
+	Interface string `json:"interface,omitempty"`
+	// Address is the interface's address that the GID stands for; empty for that which the kernel makes of the MAC.
+	Address string `json:"address,omitempty"`
+}
+
+// GIDEntry is an entry of a port's table that is not empty, as the kernel shows it.
+type GIDEntry struct {
+	Port  uint32
+	Index int
+	GID   netip.Addr
+	Type  string
+	// Link is the name of the link that has the address, in whatever network namespace that is; empty with InfiniBand.
+	Link string
+}
+
+// LinkAddresses are the addresses of a link in a network namespace.
+type LinkAddresses struct {
+	Index     int
+	Name      string
+	MAC       net.HardwareAddr
+	Addresses []netip.Addr
+}
+
+// FindGIDs returns which entries of the table of an RDMA device are those of links of a pod. Where RDMA devices are
+// shared the table has the GIDs of all pods, with the names of links in namespaces that it does not tell: an entry is
+// the pod's if link and address are. Two entries that cannot be told apart are returned as ambiguous, and not found.
+func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
+	type key struct {
+		port      uint32
+		gid       netip.Addr
+		gidType   string
+		linkNamed string
+	}
+	ofPod := podAddresses(links)
+	seen := map[key][]int{}
+	for _, entry := range table {
+		k := key{entry.Port, entry.GID, entry.Type, entry.Link}
+		seen[k] = append(seen[k], entry.Index)
+	}
+	for _, entry := range table {
+		address, isOfPod := ofPod[podAddress{entry.Link, entry.GID}]
+		if entry.Type == GIDInfiniBand {
+			address, isOfPod = "", true
+		}
+		if !isOfPod {
+			continue
+		}
+		if same := seen[key{entry.Port, entry.GID, entry.Type, entry.Link}]; len(same) > 1 {
+			if same[0] == entry.Index && address != "" {
+				ambiguous = append(ambiguous, fmt.Sprintf("the entries %v for %s on %s (%s) cannot be told apart: "+
+					"another pod of the node has the same address", same, address, entry.Link, entry.Type))
+			}
+			continue
+		}
+		found = append(found, GID{Port: entry.Port, Index: entry.Index, GID: formatGID(entry.GID), Type: entry.Type,
+			Interface: entry.Link, Address: address})
+	}
+	slices.SortFunc(found, compareGIDs)
+	return found, ambiguous
+}
+
+// podAddress is what tells an entry of Ethernet that is a pod's from those of others.
+type podAddress struct {
+	link string
+	gid  netip.Addr
+}
+
+// podAddresses returns the entries that links may have, and the address that each stands for; "" for that of the MAC.
+// An application may give its links as many addresses as it likes, so they are looked up.
+func podAddresses(links []LinkAddresses) map[podAddress]string {
+	addresses := map[podAddress]string{}
+	for _, link := range links {
+		if link.Name == "" {
+			continue
+		}
+		addresses[podAddress{link.Name, defaultGID(link.MAC)}] = ""
+		for _, address := range link.Addresses {
+			addresses[podAddress{link.Name, netip.AddrFrom16(address.As16())}] = address.Unmap().String()
+		}
+	}
+	return addresses
+}
+
+// defaultGID is what the kernel makes of a MAC for every port of Ethernet: a link-local address with a modified EUI-64
+// (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
+func defaultGID(mac net.HardwareAddr) netip.Addr {
+	if len(mac) != 6 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
+		13: mac[3], 14: mac[4], 15: mac[5]})
+}
+
+// compareGIDs orders by interface, and for each by what an application would choose: RoCE v2, which routers forward,
+// before the others, addresses of others before link-local ones, IPv4 before IPv6.
+func compareGIDs(a, b GID) int {
+	rank := func(g GID) int {
+		address, err := netip.ParseAddr(g.Address)
+		switch {
+		case err != nil || address.IsLinkLocalUnicast():
+			return 2
+		case address.Is6():
+			return 1
+		}
+		return 0
+	}
+	kind := func(g GID) int { return slices.Index([]string{GIDRoCEv2, GIDInfiniBand, GIDRoCEv1}, g.Type) }
+	return cmp.Or(strings.Compare(a.Interface, b.Interface), cmp.Compare(kind(a), kind(b)),
+		cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Index, b.Index))
+}
+
+// formatGID writes a GID as sysfs does.
+func formatGID(gid netip.Addr) string {
+	bytes := gid.As16()
+	groups := make([]string, 0, 8)
+	for i := 0; i < len(bytes); i += 2 {
+		groups = append(groups, hex.EncodeToString(bytes[i:i+2]))
+	}
+	return strings.Join(groups, ":")
+}
+
+// WithoutGID returns those addresses of the links with some indexes, as "address on link", that no GID stands for. It
+// leaves out link-local addresses, for which the kernel has a GID whether the link has the address or not.
+func WithoutGID(devices []VerbsDevice, links []LinkAddresses, indexes []int) (without []string) {
+	stands := map[GID]bool{}
+	for _, device := range devices {
+		for _, gid := range device.GIDs {
+			if gid.Type == GIDInfiniBand {
+				return nil // where addresses have no GIDs
+			}
+			stands[GID{Interface: gid.Interface, Address: gid.Address}] = true
+		}
+	}
+	for _, link := range links {
+		for _, address := range link.Addresses {
+			address = address.Unmap()
+			if slices.Contains(indexes, link.Index) && !address.IsLinkLocalUnicast() && !address.IsLoopback() &&
+				!stands[GID{Interface: link.Name, Address: address.String()}] {
+				without = append(without, address.String()+" on "+link.Name)
+			}
+		}
+	}
+	slices.Sort(without)
+	return without
+}

@@ -1,0 +1,86 @@
+package discoverytest
+
+import "fmt"
+
+// GPUMachines are two kinds of nodes with eight GPUs and eight ports for them, by the names of their recordings in
+// discovery/testdata. They are composed from what is publicly known of such machines, and recorded on none: a recording
+// has network functions only, and what the drivers of the GPUs publish is for tests to write.
+//
+// h100 is as a DGX H100 with its ConnectX-7 as Ethernet cards: two sockets, and below each of eight PCIe switches, with
+// a root of its own, a GPU and the card for it; besides, two cards with two ports each for storage, and one for the
+// node. The addresses and numbers of the cards and of their RDMA devices are those of the machine's user guide; the
+// numbers of the buses above them are made up. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
+//
+// mi300x has GPUs where AMD's documentation of MI300X machines has them (05, 2b, 5b and 65; those of the second socket,
+// 85, ab, db and e5, are made up alike), each with a root of its own, and in place of a card for each, four cards with
+// two ports in slots of the processors, whose roots have no GPU. The port with the higher address of each card is
+// cabled to the lower of its two rails: nothing on the machine tells.
+func GPUMachines() map[string]*Host {
+	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
+}
+
+// networkFunction is a function of a ConnectX-7 with its link.
+type networkFunction struct {
+	// bridge is the directory of the bridge above.
+	bridge, address, link, rdma string
+	numaNode, speed             int
+}
+
+func (h *Host) connectX7(f networkFunction) {
+	h.FunctionBelow(f.bridge, f.address, "device=0x1021", fmt.Sprintf("numa_node=%d", f.numaNode),
+		"sriov_totalvfs=16", "sriov_numvfs=0")
+	h.NIC(f.link, f.address)
+	h.Speed(f.link, f.speed)
+	h.Link(f.link).MTU = 9000
+	h.RDMA(f.address, f.rdma)
+}
+
+// management adds the card over which the cluster knows the node.
+func (h *Host) management(bridge, address, link string) {
+	h.FunctionBelow(bridge, address, "vendor=0x8086", "device=0x1563")
+	h.Symlink(h.Dir(address)+"/driver", "bus/pci/drivers/ixgbe")
+	h.NIC(link, address)
+	h.Speed(link, 10000)
+	h.DefaultRoute(link)
+}
+
+func h100() *Host {
+	h := NewHost()
+	h.Netlink.RDMANetns = "shared"
+	h.management("devices/pci0000:00/0000:00:10.0", "0000:0b:00.0", "eno3")
+	const rail, storage = 400000, 200000
+	for _, card := range []struct{ bus, ports, rdma, numaNode, speed int }{
+		{0x18, 1, 0, 0, rail}, {0x29, 2, 1, 0, storage}, {0x40, 1, 3, 0, rail}, {0x4f, 1, 4, 0, rail},
+		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
+		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
+	} {
+		// The switch's port to the card is on the bus above, its port to the processor on the one above that.
+		root := fmt.Sprintf("0000:%02x", card.bus-3)
+		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, card.bus-2, card.bus-1)
+		for port := range card.ports {
+			link := fmt.Sprintf("enp%ds0np0", card.bus)
+			if card.ports > 1 {
+				link = fmt.Sprintf("enp%ds0f%dnp%d", card.bus, port, port)
+			}
+			h.connectX7(networkFunction{bridge: bridge, address: fmt.Sprintf("0000:%02x:00.%d", card.bus, port),
+				link: link, rdma: fmt.Sprintf("mlx5_%d", card.rdma+port), numaNode: card.numaNode, speed: card.speed})
+		}
+	}
+	return h
+}
+
+func mi300x() *Host {
+	h := NewHost()
+	h.Netlink.RDMANetns = "shared"
+	h.management("devices/pci0000:10/0000:10:03.1", "0000:11:00.0", "eno1")
+	for i, bus := range []int{0x31, 0x79, 0xb1, 0xf9} {
+		root := fmt.Sprintf("0000:%02x", bus-1)
+		for port := range 2 {
+			h.connectX7(networkFunction{bridge: fmt.Sprintf("devices/pci%s/%s:01.1", root, root),
+				address: fmt.Sprintf("0000:%02x:00.%d", bus, port),
+				link:    fmt.Sprintf("enp%ds0f%dnp%d", bus, port, port), rdma: fmt.Sprintf("mlx5_%d", 2*i+port),
+				numaNode: i / 2, speed: 200000})
+		}
+	}
+	return h
+}

@@ -1,0 +1,37 @@
+package discovery
+
+import (
+	"io/fs"
+
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+)
+
+// addNearNodes sets NUMANodes of PCI functions, by the rule that all drivers of devices share, so that devices of
+// several drivers have a node in common: the library of Kubernetes reads the distances between nodes (ACPI SLIT) and
+// the sockets. Most machines have a handful of nodes, so each is asked for once.
+func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
+	near := map[int][]int{None: nil}
+	for address, f := range functions {
+		nodes, known := near[f.NUMANode]
+		if !known {
+			nodes = nearNodes(sys, f.NUMANode)
+			near[f.NUMANode] = nodes
+		}
+		f.NUMANodes = nodes
+		functions[address] = f
+	}
+}
+
+// nearNodes returns a node and then those that are as near; nil if there are no others, or the machine does not say.
+func nearNodes(sys fs.ReadLinkFS, node int) []int {
+	attribute, err := deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ListAttribute,
+		deviceattribute.WithFS(sys))
+	if err != nil || len(attribute.Value.IntValues) < 2 { // an error says that the number is none of a node
+		return nil
+	}
+	nodes := make([]int, len(attribute.Value.IntValues))
+	for i, n := range attribute.Value.IntValues {
+		nodes[i] = int(n)
+	}
+	return nodes
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	kubevirtapi "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// The virtual machine of docs/howto.md is one that KubeVirt's API has.
+func TestHowto(t *testing.T) {
+	text, err := os.ReadFile("../../docs/howto.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, document, found := strings.Cut(string(text), "```yml\n")
+	document, _, closed := strings.Cut(document, "```")
+	if !found || !closed {
+		t.Fatal("it has no virtual machine")
+	}
+	machine := &kubevirtapi.VirtualMachineInstance{}
+	if err := yaml.UnmarshalStrict([]byte(document), machine); err != nil {
+		t.Fatal(err)
+	}
+	claim := machine.Spec.Networks[0].ResourceClaim
+	if claim == nil || claim.ClaimName != machine.Spec.ResourceClaims[0].Name || claim.RequestName != "fn" {
+		t.Errorf("its network names %+v", claim)
+	}
+}

@@ -1,0 +1,174 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// verbs is the RDMA device of the tenant's only step, as the driver tells it.
+func (t *tenant) verbs() cnichain.VerbsDevice {
+	t.Helper()
+	verbs := t.attachment.Steps[0].Verbs
+	if verbs == nil || len(verbs.Devices) != 1 || verbs.Unknown != "" {
+		t.Fatalf("the driver tells %+v", verbs)
+	}
+	return verbs.Devices[0]
+}
+
+// gidOf is the entry of RoCE v2 that the driver tells for an address of net1.
+func (t *tenant) gidOf(address string) cnichain.GID {
+	t.Helper()
+	gids := t.verbs().GIDs
+	position := slices.IndexFunc(gids, func(gid cnichain.GID) bool {
+		return gid.Address == address && gid.Type == cnichain.GIDRoCEv2 && gid.Interface == "net1"
+	})
+	if position < 0 {
+		t.Fatalf("the driver tells no GID of RoCE v2 for %s on net1: %+v", address, gids)
+	}
+	return gids[position]
+}
+
+// shows compares every GID that the driver tells with what sysfs shows in the pod.
+func (t *tenant) shows() {
+	t.Helper()
+	device := t.verbs()
+	port := "/sys/class/infiniband/" + device.Name + "/ports/1/"
+	for _, gid := range device.GIDs {
+		index := strconv.Itoa(gid.Index)
+		output, err := t.command(context.Background(), "cat", port+"gids/"+index, port+"gid_attrs/types/"+index,
+			port+"gid_attrs/ndevs/"+index).CombinedOutput()
+		want := fmt.Sprintf("%s\n%s\n%s\n", gid.GID, gid.Type, gid.Interface)
+		if have := strings.ReplaceAll(string(output), "IB/RoCE v1", cnichain.GIDRoCEv1); err != nil || have != want {
+			t.Errorf("entry %s is %q (%v), and the driver tells %q", index, output, err, want)
+		}
+	}
+	if t.uverbs(device.Name) != device.Verbs {
+		t.Errorf("%s has the character device %s, and the driver tells %s", device.Name, t.uverbs(device.Name),
+			device.Verbs)
+	}
+}
+
+// talksBy exchanges messages with exactly the entries that the driver tells for two addresses; over is the server's
+// address for what comes first.
+func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
+	t.Helper()
+	pingPong := func(t *tenant, address string) []string {
+		return []string{"ibv_rc_pingpong", "-d", t.verbs().Name, "-g", strconv.Itoa(t.gidOf(address).Index), "-n", "20"}
+	}
+	bandwidth := func(t *tenant, address string) []string {
+		return []string{"ib_send_bw", "-d", t.verbs().Name, "-x", strconv.Itoa(t.gidOf(address).Index), "-n", "20",
+			"-s", "4096", "-F"}
+	}
+	for _, command := range []func(*tenant, string) []string{pingPong, bandwidth} {
+		t.end("", "").converse(server.end("", ""), command(server, theirs), append(command(t, mine), over))
+	}
+}
+
+// Applications send by the index that the driver tells, of each address: whatever the others are, and in both modes.
+func TestChainTellsGIDs(t *testing.T) {
+	const step = `[{name: nic, type: netdev, selector: {cel: "true"}, ifName: net1, rdma: {},
+		config: {ipam: {type: static, addresses: [{address: 10.0.%[1]d.9/24}, {address: 10.0.0.%[1]d/24},
+		{address: "fd00::%[1]d/64"}]}}}]`
+	b := newBench(t, "")
+	b.needsLab()
+	links := b.rdmaFunctions(2)
+	d := newDriver(b)
+	left := d.tenant("left", fmt.Sprintf(step, 1), links[0], true)
+	right := d.tenant("right", fmt.Sprintf(step, 2), links[1], true)
+	for i, pod := range []*tenant{left, right} {
+		pod.attach()
+		pod.shows()
+		start := time.Now()
+		d.executor.VerbsReader().Read(pod.attachment.Pin, pod.attachment.Steps, 0)
+		t.Logf("reading the table took %s", time.Since(start))
+		for _, address := range []string{fmt.Sprintf("10.0.%d.9", i+1), fmt.Sprintf("10.0.0.%d", i+1),
+			fmt.Sprintf("fd00::%d", i+1)} {
+			pod.gidOf(address)
+		}
+		if first := pod.verbs().GIDs[0]; first.Type != cnichain.GIDRoCEv2 ||
+			!strings.HasPrefix(first.Address, "10.0.") {
+			t.Errorf("the preferred GID is %+v", first)
+		}
+	}
+	right.talksBy(left, "10.0.0.2", "10.0.0.1", "10.0.0.1")
+	right.talksBy(left, "fd00::2", "fd00::1", "10.0.0.1")
+
+	// The application changes its addresses, which the kernel then gives other entries.
+	left.inside(func() error {
+		link, err := netlink.LinkByName("net1")
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			netlink.AddrDel(link, mask24("10.0.1.9")),
+			netlink.AddrAdd(link, mask24("10.0.0.77")))
+	})
+	b.eventually("GID of another address", func() error {
+		steps := left.attachment.Steps
+		steps[0].Verbs = d.executor.VerbsReader().Read(left.attachment.Pin, steps, 0)
+		if text := fmt.Sprint(steps[0].Verbs); !strings.Contains(text, "10.0.0.77") ||
+			strings.Contains(text, "10.0.1.9") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	left.shows()
+	left.detach()
+	right.detach()
+	b.machine().sees("rxe0", "rxe1")
+}
+
+// A port that pods share by macvlan has the GIDs of all of them in one table, with the names of links in their
+// namespaces: each is told its own. Two pods with one address can't be told apart, and both are told so.
+func TestChainTellsGIDsOfASharedPort(t *testing.T) {
+	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
+		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
+	b := newBench(t, shared)
+	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	b.must(netlink.LinkSetUp(b.link("port")))
+	b.machine().addDevice("rxe0", "port")
+	b.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe0") })
+	d := newDriver(b)
+	first := d.tenant("first", fmt.Sprintf(step, 1), "port", false)
+	second := d.tenant("second", fmt.Sprintf(step, 2), "port", false)
+	first.attach()
+	second.attach()
+	for address, pod := range map[string]*tenant{"10.0.0.1": first, "10.0.0.2": second} {
+		pod.shows()
+		pod.gidOf(address)
+		for _, gid := range pod.verbs().GIDs {
+			if gid.Interface != "net1" || gid.Address != "" && !strings.HasPrefix(gid.Address, "fe80") &&
+				gid.Address != address {
+				t.Errorf("the pod with %s is told %+v", address, gid)
+			}
+		}
+	}
+	same := d.tenant("same", fmt.Sprintf(step, 2), "port", false)
+	same.attach()
+	for _, pod := range []*tenant{second, same} {
+		verbs := d.executor.VerbsReader().Read(pod.attachment.Pin, pod.attachment.Steps, 0)
+		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
+			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
+			t.Errorf("a pod with another's address is told %+v", verbs)
+		}
+	}
+	for _, pod := range []*tenant{first, second, same} {
+		pod.detach()
+	}
+}
+
+// mask24 is an IPv4 address of a network with 256.
+func mask24(address string) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address).To4(), Mask: net.CIDRMask(24, 32)}}
+}

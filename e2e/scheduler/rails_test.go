@@ -1,0 +1,170 @@
+package scheduler
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// railAttribute is what policies of samples set on cards.
+const railAttribute resourceapi.QualifiedName = "example.com/rail"
+
+// TestRails has the scheduler put cards next to the GPUs of another driver on two kinds of machines with eight of each:
+// where the PCI root says which belong together, and where a table of the policy does.
+func TestRails(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		if err := p.apply(t.Context(), fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
+`, gpuDriver)); err != nil {
+			t.Fatal(err)
+		}
+		t.Run("by PCI root", func(t *testing.T) {
+			n := railNode(t, p, "h100", "eight-gpus-by-root.yaml", "gpus-h100.yaml")
+			n.aligned(t, "all", 8, deviceattribute.StandardDeviceAttributePCIeRoot, nil)
+			n.refused(t, "nothing-left", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
+		})
+		t.Run("by table", func(t *testing.T) {
+			n := railNode(t, p, "mi300x", "eight-gpus-by-table.yaml", "gpus-with-rails.yaml")
+			n.refused(t, "by-root", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
+			n.aligned(t, "seven", 7, railAttribute, nil)
+			// A GPU and a port are left. The GPU has no rail, as if its driver did not know it.
+			n.refused(t, "without-rail", pairs(1, railAttribute))
+			if !p.derivedAttributes {
+				return
+			}
+			// In a claim that gives it one, it has.
+			n.aligned(t, "derived", 1, railAttribute, &resourceapi.DeviceDerivedAttribute{
+				Name: resourceapi.FullyQualifiedName(railAttribute),
+				Expression: `device.attributes["resource.kubernetes.io"].pciBusID == "0000:e5:00.0" ? 7 : ` +
+					`device.attributes["example.com"].rail`,
+			})
+		})
+	})
+}
+
+// railNode publishes the recording of a machine, with the policy of a sample, and GPUs of a file of ResourceSlices.
+func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
+	t.Helper()
+	machine := discoverytest.GPUMachines()[name]
+	policies := documents[v1alpha1.DeviceExposurePolicy](t, "deploy/samples/examples/"+sample, "DeviceExposurePolicy")
+	published := documents[resourceapi.ResourceSlice](t, "cmd/netdra/testdata/simulate/"+gpus, "ResourceSlice")
+	if len(policies) != 1 || len(published) != 1 || len(published[0].Spec.Devices) != 8 {
+		t.Fatalf("%s has %d policies, %s has %d slices", sample, len(policies), gpus, len(published))
+	}
+	n := p.publish(t, name, record(t, machine), policies, p.encodings...)
+	n.publishGPUs(t, published[0].Spec.Devices)
+	n.offers(t, 16)
+	return n
+}
+
+// documents are those of one kind in a YAML file of the repository.
+func documents[T any](t *testing.T, file, kind string) []T {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []T
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		if strings.Contains(document, "\nkind: "+kind+"\n") {
+			all = append(all, parse[T](t, document))
+		}
+	}
+	return all
+}
+
+// pairs asks for GPUs, each with a card that has the same value of an attribute, and for cards of as many rails.
+func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceClaimSpec {
+	requests := make([]request, 0, 2*count)
+	for range count {
+		requests = append(requests, request{class: "gpu"}, request{class: "host-device"})
+	}
+	spec := claim(requests...)
+	match, rail := resourceapi.FullyQualifiedName(attribute), resourceapi.FullyQualifiedName(railAttribute)
+	distinct := resourceapi.DeviceConstraint{DistinctAttribute: &rail}
+	for i := range count {
+		gpu, card := spec.Devices.Requests[2*i].Name, spec.Devices.Requests[2*i+1].Name
+		spec.Devices.Constraints = append(spec.Devices.Constraints,
+			resourceapi.DeviceConstraint{Requests: []string{gpu, card}, MatchAttribute: &match})
+		distinct.Requests = append(distinct.Requests, card)
+	}
+	spec.Devices.Constraints = append(spec.Devices.Constraints, distinct)
+	return spec
+}
+
+// aligned checks that a pod gets pairs, and that each is one: the devices that are published of the node tell. Derived
+// is how a claim computes the attribute of GPUs, or nil; the value of these is then not looked at.
+func (n node) aligned(t *testing.T, name string, count int, attribute resourceapi.QualifiedName,
+	derived *resourceapi.DeviceDerivedAttribute) {
+	t.Helper()
+	spec := pairs(count, attribute)
+	if derived != nil {
+		spec.Devices.Requests[0].Exactly.DerivedAttributes = []resourceapi.DeviceDerivedAttribute{*derived}
+	}
+	pod, err := n.pod(t.Context(), name, false, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := n.outcome(t.Context(), pod, true)
+	if err != nil {
+		t.Fatalf("pod %s: %v", pod, err)
+	}
+	published, err := n.devices()
+	if err != nil || len(devices) != 2*count {
+		t.Fatalf("pod %s has %s: %v", pod, names(devices), err)
+	}
+	byRequest := map[string]resourceapi.Device{}
+	for _, d := range devices {
+		byRequest[d.Request] = published[d.Device]
+	}
+	rails := map[int64]bool{}
+	for i := range count {
+		gpu, card := byRequest[spec.Devices.Requests[2*i].Name], byRequest[spec.Devices.Requests[2*i+1].Name]
+		if derived == nil && text(gpu.Attributes[attribute]) != text(card.Attributes[attribute]) {
+			t.Errorf("pod %s has %s with %s, and %s with %s", pod, gpu.Name, text(gpu.Attributes[attribute]), card.Name,
+				text(card.Attributes[attribute]))
+		}
+		rails[*card.Attributes[railAttribute].IntValue] = true
+	}
+	if len(rails) != count {
+		t.Errorf("pod %s has %d cards on rails %v", pod, count, rails)
+	}
+	t.Logf("pod %s has %s", pod, names(devices))
+}
+
+// text is the value of a string or of a number, with which of both it is.
+func text(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return fmt.Sprintf("%q", *a.StringValue)
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	}
+	return "none"
+}
+
+// refused checks that a pod with such a claim is not scheduled.
+func (n node) refused(t *testing.T, name string, spec resourceapi.ResourceClaimSpec) {
+	t.Helper()
+	pod, err := n.pod(t.Context(), name, false, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.outcome(t.Context(), pod, false); err != nil {
+		t.Errorf("pod %s: %v", pod, err)
+	}
+	if err := n.release(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}

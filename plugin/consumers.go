@@ -1,0 +1,142 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// shareable is true for claims that several pods may name: all but those that kube-controller-manager or kube-scheduler
+// has made for one pod, from a template or for its extended resources (KEP-4381, KEP-5004). Others may have a pod as
+// their controller, too.
+func shareable(claim *resourceapi.ResourceClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
+		return true
+	}
+	_, fromTemplate := claim.Annotations[resourceapi.PodResourceClaimAnnotation]
+	_, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]
+	if !fromTemplate && !extended {
+		return true
+	}
+	return slices.ContainsFunc(claim.Status.ReservedFor,
+		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+			return consumer.UID != owner.UID
+		})
+}
+
+// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729); of a
+// group those that are on this node by now. attaches reports whether they are given interfaces. A claim that nobody is
+// said to use is refused: kubelet asks for none, and what another caller has prepared nobody would release.
+func (d *draPlugin) addConsumers(
+	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
+) error {
+	usable := false
+	for _, reference := range claim.Status.ReservedFor {
+		switch {
+		case isPod(reference):
+			usable = true
+			pod, err := d.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
+			if err != nil {
+				return err
+			}
+			if err := addConsumer(record, reference.UID, pod, claim, attaches); err != nil {
+				return err
+			}
+		case reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups":
+			usable = true
+			for _, pod := range d.cluster.podsWithClaim(claim.Namespace, claim.Name) {
+				if pod.Spec.SchedulingGroup == nil ||
+					ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != reference.Name {
+					continue
+				}
+				if err := addConsumer(record, pod.UID, pod, claim, attaches); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if attaches && !usable {
+		return errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
+			"reserve it in " +
+			"status.reservedFor for the pod that is to have its devices")
+	}
+	return nil
+}
+
+func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
+	return reference.APIGroup == "" && reference.Resource == "pods"
+}
+
+// addConsumer adds a pod, which is nil if the API server has none of the UID any more.
+func addConsumer(
+	record *claims.Record, uid types.UID, pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool,
+) error {
+	consumer := claims.Consumer{PodUID: string(uid)}
+	if pod != nil {
+		if attaches {
+			if err := claimspec.CheckPod(pod); err != nil {
+				return err
+			}
+		}
+		consumer.Position = position(pod, claim)
+	}
+	record.Consumers = append(record.Consumers, consumer)
+	return nil
+}
+
+// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver
+// is away.
+func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
+	for _, pod := range d.cluster.podsWithClaim(claim.Namespace, claim.Name) {
+		if names := without(pod, claim); len(names) > 0 {
+			d.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+				"ContainerWithoutClaim", fmt.Sprintf(
+					"containers %s don't name claim %s: while the network driver is being updated they could start "+
+						"without the pod's interfaces; name it in resources.claims of each",
+					strings.Join(names, ", "), claim.Name))
+		}
+	}
+}
+
+// without returns the containers of a pod that don't name a claim. Those of a pod with extended resources are told
+// nothing: they can't have a part of the claim without a device of their own.
+func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
+	var names []string
+	i := position(pod, claim)
+	if i == len(pod.Spec.ResourceClaims) {
+		return nil
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if !slices.ContainsFunc(container.Resources.Claims,
+			func(c corev1.ResourceClaim) bool { return c.Name == pod.Spec.ResourceClaims[i].Name }) {
+			names = append(names, container.Name)
+		}
+	}
+	return names
+}
+
+// position is the claim's index in the pod's resourceClaims.
+func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err == nil && name != nil && *name == claim.Name {
+			return i
+		}
+	}
+	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
+}

@@ -1,0 +1,107 @@
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// reserve replaces what a claim is reserved for. It is nobody's in particular, as a user's or that of a PodGroup.
+func reserve(claim *resourceapi.ResourceClaim, users ...resourceapi.ResourceClaimConsumerReference) {
+	claim.OwnerReferences, claim.Annotations = nil, nil
+	claim.Status.ReservedFor = users
+}
+
+func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
+	return resourceapi.ResourceClaimConsumerReference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: name,
+		UID: "uid-of-group"}
+}
+
+// A claim of a PodGroup has the group's pods as consumers, as far as they are known, and those that come later by its
+// name. It is in use as long as one of them is there.
+func TestClaimOfAPodGroup(t *testing.T) {
+	f := newFixture(t)
+	member := func(name, group string, claims ...string) *corev1.Pod {
+		pod := podObject(name, claims...)
+		pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(group)}
+		f.must(f.dra.cluster.pods.GetStore().Add(pod))
+		return pod
+	}
+	first := member("a", "gang", "other", "c")
+	member("b", "gang")         // of the group, without the claim
+	member("z", "another", "c") // the claim of the same name is not reserved for its group
+	claim := allocatedClaim("c", "up0", "a")
+	reserve(claim, gangOf("gang"))
+	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
+	f.must(err)
+	f.must(results["c"].Err)
+	record, _ := f.claims.Get("c")
+	if diff := cmp.Diff([]claims.Consumer{{PodUID: "a", Position: 1}}, record.Consumers); diff != "" ||
+		!record.Shareable {
+		t.Errorf("shareable %v, consumers (-want +got):\n%s", record.Shareable, diff)
+	}
+	f.must(f.dra.cluster.pods.GetStore().Delete(podObject("z")))
+	later := member("later", "gang", "c")
+	found, err := f.nri.claimsOf(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
+	if err != nil || len(found) != 1 || found[0].Claim.UID != "c" {
+		t.Errorf("the claims of a pod that came later are %v, %v", found, err)
+	}
+	first.DeletionTimestamp = &metav1.Time{}
+	if f.dra.isLeaving(&record) {
+		t.Error("the claim of a group with another pod is taken for one that nobody uses")
+	}
+	later.DeletionTimestamp = &metav1.Time{}
+	if !f.dra.isLeaving(&record) {
+		t.Error("the claim of a group whose last pod is being deleted is not taken for one that is leaving")
+	}
+}
+
+// A driver that composes devices has our claim prepared for a pod that does not list it: the pod is in reservedFor.
+func TestClaimThatThePodDoesNotList(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.dra.cluster.pods.GetStore().Add(podObject("a", "composed")))
+	claim := allocatedClaim("c", "up0", "a")
+	reserve(claim, claim.Status.ReservedFor...)
+	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
+	f.must(err)
+	f.must(results["c"].Err)
+	if ids := results["c"].Devices[0].CDIDeviceIDs; len(ids) != 1 || !strings.HasSuffix(ids[0], ".c") {
+		t.Errorf("the caller, who tells kubelet, is given the CDI devices %q", ids)
+	}
+	f.runs("a-0")
+	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
+	f.eventually("the pod is attached", func() bool { return f.ready("a-0") })
+	f.expect(attachedA, "c")
+}
+
+// A claim that nobody is to use is refused, and so is one for what the driver has never heard of.
+func TestClaimThatIsReservedForNoPod(t *testing.T) {
+	for title, users := range map[string][]resourceapi.ResourceClaimConsumerReference{
+		"nobody":         nil,
+		"something else": {{APIGroup: "example.com", Resource: "machines", Name: "m", UID: "m"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := newFixture(t)
+			claim := allocatedClaim("c", "up0", "a")
+			reserve(claim, users...)
+			results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
+			f.must(err)
+			if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
+				"cannot prepare claim ns/c: it is reserved for no pod and no PodGroup") {
+				t.Errorf("the claim is refused with %v", err)
+			}
+			if _, held := f.claims.Get("c"); held {
+				t.Error("the claim holds devices")
+			}
+		})
+	}
+}

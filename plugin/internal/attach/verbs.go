@@ -1,0 +1,152 @@
+package attach
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// VerbsOf returns how the application of a pod addresses the RDMA devices of a device; nil if it was given none.
+func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
+	for _, i := range stepsOf(steps, claimUID, held) {
+		if steps[i].Verbs != nil {
+			return steps[i].Verbs
+		}
+	}
+	return nil
+}
+
+// PreferredGID returns the GID that an application would choose for an interface, and its RDMA device; false if none is
+// known. An empty name is any interface.
+func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDevice, gid cnichain.GID, known bool) {
+	if verbs == nil {
+		return device, gid, false
+	}
+	for _, device := range verbs.Devices {
+		for _, gid := range device.GIDs { // the preferred one of each interface comes first
+			if ifName == "" || gid.Interface == ifName || gid.Type == cnichain.GIDInfiniBand {
+				return device, gid, true
+			}
+		}
+	}
+	return device, gid, false
+}
+
+// verbsEnv are the environment variables that tell containers with a part of a claim of its RDMA devices: for each
+// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims. Two of
+// which the names differ in what variables can't have get none, rather than those of the other. A claim that several
+// pods may share has none, since their interfaces differ.
+func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
+	if record.Shareable {
+		return nil
+	}
+	names, byPrefix := map[string]string{}, map[string][]string{}
+	for _, steps := range sandboxes {
+		for _, i := range stepsOfPart(record, steps, part) {
+			verbs := steps[i].Verbs
+			if verbs == nil || len(verbs.Devices) == 0 {
+				continue
+			}
+			for _, ifName := range interfacesWithGIDs(&steps[i]) {
+				prefix := envPrefix(ifName)
+				if other, taken := names[prefix]; !taken {
+					names[prefix], byPrefix[prefix] = ifName, envOfInterface(prefix, ifName, verbs)
+				} else if other != ifName {
+					delete(byPrefix, prefix)
+				}
+			}
+		}
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(byPrefix)) {
+		env = append(env, byPrefix[prefix]...)
+	}
+	return env
+}
+
+// interfacesWithGIDs are that of the step, and those of its devices' GIDs.
+func interfacesWithGIDs(step *executor.StepRecord) []string {
+	names := []string{step.IfName}
+	for _, device := range step.Verbs.Devices {
+		for _, gid := range device.GIDs {
+			if gid.Interface != "" && !slices.Contains(names, gid.Interface) {
+				names = append(names, gid.Interface)
+			}
+		}
+	}
+	return names
+}
+
+func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
+	device, gid, known := PreferredGID(verbs, ifName)
+	if !known {
+		device = verbs.Devices[0]
+	}
+	if device.Verbs == "" || !isPrintable(device.Name) {
+		return nil
+	}
+	env := []string{prefix + "RDMA_DEVICE=" + device.Name, prefix + "VERBS_DEVICE=" + device.Verbs}
+	if !known {
+		return env
+	}
+	return append(env, fmt.Sprintf("%sRDMA_PORT=%d", prefix, gid.Port),
+		fmt.Sprintf("%sGID_INDEX=%d", prefix, gid.Index), prefix+"GID="+gid.GID, prefix+"GID_TYPE="+gid.Type)
+}
+
+// isPrintable reports whether a name that an application may have given can stand in an environment.
+func isPrintable(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// envPrefix is what the variables of an interface begin with: its name as shells can write it, net1 as NET1.
+func envPrefix(ifName string) string {
+	return "DRA_NETWORK_" + strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(ifName)) + "_"
+}
+
+// refreshVerbs reads again how a pod's application addresses its RDMA devices, and reports whether that has changed:
+// the kernel gives an address that was removed and added again another index.
+func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) (changed bool) {
+	steps := box.attachedNow()
+	now := map[int]*executor.Verbs{}
+	for i := range steps {
+		if verbs := reader.Read(pin, steps, i); verbs != nil && !reflect.DeepEqual(verbs, steps[i].Verbs) {
+			now[i] = verbs
+		}
+	}
+	return len(now) > 0 && box.setVerbs(pin, now)
+}
+
+// setVerbs notes what has changed, by the index of steps, of the attachment with a pin.
+func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.phase.isAttached() || b.pin != pin {
+		return false
+	}
+	b.attached = slices.Clone(b.attached) // readers have the old one
+	for i, verbs := range changed {
+		b.attached[i].Verbs = verbs
+	}
+	return true
+}
+
+// describeAgain has the files of a sandbox's claims written again.
+func (s *Sandboxes) describeAgain(box *sandbox) {
+	var records []claims.Record
+	for _, uid := range box.attachedClaims() {
+		if record, held := s.claims.Get(uid); held {
+			records = append(records, record)
+		}
+	}
+	s.observer.DescribeClaims(s.work, records)
+}

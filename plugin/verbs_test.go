@@ -1,0 +1,132 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// verbsEnv are the environment variables of a claim's containers, without that which says that it is attached.
+func (f *fixture) verbsEnv(claim string) []string {
+	f.Helper()
+	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
+	f.must(err)
+	var spec cdispecs.Spec
+	f.must(json.Unmarshal(data, &spec))
+	return slices.DeleteFunc(spec.Devices[0].ContainerEdits.Env,
+		func(variable string) bool { return strings.HasPrefix(variable, "DRA_NETWORK_CLAIM_") })
+}
+
+// Containers that name a claim are told the GID of its address, in their environment and in the file of its metadata.
+func TestContainersAreToldGIDs(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAExclusive)
+	if diff := cmp.Diff([]string{
+		"DRA_NETWORK_NET1_RDMA_DEVICE=mlx5_0", "DRA_NETWORK_NET1_VERBS_DEVICE=uverbs0", "DRA_NETWORK_NET1_RDMA_PORT=1",
+		"DRA_NETWORK_NET1_GID_INDEX=3", "DRA_NETWORK_NET1_GID=0000:0000:0000:0000:0000:ffff:0a00:0002",
+		"DRA_NETWORK_NET1_GID_TYPE=RoCE v2",
+	}, f.verbsEnv("claim-a")); diff != "" {
+		t.Errorf("environment (-want +have):\n%s", diff)
+	}
+	attributes := f.described[0].Metadata.Attributes
+	for name, want := range map[string]string{"rdmaDevice": "mlx5_0", "verbsDevice": "uverbs0", "gidType": "RoCE v2",
+		"gid": "0000:0000:0000:0000:0000:ffff:0a00:0002"} {
+		if have := attributes[v1alpha1.DriverName+"/"+name].StringValue; have == nil || *have != want {
+			t.Errorf("metadata has %s %v, want %s", name, have, want)
+		}
+	}
+	for name, want := range map[string]int64{"gidIndex": 3, "rdmaPort": 1} {
+		if have := attributes[v1alpha1.DriverName+"/"+name].IntValue; have == nil || *have != want {
+			t.Errorf("metadata has %s %v, want %d", name, have, want)
+		}
+	}
+	if interfaces := f.boxes.States()[0].Interfaces; len(interfaces[0].RDMA) != 1 ||
+		len(interfaces[0].RDMA[0].GIDs) != 2 {
+		t.Errorf("netdra is told %+v", interfaces)
+	}
+}
+
+// What the kernel changes later, or adds late, containers that are created from then on are told, once it was seen.
+func TestGIDsThatChange(t *testing.T) {
+	f := withRDMA(t, cnichain.RDMAExclusive)
+	index := func() string {
+		for _, variable := range f.verbsEnv("claim-a") {
+			if value, found := strings.CutPrefix(variable, "DRA_NETWORK_NET1_GID_INDEX="); found {
+				return value
+			}
+		}
+		return "none"
+	}
+	f.sweeper().Sweep(context.Background())
+	if len(f.described) != 1 || len(f.lost) != 0 {
+		t.Errorf("nothing has changed, and %d files were written; %q was reported", len(f.described), f.lost)
+	}
+	f.node.AddPodLink(f.boxes.States()[0].Pin, "a") // its entries come first
+	f.sweeper().Sweep(context.Background())
+	if index() != "5" || len(f.described) != 2 ||
+		*f.described[1].Metadata.Attributes["dra.networking/gidIndex"].IntValue != 5 {
+		t.Errorf("the index is %s, %d files were written", index(), len(f.described))
+	}
+	f.node.DelayGIDs(1)
+	f.sweeper().Sweep(context.Background())
+	if index() != "none" {
+		t.Errorf("the kernel has no GIDs, and the index is %s", index())
+	}
+	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "10.0.0.2 on net1") {
+		t.Errorf("netdra is told %q", text)
+	}
+	f.sweeper().Sweep(context.Background())
+	if index() != "5" {
+		t.Errorf("the index is %s", index())
+	}
+	f.crash()
+	f.start("boot-1")
+	f.connect()
+	if index() != "3" { // as the journal has it
+		t.Errorf("after a crash the index is %s", index())
+	}
+	f.sweeper().Sweep(context.Background())
+	if index() != "5" {
+		t.Errorf("after a crash and a sweep the index is %s", index())
+	}
+}
+
+// Interfaces of several pods differ, and all have one gate.
+func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
+	record := f.limited(f.prepared("claim-a", "a", "up0"))
+	record.Shareable = true
+	f.must(f.claims.Hold(record, asItIs))
+	f.must(f.attach("a-0", record))
+	if env := f.verbsEnv("claim-a"); len(env) > 0 {
+		t.Errorf("the environment is %q", env)
+	}
+	if _, has := f.described[0].Metadata.Attributes["dra.networking/gidIndex"]; has {
+		t.Error("the metadata has a GID")
+	}
+}
+
+// A pod starts without GIDs, and its owner reads why.
+func TestGIDsThatCannotBeRead(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
+	f.node.Fail("gids", errors.New("no such file"))
+	f.must(f.attach("a-0", f.limited(f.prepared("claim-a", "a", "up0"))))
+	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "no such file") {
+		t.Errorf("netdra is told %q", text)
+	}
+	if env := f.verbsEnv("claim-a"); strings.Contains(strings.Join(env, " "), "GID_INDEX") {
+		t.Errorf("the environment is %q", env)
+	}
+}

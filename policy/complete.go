@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/common/ast"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// ClassExpression returns the expression of a topology's step as a DeviceClass has it. A scheduler ends the scheduling
+// of a pod when a selector reads what a device lacks, also for devices that would not have matched, and published
+// entries have facts only. So each reading of an attribute that the driver publishes where it is a fact gets a guard,
+// with the value that stands for its absence: pfName becomes (has(pfName) ? pfName : ""). Then the expression says of a
+// device in a class what it says in a policy. What is guarded already stays as it is, as does what the driver does not
+// publish. The error says what cannot be guarded; it is that of an expression that does not compile, too.
+func ClassExpression(expression string) (string, error) {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return "", err
+	}
+	w, err := walk(s.result)
+	if err != nil {
+		return "", err
+	}
+	source := []rune(expression)
+	var guards []guard
+	for _, reading := range w.unguarded {
+		absent, published := publishedAbsent(reading.access)
+		if !published {
+			continue
+		}
+		g, err := newGuard(source, w, reading, absent)
+		if err != nil {
+			return "", err
+		}
+		guards = append(guards, g)
+	}
+	slices.SortFunc(guards, func(a, b guard) int { return cmp.Compare(a.start, b.start) })
+	var text strings.Builder
+	done := 0
+	for _, g := range guards {
+		if g.start < done { // the operand of another one, as in attributes[…][attributes[…].type]: its name is computed
+			return "", errComputedName
+		}
+		text.WriteString(string(source[done:g.start]) + g.text)
+		done = g.end
+	}
+	text.WriteString(string(source[done:]))
+	return text.String(), nil
+}
+
+// publishedAbsent returns, as CEL writes it, the value that stands for an attribute where it is no fact, if the driver
+// publishes it where it is one.
+func publishedAbsent(a access) (literal string, published bool) {
+	if a.computed || publicationOf(a) != whereFact {
+		return "", false
+	}
+	return absentLiteral(a)
+}
+
+// guard replaces the part of an expression from start to end, counted in characters.
+type guard struct {
+	start, end int
+	text       string
+}
+
+// newGuard returns the guard of one reading: operand.name or operand["name"].
+func newGuard(source []rune, w *walker, reading unguardedReading, absent string) (guard, error) {
+	operator := int(w.offsets[reading.expr.ID()].Start)
+	start := operator
+	ast.PreOrderVisit(reading.expr, ast.NewExprVisitor(func(e ast.Expr) {
+		if offsets, known := w.offsets[e.ID()]; known {
+			start = min(start, int(offsets.Start))
+		}
+	}))
+	// In CEL, white space may stand around the name. Comments there are refused.
+	name := regexp.MustCompile(`^(?:\.\s*` + reading.access.id + `\b|\[\s*(?:"` + reading.access.id + `"|'` +
+		reading.access.id + `')\s*\])`).FindString(string(source[operator:]))
+	operand := string(source[start:operator])
+	if name == "" || strings.Count(operand, "(") != strings.Count(operand, ")") {
+		return guard{}, fmt.Errorf("cannot guard the reading of %s, which not every device has: write it as %s, or "+
+			"guard it with has(%s) &&", reading.access.id, reading.access.field("."), reading.access.field("."))
+	}
+	text := fmt.Sprintf("(has(%[1]s.%[2]s) ? %[1]s.%[2]s : %[3]s)", operand, reading.access.id, absent)
+	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
+}

@@ -1,0 +1,348 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// policyAttributes are the attributes that a policy gives one device.
+type policyAttributes struct {
+	values map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	// sources are sorted by name.
+	sources []AttributeSource
+}
+
+// set adds an attribute that the device has.
+func (a *policyAttributes) set(name, source string, value resourceapi.DeviceAttribute) {
+	qualified := resourceapi.QualifiedName(v1alpha1.QualifiedName(name))
+	a.values[qualified] = value
+	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source})
+}
+
+// miss adds an attribute that the device does not have.
+func (a *policyAttributes) miss(name, source, reason string) {
+	qualified := resourceapi.QualifiedName(v1alpha1.QualifiedName(name))
+	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
+}
+
+// attributeRules are the attributes of a policy made ready for a node, and what came of them so far.
+type attributeRules struct {
+	prepared bool
+	// table has the attributes by PCI address, and tableNames the names of all rows, sorted.
+	table      map[string]map[string]v1alpha1.AttributeValue
+	tableNames []string
+	// computed are in the order of the policy.
+	computed []computedRule
+	// budget is what all evaluations may cost together, and spent what they have.
+	budget, spent uint64
+}
+
+// computedRule is a computed attribute.
+type computedRule struct {
+	name       string
+	expression selector
+	// broken says why there is no expression.
+	broken error
+	// failedOn are the devices on which it failed, and failure is what happened on the first.
+	failedOn []discovery.IfName
+	failure  error
+}
+
+// shareAttributeCost divides what the evaluations of computed attributes may cost among the policies that have some, as
+// evaluate does for selectors: all share readingCost, and each expression has evaluationShare for every device.
+func shareAttributeCost(rules []*rule, devices int) {
+	asking := 0
+	for _, r := range rules {
+		if r.hasSelectorToEvaluate() && !r.excludes() && len(r.policy.Spec.Exposure.ComputedAttributes) > 0 {
+			asking++
+		}
+	}
+	for _, r := range rules {
+		if e := r.policy.Spec.Exposure; e != nil {
+			r.attributes.budget = max(readingCost/uint64(max(asking, 1)),
+				evaluationShare*uint64(devices)*uint64(len(e.ComputedAttributes)))
+		}
+	}
+}
+
+// prepare compiles the expressions and indexes the table. Only policies that give a device an entry need that.
+func (a *attributeRules) prepare(e *v1alpha1.Exposure) {
+	if a.prepared {
+		return
+	}
+	a.prepared = true
+	a.table = make(map[string]map[string]v1alpha1.AttributeValue, len(e.AttributesByPCIAddress))
+	for _, row := range e.AttributesByPCIAddress {
+		a.table[row.PCIAddress] = row.Attributes
+		for name := range row.Attributes {
+			a.tableNames = append(a.tableNames, name)
+		}
+	}
+	slices.Sort(a.tableNames)
+	a.tableNames = slices.Compact(a.tableNames)
+	for _, computed := range e.ComputedAttributes {
+		expression, err := compileAttribute(computed.CEL, environment.StoredExpressions)
+		a.computed = append(a.computed, computedRule{name: computed.Name, expression: expression, broken: err})
+	}
+}
+
+// attributesOf returns the attributes that the policy, which is valid and exposes, gives a device. What goes wrong
+// costs the device that attribute, and nothing else: a claim that needs it finds other devices.
+func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
+	e := r.policy.Spec.Exposure
+	r.attributes.prepare(e)
+	result := policyAttributes{values: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
+	for name, value := range e.AdditionalAttributes {
+		result.set(name, "additionalAttributes", fixedAttribute(value))
+	}
+	r.attributes.lookUp(d, &result)
+	r.attributes.compute(d, &result)
+	slices.SortFunc(result.sources, func(a, b AttributeSource) int { return cmp.Compare(a.Name, b.Name) })
+	return result
+}
+
+// fixedAttribute translates a value that is written in a policy.
+func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
+}
+
+// lookUp adds the attributes of the device's row: its own, or else that of its physical function. Which of both counts
+// does not depend on the names in it, so a row of a virtual function is all that it has.
+func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
+	if len(a.table) == 0 {
+		return
+	}
+	address := string(d.PCIAddress)
+	row, found := a.table[address]
+	if !found && d.PFAddress != "" {
+		address = string(d.PFAddress)
+		row, found = a.table[address]
+	}
+	source := "attributesByPCIAddress"
+	if found {
+		source += "[" + address + "]"
+	}
+	for _, name := range a.tableNames {
+		value, has := row[name]
+		switch {
+		case has:
+			result.set(name, source, fixedAttribute(value))
+		case found:
+			result.miss(name, source, "the row does not name it")
+		case d.PCIAddress == "":
+			result.miss(name, source, "the device has no PCI address")
+		default:
+			result.miss(name, source, noRow(d))
+		}
+	}
+}
+
+// noRow says which rows a device without one could have.
+func noRow(d *discovery.Device) string {
+	reason := "there is no row for " + string(d.PCIAddress)
+	if d.PFAddress != "" {
+		reason += " or its physical function " + string(d.PFAddress)
+	}
+	return reason
+}
+
+// compute adds the computed attributes of a device.
+func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) {
+	if len(a.computed) == 0 {
+		return
+	}
+	device := variablesOf(d)
+	for i := range a.computed {
+		c := &a.computed[i]
+		value, err := a.evaluate(c, device)
+		switch {
+		case err == nil && value != nil:
+			result.set(c.name, "computedAttributes", *value)
+		case err == nil:
+			result.miss(c.name, "computedAttributes", "the expression yields nothing for the device")
+		default:
+			result.miss(c.name, "computedAttributes", err.Error())
+			if c.failure == nil {
+				c.failure = err
+			}
+			c.failedOn = append(c.failedOn, d.Name)
+		}
+	}
+}
+
+// evaluate returns the attribute's value for a device, nil if the expression yields nothing.
+func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourceapi.DeviceAttribute, error) {
+	switch {
+	case c.broken != nil:
+		return nil, c.broken
+	case a.spent >= a.budget:
+		return nil, fmt.Errorf("cannot evaluate the expression: those of the policy have cost %d on other devices of "+
+			"the node, and all policies share %d: make them simpler, or use attributesByPCIAddress", a.spent,
+			readingCost)
+	}
+	result, cost, err := c.expression.evaluate(device)
+	a.spent += cost
+	if err != nil {
+		return nil, err
+	}
+	return attributeOf(result)
+}
+
+// attributeOf translates what an expression has yielded; nil if that is nothing. The API server refuses a whole slice
+// for one value that is too long, and an empty string, which stands for absent facts, would make devices equal that
+// have nothing in common.
+func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
+	switch value := value.(type) {
+	case *types.Optional:
+		if !value.HasValue() {
+			return nil, nil
+		}
+		return attributeOf(value.GetValue())
+	case types.Null:
+		return nil, nil
+	case types.String:
+		return stringAttribute(string(value))
+	case types.Int:
+		return &resourceapi.DeviceAttribute{IntValue: new(int64(value))}, nil
+	case types.Bool:
+		return &resourceapi.DeviceAttribute{BoolValue: new(bool(value))}, nil
+	case apiservercel.Semver:
+		version := value.String()
+		if len(version) > MaxString {
+			return nil, tooLong(version)
+		}
+		return &resourceapi.DeviceAttribute{VersionValue: &version}, nil
+	}
+	return nil, fmt.Errorf("the expression yields a %s, which no attribute can be: write a string, an integer, a "+
+		"boolean or a version, with string() or int() around it", value.Type().TypeName())
+}
+
+// stringAttribute returns nothing for an empty string.
+func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
+	switch {
+	case s == "":
+		return nil, nil
+	case len(s) > MaxString:
+		return nil, tooLong(s)
+	case !utf8.ValidString(s):
+		return nil, fmt.Errorf("the expression yields %q, which is not UTF-8: take a part of it that is", s)
+	}
+	return &resourceapi.DeviceAttribute{StringValue: &s}, nil
+}
+
+func tooLong(s string) error {
+	return fmt.Errorf("the expression yields %q, which has %d bytes, and the limit is %d: shorten it, for example with "+
+		"substring()", s[:MaxString]+"…", len(s), MaxString)
+}
+
+// problems returns what is wrong with the computed attributes: one problem for each, about the first device, since a
+// policy may match hundreds.
+func (a *attributeRules) problems(policyName string) []Problem {
+	var problems []Problem
+	for _, c := range a.computed {
+		name := v1alpha1.QualifiedName(c.name)
+		switch {
+		case c.broken != nil:
+			problems = append(problems, Problem{Policy: policyName, Message: fmt.Sprintf(
+				"no device has its attribute %s: %v", name, c.broken)})
+		case c.failure != nil:
+			message := fmt.Sprintf("is published without attribute %s: %v", name, c.failure)
+			if more := len(c.failedOn) - 1; more > 0 {
+				message += fmt.Sprintf("; the same happens on %s", enumerate(c.failedOn[1:]))
+			}
+			problems = append(problems, Problem{Policy: policyName, Device: string(c.failedOn[0]), Message: message})
+		}
+	}
+	return problems
+}
+
+// enumerate lists devices, at most three of them by name.
+func enumerate(devices []discovery.IfName) string {
+	const most = 3
+	names := make([]string, 0, most)
+	for _, d := range devices[:min(most, len(devices))] {
+		names = append(names, string(d))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(devices) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// compileAttribute compiles an expression that yields an attribute's value, or an optional one.
+func compileAttribute(expression string, env environment.Type) (selector, error) {
+	options := dracel.Options{EnvType: &env, DerivedAttribute: true}
+	result := compileAs(expression, options)
+	if result.Error != nil && yieldsOptional(expression, env) {
+		// The compiler of the library refuses the type, and what has none it accepts. The parentheses of an expression
+		// that compiles match, so this is the same one.
+		result = compileAs("dyn("+expression+"\n)", options)
+	}
+	if result.Error != nil {
+		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device "+
+			"that yields a string, an integer, a boolean, a version, or an optional one of these, for example "+
+			`device.attributes["dra.networking"].ifName`, result.Error.Detail)
+	}
+	return selector{result}, nil
+}
+
+// yieldsOptional reports whether an expression compiles to an optional value of a type that attributes can have.
+func yieldsOptional(expression string, env environment.Type) bool {
+	scaffold := compileAs("true", dracel.Options{EnvType: &env})
+	if scaffold.Error != nil {
+		return false
+	}
+	compiled, issues := scaffold.Environment.Compile(expression)
+	if issues.Err() != nil {
+		return false
+	}
+	t := compiled.OutputType()
+	if t.TypeName() != "optional_type" || len(t.Parameters()) != 1 {
+		return false
+	}
+	element := t.Parameters()[0]
+	return slices.ContainsFunc([]*types.Type{types.StringType, types.IntType, types.BoolType, types.AnyType,
+		types.DynType,
+		apiservercel.SemverType}, element.IsExactType)
+}
+
+// CheckAttribute says what is wrong with the expression of a computed attribute: it must compile to a value that an
+// attribute can have, be cheap enough, read only attributes that the driver discovers, and compare them with what they
+// can be.
+func CheckAttribute(expression string) error {
+	return checkDiscovered(expression, compileAttribute)
+}
+
+// checkComputed says what is wrong with the expressions of computed attributes.
+func checkComputed(p *v1alpha1.DeviceExposurePolicy) field.ErrorList {
+	if p.Spec.Exposure == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for i, computed := range p.Spec.Exposure.ComputedAttributes {
+		if strings.TrimSpace(computed.CEL) == "" {
+			continue // Validate says that it is missing
+		}
+		if err := CheckAttribute(computed.CEL); err != nil {
+			location := field.NewPath("spec", "exposure", "computedAttributes").Index(i).Child("cel")
+			errs = append(errs, field.Invalid(location, computed.CEL, strings.TrimRight(err.Error(), "\n")+
+				"; until it is corrected, devices for which it cannot be evaluated are published without the attribute"))
+		}
+	}
+	return errs
+}

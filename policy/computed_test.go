@@ -1,0 +1,326 @@
+package policy_test
+
+import (
+	"fmt"
+	"maps"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// rails are a card with two functions, one that is no PCI device, and one that the table does not have.
+func rails() discovery.Facts {
+	none := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
+	device := func(name, address, pf string) discovery.Device {
+		d := none
+		d.Name, d.Interface, d.PCIAddress, d.PFAddress = discovery.IfName(name), discovery.IfName(name),
+			discovery.PCIAddress(address), discovery.PCIAddress(pf)
+		return d
+	}
+	return discovery.Facts{Devices: []discovery.Device{
+		device("dummy0", "", ""),
+		device("rail7", "0000:18:00.0", ""),
+		device("rail7v0", "0000:18:00.1", "0000:18:00.0"),
+		device("rail7v1", "0000:18:00.2", "0000:18:00.0"),
+		device("stor0", "0000:29:00.0", ""),
+	}}
+}
+
+// attributesOf prints what a policy for all devices gives each of them, and its problems.
+func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
+	t.Helper()
+	list := policies(t, map[string]string{"p": expand("selector: {cel: 'true'}\n" +
+		"exposure:\n  supportedCNIPlugins: [{name: host-device, exclusive: true}]\n" + exposure)})
+	decision := policy.Resolve(facts, list, policy.Node{Name: "n"})
+	var out strings.Builder
+	for _, d := range decision.Devices {
+		if len(d.Personas) != 1 {
+			t.Fatalf("device %s is offered %d times: %v", d.Device.Name, len(d.Personas), d.Reasons)
+		}
+		p := d.Personas[0]
+		fmt.Fprintf(&out, "%s", d.Device.Name)
+		for _, s := range p.AttributeSources {
+			value, has := p.AdditionalAttributes[s.Name]
+			if has == (s.Absent != "") {
+				t.Errorf("device %s: attribute %s is there: %t, and absent since %q", d.Device.Name, s.Name,
+					has, s.Absent)
+			}
+			if has {
+				fmt.Fprintf(&out, " %s=%s", s.Name, attributeText(value))
+			}
+		}
+		if len(p.AttributeSources) < len(p.AdditionalAttributes) {
+			t.Errorf("device %s: no source of one of %v", d.Device.Name, p.AdditionalAttributes)
+		}
+		out.WriteString("\n")
+	}
+	for _, p := range decision.Problems {
+		fmt.Fprintf(&out, "problem: %s\n", brief(p))
+	}
+	return out.String()
+}
+
+func attributeText(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return fmt.Sprintf("%q", *a.StringValue)
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	case a.BoolValue != nil:
+		return fmt.Sprint(*a.BoolValue)
+	case a.VersionValue != nil:
+		return "v" + *a.VersionValue
+	}
+	return "nothing"
+}
+
+// A value that cannot be published, or cannot be computed, costs one device one attribute.
+func TestComputedAttributes(t *testing.T) {
+	const four = "\ndummy0\nrail7 x/y=7\nrail7v0\nrail7v1\nstor0\n"
+	for name, test := range map[string]struct {
+		cel, want string
+	}{
+		"an integer":      {`@ifName == "rail7" ? optional.of(int(@ifName.substring(4))) : optional.none()`, four},
+		"by a lookup":     {`{"0000:18:00.0": 7}[?@pciAddress]`, four},
+		"null is nothing": {`@ifName == "rail7" ? dyn(7) : dyn(null)`, four},
+		"a string, where it is not empty": {`@pciAddress`, `
+dummy0
+rail7 x/y="0000:18:00.0"
+rail7v0 x/y="0000:18:00.1"
+rail7v1 x/y="0000:18:00.2"
+stor0 x/y="0000:29:00.0"
+`},
+		"a boolean": {`@ifName.startsWith("rail")`, `
+dummy0 x/y=false
+rail7 x/y=true
+rail7v0 x/y=true
+rail7v1 x/y=true
+stor0 x/y=false
+`},
+		"a version": {`semver("1.2." + string(size(@ifName)))`, `
+dummy0 x/y=v1.2.6
+rail7 x/y=v1.2.5
+rail7v0 x/y=v1.2.7
+rail7v1 x/y=v1.2.7
+stor0 x/y=v1.2.5
+`},
+		"an expression that fails on some": {`int(@ifName.substring(4)) // of rail7`, `
+dummy0
+rail7 x/y=7
+rail7v0
+rail7v1
+stor0 x/y=0
+problem: policy p: device dummy0: is published without attribute x/y: cannot evaluate the expression: type conversion error from 'string' to 'int'; the same happens on rail7v0, rail7v1
+`},
+		"what does not compile": {`int(`, `
+dummy0
+rail7
+rail7v0
+rail7v1
+stor0
+problem: policy p: no device has its attribute x/y: cannot compile the expression
+`},
+		"a value of an unknown type": {`dyn(1.5)`, `
+dummy0
+rail7
+rail7v0
+rail7v1
+stor0
+problem: policy p: device dummy0: is published without attribute x/y: the expression yields a double, which no attribute can be: write a string, an integer, a boolean or a version, with string() or int() around it; the same happens on rail7, rail7v0, rail7v1 and 1 more
+`},
+		"a string that is too long": {`["a","b","c","d"].map(x, x + "345678901234567").join("-") + (@ifName == "rail7" ? "" : "!")`, `
+dummy0
+rail7
+rail7v0
+rail7v1
+stor0
+problem: policy p: device dummy0: is published without attribute x/y: the expression yields "a345678901234567-b345678901234567-c345678901234567-d345678901234…", which has 68 bytes, and the limit is 64: shorten it, for example with substring(); the same happens on rail7, rail7v0, rail7v1 and 1 more
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := attributesOf(t, rails(),
+				fmt.Sprintf("  computedAttributes: [{name: x/y, cel: %q}]", expand(test.cel)))
+			if diff := cmp.Diff(strings.TrimSpace(test.want), strings.TrimSpace(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A string of sysfs may have any bytes, and the API server takes UTF-8 only.
+func TestComputedAttributesAreUTF8(t *testing.T) {
+	facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth0", PortName: "p\xff"}}}
+	got := attributesOf(t, facts, `  computedAttributes: [{name: port, cel: '@portName'}]`)
+	if !strings.Contains(got, `"p\xff", which is not UTF-8`) {
+		t.Error(got)
+	}
+}
+
+// A row is that of the address, or else that of the physical function, and never a mixture.
+func TestTableOfAttributes(t *testing.T) {
+	got := attributesOf(t, rails(), `
+  additionalAttributes: {site: a}
+  attributesByPCIAddress:
+  - {pciAddress: "0000:18:00.0", attributes: {x/rail: 7, plane: b}}
+  - {pciAddress: "0000:18:00.2", attributes: {x/rail: 8}}
+  - {pciAddress: "0000:ff:00.2", attributes: {spare: true}}`)
+	want := `
+dummy0 dra.networking/site="a"
+rail7 dra.networking/plane="b" dra.networking/site="a" x/rail=7
+rail7v0 dra.networking/plane="b" dra.networking/site="a" x/rail=7
+rail7v1 dra.networking/site="a" x/rail=8
+stor0 dra.networking/site="a"
+`
+	if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// People are told where each attribute comes from, and why a device lacks one.
+func TestAttributeSources(t *testing.T) {
+	list := policies(t, map[string]string{"p": expand(`
+selector: {cel: 'true'}
+exposure:
+  allowMultipleAllocations: true
+  capacity: {shares: {value: 2, requestPolicy: {default: 1}}}
+  supportedCNIPlugins: [{name: macvlan}, {name: host-device, exclusive: true}]
+  additionalAttributes: {site: a}
+  computedAttributes: [{name: short, cel: '@ifName == "stor0" ? "s" : ""'}]
+  attributesByPCIAddress:
+  - {pciAddress: "0000:18:00.0", attributes: {rail: 7, plane: 1}}
+  - {pciAddress: "0000:18:00.2", attributes: {rail: 8}}`)})
+	decision := policy.Resolve(rails(), list, policy.Node{Name: "n"})
+	var out strings.Builder
+	for _, d := range decision.Devices {
+		shared, exclusive := d.Personas[0], d.Personas[1]
+		if diff := cmp.Diff(shared.AdditionalAttributes, exclusive.AdditionalAttributes); diff != "" {
+			t.Errorf("the entries of %s differ: %s", d.Device.Name, diff)
+		}
+		shared.AdditionalAttributes["x/of-this-entry"] = resourceapi.DeviceAttribute{}
+		if len(shared.AdditionalAttributes) == len(exclusive.AdditionalAttributes) {
+			t.Fatal("the entries share a map")
+		}
+		fmt.Fprintln(&out, d.Device.Name)
+		for _, s := range shared.AttributeSources {
+			fmt.Fprintf(&out, "  %s: %s: %s\n", s.Name, s.Source, s.Absent)
+		}
+	}
+	want := `
+dummy0
+  dra.networking/plane: attributesByPCIAddress: the device has no PCI address
+  dra.networking/rail: attributesByPCIAddress: the device has no PCI address
+  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/site: additionalAttributes: 
+rail7
+  dra.networking/plane: attributesByPCIAddress[0000:18:00.0]: 
+  dra.networking/rail: attributesByPCIAddress[0000:18:00.0]: 
+  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/site: additionalAttributes: 
+rail7v0
+  dra.networking/plane: attributesByPCIAddress[0000:18:00.0]: 
+  dra.networking/rail: attributesByPCIAddress[0000:18:00.0]: 
+  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/site: additionalAttributes: 
+rail7v1
+  dra.networking/plane: attributesByPCIAddress[0000:18:00.2]: the row does not name it
+  dra.networking/rail: attributesByPCIAddress[0000:18:00.2]: 
+  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/site: additionalAttributes: 
+stor0
+  dra.networking/plane: attributesByPCIAddress: there is no row for 0000:29:00.0
+  dra.networking/rail: attributesByPCIAddress: there is no row for 0000:29:00.0
+  dra.networking/short: computedAttributes: 
+  dra.networking/site: additionalAttributes: 
+`
+	if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(out.String())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An expression that costs more than all of them may is given up after some devices, and takes the others' attributes
+// and entries nothing.
+func TestExpensiveAttributes(t *testing.T) {
+	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
+	if err := policy.CheckAttribute(costlyValue); err != nil {
+		t.Fatalf("it is not accepted any more: %v", err)
+	}
+	list := policies(t, map[string]string{
+		"costly": fmt.Sprintf("selector: {cel: 'true'}\nexposure:\n  computedAttributes: [{name: a, cel: '%s'}]\n"+
+			"  supportedCNIPlugins: [{name: host-device, exclusive: true}]", costlyValue),
+		"plain": "selector: {cel: 'true'}\nexposure:\n  deviceNameSuffix: -plain\n" +
+			"  computedAttributes: [{name: a, cel: '1'}]\n  supportedCNIPlugins: [{name: host-device, exclusive: true}]",
+	})
+	const devices = 6000
+	decision := policy.Resolve(links(devices), list, policy.Node{Name: "n"})
+	with := map[string]int{}
+	for _, d := range decision.Devices {
+		for _, p := range d.Personas {
+			with[p.Policy] += len(p.AdditionalAttributes)
+		}
+		if len(d.Personas) != 2 {
+			t.Fatalf("device %s is offered %d times", d.Device.Name, len(d.Personas))
+		}
+	}
+	if with["plain"] != devices || with["costly"] < 100 || with["costly"] == devices {
+		t.Errorf("attributes of devices: %v", with)
+	}
+	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "have cost") {
+		t.Errorf("problems: %v", decision.Problems)
+	}
+}
+
+func TestCheckAttribute(t *testing.T) {
+	for expression, want := range map[string]string{
+		`@ifName`:              "",
+		`optional.of(@ifName)`: "",
+		`{"mlx5_0": 0, "mlx5_3": 1}[?@rdmaDevice]`:  "",
+		`int(@rdmaDevice.substring(5))`:             "",
+		`@ifName.split("np")[1]`:                    "",
+		`["mlx5_0", "mlx5_3"].indexOf(@rdmaDevice)`: "may cost",
+		`@?ifName`:                      "",
+		`device.attributes["x.y"].?z`:   "",
+		`device.attributes["x.y"].z`:    "no device has an attribute x.y/z",
+		`optional.of([1])`:              "must evaluate to a primitive scalar",
+		`optional.of(optional.of(1))`:   "must evaluate to a primitive scalar",
+		`null`:                          "must evaluate to a primitive scalar",
+		`1u`:                            "must evaluate to a primitive scalar",
+		`device.capacity["x.y"].z`:      "cannot compile",
+		`1) == dyn(2`:                   "cannot compile",
+		`optional.of(1)) == dyn(2`:      "cannot compile",
+		`@linkSpeed > "1"`:              "is a number, compared with the string",
+		`optional.of(@linkSpeed > "1")`: "is a number, compared with the string",
+		`optional.of(@pciAdress)`:       "did you mean",
+	} {
+		err := policy.CheckAttribute(strings.ReplaceAll(expand(expression), `@?`,
+			`device.attributes["dra.networking"].?`))
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", expression, err, want)
+		}
+	}
+}
+
+// No policy can have more rows than the definition allows.
+func TestTableIsBounded(t *testing.T) {
+	p := policies(t, map[string]string{"p": expose("true", "", 1)})[0]
+	rail := int64(1)
+	for i := range 257 {
+		p.Spec.Exposure.AttributesByPCIAddress = append(p.Spec.Exposure.AttributesByPCIAddress,
+			v1alpha1.PCIAddressAttributes{PCIAddress: fmt.Sprintf("0000:%02x:%02x.0", i%256, i/256),
+				Attributes: map[string]v1alpha1.AttributeValue{"rail": {Int: &rail}}})
+	}
+	problems := map[string]bool{}
+	for _, problem := range v1alpha1.Validate(&p) {
+		problems[problem.Field] = true
+	}
+	if got := stdslices.Collect(maps.Keys(problems)); !stdslices.Equal(got,
+		[]string{"spec.exposure.attributesByPCIAddress"}) {
+		t.Errorf("problems with %v", got)
+	}
+}

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// namedDevice is a name of a device that an expression compares an attribute with.
+type namedDevice struct{ attribute, name string }
+
+// noteNames notes where a call asks whether ifName, pfName or interface is a certain name.
+func (w *walker) noteNames(call ast.CallExpr, vars scope) {
+	args := call.Args()
+	switch call.FunctionName() {
+	case operators.Equals:
+		w.noteName(args[0], args[1], vars)
+		w.noteName(args[1], args[0], vars)
+	case operators.In:
+		if list := resolve(args[1], vars); list.Kind() == ast.ListKind {
+			for _, element := range list.AsList().Elements() {
+				w.noteName(args[0], element, vars)
+			}
+		}
+	}
+}
+
+func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
+	a, ok := valueOf(attribute, vars)
+	name, isString := stringLiteral(resolve(literal, vars))
+	if ok && isString && !a.capacity && !a.computed && a.domain == v1alpha1.AttributeDomain &&
+		slices.Contains([]string{"ifName", "pfName", "interface"}, a.id) {
+		w.names = append(w.names, namedDevice{a.id, name})
+	}
+}
+
+// probablyMeant returns which devices an expression that is true for none has probably meant: it asks for a name that
+// no device has as that attribute, and one has as another. Of names that the node doesn't know at all there is nothing
+// to say: policies are for many nodes.
+func (s selector) probablyMeant(devices []discovery.Device) []string {
+	w, err := walk(s.result)
+	if err != nil {
+		return nil // it compiles, so this is impossible
+	}
+	var advice []string
+	for _, wanted := range w.names {
+		if said := wanted.advice(devices); said != "" && !slices.Contains(advice, said) {
+			advice = append(advice, said)
+		}
+	}
+	return advice
+}
+
+// advice returns what to write in place of a name; empty if a device has it, or nothing is known of it.
+func (n namedDevice) advice(devices []discovery.Device) string {
+	meant := -1
+	for i := range devices {
+		d := &devices[i]
+		present := map[string]discovery.IfName{"ifName": d.Name, "pfName": d.PFName, "interface": d.Interface}
+		if present[n.attribute] == discovery.IfName(n.name) {
+			return ""
+		}
+		isCandidate := n.name != "" && (n.attribute != "pfName" || d.PFName == "")
+		if meant < 0 && isCandidate && (string(d.Name) == n.name || string(d.Interface) == n.name ||
+			slices.Contains(d.AltNames, n.name)) {
+			meant = i
+		}
+	}
+	if meant < 0 {
+		return ""
+	}
+	d := &devices[meant]
+	if n.attribute == "interface" {
+		if d.Interface == "" {
+			return fmt.Sprintf("no device has the interface %q; the device %s, which has none now, has it as a name: "+
+				"write ifName == %q", n.name, d.Name, d.Name)
+		}
+		return fmt.Sprintf("no device has the interface %q; probably the interface %s of the device %s is meant: write "+
+			"interface == %q, or ifName == %q", n.name, d.Interface, d.Name, d.Interface, d.Name)
+	}
+	return fmt.Sprintf("no device has the %s %q; probably the device %s is meant, whose interface is %s: write %s == %q",
+		n.attribute, n.name, d.Name, d.Interface, n.attribute, d.Name)
+}

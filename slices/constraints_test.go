@@ -1,0 +1,182 @@
+package slices_test
+
+import (
+	"fmt"
+	stdslices "slices"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// TestConstraints asks the real allocator, for every attribute that is published, whether a claim may have each pair of
+// devices if they must match in it, and if they must be distinct: devices that lack it satisfy neither.
+func TestConstraints(t *testing.T) {
+	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
+	facts := constrainedFacts()
+	for _, name := range all {
+		id := strings.TrimPrefix(string(name), v1alpha1.AttributeDomain+"/")
+		groups, known := facts[id]
+		if !known {
+			t.Errorf("the test does not say which devices have %s", name)
+			continue
+		}
+		request := ""
+		if stdslices.Contains(v1alpha1.RequestableNames(), id) {
+			request = "publish: [" + id + "],"
+		}
+		// Shared, so that a card and its functions can be had at once.
+		spec := "selector: {cel: 'true'}\nexposure: {" + request + "allowMultipleAllocations: true, " +
+			`capacity: {ports: {value: "9", requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: macvlan}]}`
+		s := newScheduler(t, build(t, constrained(), spec))
+		checkPairs(t, s, resourceapi.FullyQualifiedName(name), groups)
+	}
+	if len(facts) != len(all) {
+		t.Errorf("the test says which devices have %d attributes, and %d are published", len(facts), len(all))
+	}
+}
+
+// TestConstraintsOnLists: with lists, devices match whose sockets have a node in common, and are distinct otherwise.
+func TestConstraintsOnLists(t *testing.T) {
+	near := func(name string, nodes ...int) discovery.Device {
+		d := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypeNIC, NUMANode: discovery.None,
+			VFIndex: discovery.None, VLANID: discovery.None}
+		if len(nodes) > 0 {
+			d.NUMANode, d.NUMANodes = nodes[0], nodes
+		}
+		return d
+	}
+	devices := []discovery.Device{near("eth0", 0, 1), near("eth1", 1, 0), near("eth2", 2), near("eth3")}
+	lists := features()
+	lists.ListAttributes = true
+	s := newScheduler(t, buildWith(t, lists, devices, `
+selector: {cel: 'true'}
+exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`))
+	checkPairsOf(t, s, devices, "resource.kubernetes.io/numaNode", [][]string{{"eth0", "eth1"}, {"eth2"}})
+}
+
+// checkPairs asks for every pair of the devices of constrained. Devices of one group have the same fact.
+func checkPairs(t *testing.T, s *scheduler, name resourceapi.FullyQualifiedName, groups [][]string) {
+	t.Helper()
+	checkPairsOf(t, s, constrained(), name, groups)
+}
+
+func checkPairsOf(
+	t *testing.T, s *scheduler, devices []discovery.Device, name resourceapi.FullyQualifiedName, groups [][]string,
+) {
+	t.Helper()
+	groupOf := func(device string) int {
+		return stdslices.IndexFunc(groups, func(g []string) bool { return stdslices.Contains(g, device) })
+	}
+	for i, first := range devices {
+		for _, second := range devices[i+1:] {
+			a, b := groupOf(string(first.Name)), groupOf(string(second.Name))
+			both := a >= 0 && b >= 0
+			for _, test := range []struct {
+				constraint resourceapi.DeviceConstraint
+				want       bool
+			}{
+				{resourceapi.DeviceConstraint{MatchAttribute: &name}, both && a == b},
+				{resourceapi.DeviceConstraint{DistinctAttribute: &name}, both && a != b},
+			} {
+				results, err := s.allocate(pair(s, first, second, test.constraint))
+				if err != nil || (len(results) > 0) != test.want {
+					t.Errorf("%s and %s, match %t in %s: allocated %t (%v), want %t", first.Name, second.Name,
+						test.constraint.MatchAttribute != nil, name, len(results) > 0, err, test.want)
+				}
+				clear(s.claims)
+			}
+		}
+	}
+}
+
+// pair is a claim of two devices with a constraint.
+func pair(
+	s *scheduler, first, second discovery.Device, constraint resourceapi.DeviceConstraint,
+) *resourceapi.ResourceClaim {
+	c := s.claim("macvlan", "macvlan")
+	for i, d := range []discovery.Device{first, second} {
+		c.Spec.Devices.Requests[i].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf(`device.attributes["dra.networking"].ifName == %q`, d.Name)}}}
+	}
+	c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{constraint}
+	return c
+}
+
+// constrained are two cards that differ in everything, with functions, a bridge, a VLAN, and a link of which nothing is
+// known.
+func constrained() []discovery.Device {
+	card := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
+		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)
+		common := discovery.Device{Kind: "device", MTU: 1000 * n, LinkSpeed: 10000 * n, NUMANode: n,
+			PCIeRoot: fmt.Sprintf("pci000%d:00", n), Vendor: fmt.Sprintf("000%d", n), Product: fmt.Sprintf("000%d", n),
+			Driver: fmt.Sprintf("driver%d", n), RDMA: true, RDMADevices: []string{fmt.Sprintf("mlx5_%d", n)},
+			RDMALinkLayer: fmt.Sprintf("layer%d", n), RDMANetns: fmt.Sprintf("mode%d", n),
+			SwitchID: fmt.Sprintf("switch%d", n), VLANID: discovery.None, VFIndex: discovery.None}
+		pf := common
+		pf.Name, pf.Interface, pf.Type = discovery.IfName(name), discovery.IfName("eth"+name), discovery.TypePF
+		pf.AltNames, pf.MAC = []string{"alt" + name}, fmt.Sprintf("02:00:00:00:00:0%d", n)
+		pf.PCIAddress, pf.PortName = discovery.PCIAddress(address+".0"), name
+		pf.SRIOVCapable, pf.TotalVFs, pf.NumVFs = true, 8*n, 2*n
+		pf.EswitchMode, pf.Representor = fmt.Sprintf("mode%d", n), n == 2
+		devices := []discovery.Device{pf}
+		for _, i := range indexes {
+			vf := common
+			vf.Name, vf.Type = discovery.IfName(fmt.Sprintf("%sv%d", name, i)), discovery.TypeVF
+			vf.PCIAddress = discovery.PCIAddress(fmt.Sprintf("%s.%d", address, i+2))
+			vf.PFName, vf.PFAddress, vf.VFIndex, vf.Settings = pf.Name, pf.PCIAddress, i, settings
+			vf.Master, vf.MasterKind = "br"+pf.Name, fmt.Sprintf("kind%d", n)
+			devices = append(devices, vf)
+		}
+		return devices
+	}
+	first := &discovery.VFSettings{MAC: "02:00:00:00:01:01", VLAN: 1, QoS: 1, Trust: true, SpoofCheck: true,
+		LinkState: "auto", MinTxRate: 1, MaxTxRate: 1}
+	second := &discovery.VFSettings{MAC: "02:00:00:00:01:02", LinkState: "enable"}
+	unknown := discovery.Device{NUMANode: discovery.None, VLANID: discovery.None, VFIndex: discovery.None}
+	bridge, vlan, dummy := unknown, unknown, unknown
+	bridge.Name, bridge.Interface, bridge.Kind, bridge.Type = "br0", "br0", "bridge", discovery.TypeBridge
+	bridge.BridgeName, bridge.BridgeType = "br0", "linux"
+	vlan.Name, vlan.Interface, vlan.Kind, vlan.Type = "p1.7", "p1.7", "vlan", discovery.TypeVLAN
+	vlan.Parent, vlan.VLANID = "p1", 7
+	dummy.Name, dummy.Type = "x0", "dummy"
+	return append(append(card(1, first, 0, 1), card(2, second, 0)...), bridge, vlan, dummy)
+}
+
+// constrainedFacts are the devices of constrained that have the same fact, by attribute. Devices that are in no group
+// lack it.
+func constrainedFacts() map[string][][]string {
+	cards := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}
+	physical := [][]string{{"p1"}, {"p2"}}
+	virtual := [][]string{{"p1v0", "p1v1"}, {"p2v0"}}
+	each := [][]string{{"p1"}, {"p1v0"}, {"p1v1"}, {"p2"}, {"p2v0"}}
+	facts := map[string][][]string{
+		"type":   {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}, {"x0"}},
+		"kind":   {{"p1", "p2", "p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}},
+		"ifName": append([][]string{{"br0"}, {"p1.7"}, {"x0"}}, each...), "interface": {{"p1"}, {"p2"},
+			{"br0"}, {"p1.7"}},
+		"rdma":         {{"p1", "p1v0", "p1v1", "p2", "p2v0"}, {"br0", "p1.7", "x0"}},
+		"sriovCapable": {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},
+		"representor":  {{"p2"}, {"p1", "p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},
+		"vlanID":       {{"p1.7"}}, "parent": {{"p1.7"}}, "bridgeName": {{"br0"}}, "bridgeType": {{"br0"}},
+		"vlanFiltering": {{"br0"}}, "vfIndex": {{"p1v0", "p2v0"}, {"p1v1"}}, "pciAddress": each,
+		"resource.kubernetes.io/pciBusID": each,
+	}
+	for _, name := range []string{"mtu", "linkSpeed", "numaNode", "vendor", "product", "driver", "rdmaDevice",
+		"rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "switchID", "device.k8s.io/pcieRoot",
+		"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"} {
+		facts[name] = cards
+	}
+	for _, name := range []string{"altNames", "mac", "portName", "totalVFs", "numVFs", "eswitchMode"} {
+		facts[name] = physical
+	}
+	for _, name := range []string{"pfName", "pfAddress", "masterBridge", "masterKind", "vfMAC", "vfVLAN", "vfQoS",
+		"vfTrust", "vfSpoofCheck", "vfLinkState", "vfMinTxRate", "vfMaxTxRate"} {
+		facts[name] = virtual
+	}
+	return facts
+}
