@@ -64,8 +64,7 @@ func TestClusterLinksExchangeData(t *testing.T) {
 			c.exchange(c.peers(name, "left", "right"))
 			c.goes(name+"0", name+"1")
 			c.onMachine("left", "right")
-			c.machine().has("left0")
-			c.machine().has("right0")
+			c.hasLinks("left0", "right0")
 		})
 	}
 }

@@ -40,7 +40,7 @@ func TestClusterPodsHarmed(t *testing.T) {
 		test.harm(test.name)
 		c.goes(test.name)
 		c.onMachine("rxe0")
-		c.machine().has(link)
+		c.hasLinks(link)
 		c.until("driver that holds nothing", kubenode.Forgotten)
 	}
 	c.podObject("last", "harmed", checked)

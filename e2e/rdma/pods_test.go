@@ -160,6 +160,19 @@ func (c *cluster) onMachine(devices ...string) {
 	})
 }
 
+// hasLinks waits until the machine has links: they return after their RDMA devices.
+func (c *cluster) hasLinks(links ...string) {
+	c.Helper()
+	c.until("links on the machine", func(context.Context) error {
+		for _, link := range links {
+			if _, err := netlink.LinkByName(link); err != nil {
+				return fmt.Errorf("%s: %w", link, err)
+			}
+		}
+		return nil
+	})
+}
+
 // What a process may lock is what the topology says: with little, an application cannot register its memory, whoever it
 // runs as; with enough it can.
 func TestClusterLockedMemory(t *testing.T) {
