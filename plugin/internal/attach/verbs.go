@@ -39,26 +39,28 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 }
 
 // verbsEnv are the environment variables that tell containers with a part of a claim of its RDMA devices: for each
-// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims. Two of
-// which the names differ in what variables can't have get none, rather than those of the other. A claim that several
-// pods may share has none, since their interfaces differ.
+// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims and
+// parts: two of the pod, whose names differ in what variables can't have, get none, rather than some of the other's. A
+// claim that several pods may share has none, since their interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
 	}
-	names, byPrefix := map[string]string{}, map[string][]string{}
+	byPrefix := map[string][]string{}
 	for _, steps := range sandboxes {
-		for _, i := range stepsOfPart(record, steps, part) {
-			verbs := steps[i].Verbs
-			if verbs == nil || len(verbs.Devices) == 0 {
-				continue
+		names := map[string][]string{} // of the pod's interfaces, by prefix
+		for i := range steps {
+			for _, ifName := range interfacesWithGIDs(&steps[i]) {
+				if prefix := envPrefix(ifName); !slices.Contains(names[prefix], ifName) {
+					names[prefix] = append(names[prefix], ifName)
+				}
 			}
+		}
+		for _, i := range stepsOfPart(record, steps, part) {
 			for _, ifName := range interfacesWithGIDs(&steps[i]) {
 				prefix := envPrefix(ifName)
-				if other, taken := names[prefix]; !taken {
-					names[prefix], byPrefix[prefix] = ifName, envOfInterface(prefix, ifName, verbs)
-				} else if other != ifName {
-					delete(byPrefix, prefix)
+				if _, known := byPrefix[prefix]; !known && len(names[prefix]) == 1 {
+					byPrefix[prefix] = envOfInterface(prefix, ifName, steps[i].Verbs)
 				}
 			}
 		}
@@ -69,8 +71,11 @@ func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Par
 	return env
 }
 
-// interfacesWithGIDs are that of the step, and those of its devices' GIDs.
+// interfacesWithGIDs are that of a step with RDMA devices, and those of the devices' GIDs.
 func interfacesWithGIDs(step *executor.StepRecord) []string {
+	if step.Verbs == nil || len(step.Verbs.Devices) == 0 {
+		return nil
+	}
 	names := []string{step.IfName}
 	for _, device := range step.Verbs.Devices {
 		for _, gid := range device.GIDs {

@@ -32,6 +32,12 @@ func TestEnvironmentOfRequests(t *testing.T) {
 	if env := environmentOf(&record, steps, ""); len(env) != 2*len(second) {
 		t.Errorf("environment of the whole claim: %v", env)
 	}
+	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would be told a mixture
+	for _, request := range []string{"one", "two", ""} {
+		if env := environmentOf(&record, steps, request); env != nil {
+			t.Errorf("environment of request %q, whose variables are also another's: %v", request, env)
+		}
+	}
 	record.Shareable = true
 	if env := environmentOf(&record, steps, "two"); env != nil {
 		t.Errorf("environment of a shared claim: %v", env)
@@ -74,6 +80,11 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 		"names that variables can't tell apart": {[]executor.StepRecord{
 			step("a", "net-1", device("mlx5_0", gid("net-1", 3, "RoCE v2"))),
 			step("a", "net.1", device("mlx5_0", gid("net.1", 5, "RoCE v2"))),
+			step("a", "net", device("mlx5_0", gid("net", 7, "RoCE v2"))),
+		}, known("DRA_NETWORK_NET_", "7", "RoCE v2")},
+		"one of another claim that variables can't tell apart": {[]executor.StepRecord{
+			step("a", "net-1", device("mlx5_0", gid("net-1", 3, "RoCE v2"))),
+			step("b", "net.1", device("mlx5_1")),
 			step("a", "net", device("mlx5_0", gid("net", 7, "RoCE v2"))),
 		}, known("DRA_NETWORK_NET_", "7", "RoCE v2")},
 		"renamed by the application": {[]executor.StepRecord{step("a", "net1", device("mlx5_0\nLD_PRELOAD=x"))}, nil},
