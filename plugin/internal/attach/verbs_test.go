@@ -7,6 +7,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -97,5 +98,29 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 				t.Errorf("environment (-want +have):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The files of a claim are found by its name, which a later claim may have: they are never written when the claim could
+// have been released. While somebody works on the sandbox, they wait for the next sweep.
+func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].RDMA = &v1alpha1.StepRDMA{}
+	f.must(f.attach("a-0", record))
+	box := f.boxes.find("a-0")
+	pin, _ := box.pinned()
+	f.node.AddPodLink(pin, "a") // its GIDs come first
+	f.must(box.acquire(t.Context()))
+	f.sweeper().Sweep(t.Context())
+	box.release()
+	if f.described != 1 {
+		t.Errorf("files were written %d times", f.described)
+	}
+	f.sweeper().Sweep(t.Context())
+	f.sweeper().Sweep(t.Context())
+	if f.described != 2 || len(f.unguarded) > 0 {
+		t.Errorf("files were written %d times, and those of %q without a guard", f.described, f.unguarded)
 	}
 }
