@@ -90,3 +90,61 @@ func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceE
 	}
 	return policies
 }
+
+// A pod gets as many claims as it would get devices: an init container that ends leaves its own to those after it.
+// What is no small integer is a finding, and costs no time.
+func TestDevicesOfContainers(t *testing.T) {
+	const pool = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: sriovdp-config, namespace: kube-system}
+data: {config.json: '{"resourceList": [{"resourceName": "dpdk", "selectors": [{"vendors": ["15b3"]}]}]}'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: app, namespace: apps}
+spec:
+  initContainers:
+%s  containers:
+%s`
+	const sidecar = "  - {name: main, image: none, restartPolicy: Always, resources: {limits: {intel.com/dpdk: 1}}}\n"
+	one, two := asking("{intel.com/dpdk: 1}"), asking("{intel.com/dpdk: '2'}")
+	for name, test := range map[string]struct {
+		init, containers string
+		claims           int
+		finding          string
+	}{
+		"the same in an init container":     {one, one, 1, ""},
+		"more in an init container":         {two + one, one, 2, ""},
+		"in two containers":                 {"", one + two, 3, ""},
+		"in a sidecar":                      {sidecar, one, 2, ""},
+		"in a sidecar and an init beside":   {sidecar + two, one, 3, ""},
+		"in an init container before":       {two + sidecar, asking("{}"), 2, ""},
+		"an exponent":                       {"", asking("{intel.com/dpdk: '1e30'}"), 0, "is not a number of devices"},
+		"a fraction":                        {"", asking("{intel.com/dpdk: 1.5}"), 0, "is not a number of devices"},
+		"more than there are":               {"", asking("{intel.com/dpdk: 33}"), 0, "is not a number of devices"},
+		"less than none":                    {"", asking("{intel.com/dpdk: -1}"), 0, "is not a number of devices"},
+		"a number that takes long to parse": {"", asking("{intel.com/dpdk: '" + strings.Repeat("9", 40) +
+			"e999999999'}"), 0, "is not a number of devices"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, made := importText(t, fmt.Sprintf(pool, test.init, test.containers), options())
+			claims := -1
+			for i := range made {
+				if made[i].Kind == "Pod" {
+					claims = strings.Count(string(made[i].Data), "resourceClaimTemplateName: ")
+				}
+			}
+			if claims != test.claims && (claims != -1 || test.claims != 0) {
+				t.Errorf("the pod has %d claims, want %d", claims, test.claims)
+			}
+			found := ""
+			for _, f := range result.Findings {
+				found += f.Reason + "\n"
+			}
+			if !strings.Contains(found, test.finding) {
+				t.Errorf("no finding %q: %s", test.finding, found)
+			}
+		})
+	}
+}
