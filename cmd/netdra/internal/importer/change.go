@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -125,14 +123,15 @@ func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	return t.Name
 }
 
-// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none.
+// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none. A
+// template that was made for one pod may have the name already.
 func (m *importer) plainTemplate(n *network, namespace string) string {
-	name := n.topology.Name
-	if !slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
-		return t.Name == name && t.Namespace == namespace
-	}) {
-		m.templates = append(m.templates, template(n, namespace, m.unique("template "+namespace, name)))
+	if name, made := n.templates[namespace]; made {
+		return name
 	}
+	name := m.unique("template "+namespace, n.topology.Name)
+	m.templates = append(m.templates, template(n, namespace, name))
+	n.templates = setIn(n.templates, namespace, name)
 	return name
 }
 

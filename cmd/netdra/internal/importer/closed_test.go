@@ -2,8 +2,12 @@ package importer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -114,16 +118,16 @@ spec:
 		claims           int
 		finding          string
 	}{
-		"the same in an init container":     {one, one, 1, ""},
-		"more in an init container":         {two + one, one, 2, ""},
-		"in two containers":                 {"", one + two, 3, ""},
-		"in a sidecar":                      {sidecar, one, 2, ""},
-		"in a sidecar and an init beside":   {sidecar + two, one, 3, ""},
-		"in an init container before":       {two + sidecar, asking("{}"), 2, ""},
-		"an exponent":                       {"", asking("{intel.com/dpdk: '1e30'}"), 0, "is not a number of devices"},
-		"a fraction":                        {"", asking("{intel.com/dpdk: 1.5}"), 0, "is not a number of devices"},
-		"more than there are":               {"", asking("{intel.com/dpdk: 33}"), 0, "is not a number of devices"},
-		"less than none":                    {"", asking("{intel.com/dpdk: -1}"), 0, "is not a number of devices"},
+		"the same in an init container":   {one, one, 1, ""},
+		"more in an init container":       {two + one, one, 2, ""},
+		"in two containers":               {"", one + two, 3, ""},
+		"in a sidecar":                    {sidecar, one, 2, ""},
+		"in a sidecar and an init beside": {sidecar + two, one, 3, ""},
+		"in an init container before":     {two + sidecar, asking("{}"), 2, ""},
+		"an exponent":                     {"", asking("{intel.com/dpdk: '1e30'}"), 0, "is not a number of devices"},
+		"a fraction":                      {"", asking("{intel.com/dpdk: 1.5}"), 0, "is not a number of devices"},
+		"more than there are":             {"", asking("{intel.com/dpdk: 33}"), 0, "is not a number of devices"},
+		"less than none":                  {"", asking("{intel.com/dpdk: -1}"), 0, "is not a number of devices"},
 		"a number that takes long to parse": {"", asking("{intel.com/dpdk: '" + strings.Repeat("9", 40) +
 			"e999999999'}"), 0, "is not a number of devices"},
 	} {
@@ -146,5 +150,59 @@ spec:
 				t.Errorf("no finding %q: %s", test.finding, found)
 			}
 		})
+	}
+}
+
+// A network's claims are of its class, also where a template for one pod has the name that the network's would have.
+func TestTemplatesOfOneName(t *testing.T) {
+	_, made := importText(t, networkOf("data", "example.com/data")+networkOf("web-data", "example.com/other")+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data@fast0}}
+spec: {containers: [{name: main, image: none}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: web-data}}
+spec: {containers: [{name: main, image: none}]}
+`, options())
+	classes, templates := map[string]string{}, map[string]string{}
+	for i := range made {
+		if made[i].Kind != "Pod" && made[i].Kind != "ResourceClaimTemplate" {
+			continue
+		}
+		object, problems := manifest.DecodeStrict(&made[i], nil, corev1.AddToScheme, resourceapi.AddToScheme)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		switch o := object.(type) {
+		case *resourceapi.ResourceClaimTemplate:
+			classes[o.Name] = o.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
+		case *corev1.Pod:
+			templates[o.Name] = *o.Spec.ResourceClaims[0].ResourceClaimTemplateName
+		}
+	}
+	if classes[templates["web"]] != "data-sriov" || classes[templates["other"]] != "web-data-sriov" ||
+		templates["web"] == templates["other"] {
+		t.Errorf("pods have the templates %v, and these the classes %v", templates, classes)
+	}
+}
+
+// Objects without metadata or without a pod are findings, and end nothing.
+func TestObjectsWithoutAPod(t *testing.T) {
+	network := networkOf("data", "example.com/data")
+	for _, text := range []string{
+		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}}`,
+		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
+		`{kind: Pod, spec: {containers: [{name: main, resources: {limits: {example.com/data: 1}}}]}}`,
+		`{kind: Deployment, metadata: {name: web}, spec: {template: 1}}`,
+		`{kind: Deployment, metadata: {name: web}}`,
+	} {
+		result, _ := importText(t, network+"---\napiVersion: v1\nkind: List\nitems: ["+text+"]\n", options())
+		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
+			return f.Action && strings.Contains(f.Reason, "is missing")
+		}) {
+			t.Errorf("%s: no finding among %v", text, result.Findings)
+		}
 	}
 }
