@@ -112,18 +112,18 @@ spec:
 %s  containers:
 %s`
 	const sidecar = "  - {name: main, image: none, restartPolicy: Always, resources: {limits: {intel.com/dpdk: 1}}}\n"
-	one, two := asking("{intel.com/dpdk: 1}"), asking("{intel.com/dpdk: '2'}")
+	single, double := asking("{intel.com/dpdk: 1}"), asking("{intel.com/dpdk: '2'}")
 	for name, test := range map[string]struct {
 		init, containers string
 		claims           int
 		finding          string
 	}{
-		"the same in an init container":   {one, one, 1, ""},
-		"more in an init container":       {two + one, one, 2, ""},
-		"in two containers":               {"", one + two, 3, ""},
-		"in a sidecar":                    {sidecar, one, 2, ""},
-		"in a sidecar and an init beside": {sidecar + two, one, 3, ""},
-		"in an init container before":     {two + sidecar, asking("{}"), 2, ""},
+		"the same in an init container":   {single, single, 1, ""},
+		"more in an init container":       {double + single, single, 2, ""},
+		"in two containers":               {"", single + double, 3, ""},
+		"in a sidecar":                    {sidecar, single, 2, ""},
+		"in a sidecar and an init beside": {sidecar + double, single, 3, ""},
+		"in an init container before":     {double + sidecar, asking("{}"), 2, ""},
 		"an exponent":                     {"", asking("{intel.com/dpdk: '1e30'}"), 0, "is not a number of devices"},
 		"a fraction":                      {"", asking("{intel.com/dpdk: 1.5}"), 0, "is not a number of devices"},
 		"more than there are":             {"", asking("{intel.com/dpdk: 33}"), 0, "is not a number of devices"},
