@@ -11,6 +11,9 @@ const (
 	RDMAExclusive = "exclusive"
 )
 
+// RDMAProtocolIWARP is RDMA over TCP: connections are made by IP addresses, and no GID stands for one.
+const RDMAProtocolIWARP = "iw"
+
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as a network namespace shows it.
 type RDMADevice struct {
 	// Index is the kernel's: it stays the same when the device moves or is renamed. Where the kernel's RDMA modules are
@@ -23,6 +26,8 @@ type RDMADevice struct {
 	Links []int `json:"-"`
 	// LinksUnknown is true when its kernel driver did not answer for every port.
 	LinksUnknown bool `json:"-"`
+	// Protocol is that of its first port, as the kernel names it: ib, roce, iw, opa or usnic; empty if it does not say.
+	Protocol string `json:"-"`
 	// PCIAddress is that of its hardware; only the host's namespace shows it.
 	PCIAddress string `json:"pciAddress,omitempty"`
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
@@ -443,6 +444,32 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f.expect(clean)
 	if _, held := f.claims.Get("claim-a"); held {
 		t.Error("the claim of the pod that is gone is held")
+	}
+}
+
+// A pod that waits for a claim names an earlier claim of the same name, too, and does not keep that from being released:
+// nobody else asks for it where kubelet has forgotten it. A pod that names another claim does.
+func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
+	f := newFixture(t)
+	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()
+	go pods.RunWithContext(t.Context())
+	f.eventually("the cache is filled", pods.HasSynced)
+	f.dra.cluster.pods = pods
+	record := f.prepared("c", "a", "up0") // for pod a, which is gone
+	f.must(f.attach("a-0", record))
+	if rivals := f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d", UID: "d"}); rivals.IsLeaving(&record) {
+		t.Error("a claim that a pod names is taken for one that is leaving")
+	} else if rivals.Evict(&record); f.boxes.IsReleasing("c") {
+		t.Error("a claim that a pod names is evicted")
+	}
+	f.expect(attachedA, "c")
+	claim := allocatedClaim("c", "up0", "b")
+	claim.UID = "c-again"
+	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
+	f.must(errors.Join(err, results["c-again"].Err))
+	f.expect(clean)
+	if _, held := f.claims.Get("c"); held {
+		t.Error("the earlier claim is held")
 	}
 }
 

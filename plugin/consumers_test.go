@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -56,11 +57,12 @@ func TestClaimOfAPodGroup(t *testing.T) {
 		t.Errorf("the claims of a pod that came later are %v, %v", found, err)
 	}
 	first.DeletionTimestamp = &metav1.Time{}
-	if f.dra.isLeaving(&record) {
+	isLeaving := func() bool { return f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record) }
+	if isLeaving() {
 		t.Error("the claim of a group with another pod is taken for one that nobody uses")
 	}
 	later.DeletionTimestamp = &metav1.Time{}
-	if !f.dra.isLeaving(&record) {
+	if !isLeaving() {
 		t.Error("the claim of a group whose last pod is being deleted is not taken for one that is leaving")
 	}
 }

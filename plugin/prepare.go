@@ -142,9 +142,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		return nil, err
 	}
 	complete := func(record *claims.Record) error { return d.takeBaselines(ctx, record) }
-	if err := d.claims.HoldWhenFree(ctx, d.clock, record,
-		claims.Rivals{IsLeaving: d.isLeaving, Evict: d.evict},
-		complete); err != nil {
+	if err := d.claims.HoldWhenFree(ctx, d.clock, record, d.rivalsOf(record.Claim), complete); err != nil {
 		return nil, err
 	}
 	d.publisher.Trigger()
@@ -358,24 +356,39 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// isLeaving reports whether a claim is being released or is about to be: its pods are gone. Kubelet releases a claim
-// some time after its pod was deleted by force.
-func (d *draPlugin) isLeaving(record *claims.Record) bool {
+// rivalsOf judges the claims that have what a claim wants. An earlier claim of the same name has no pods by that name
+// any more: kubelet has just read the name's claim from the API server, and it is the other one. Else a pod that waits
+// for the new claim would keep the old one, for which it waits.
+func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
+	podsNaming := func(holder *claims.Record) []*corev1.Pod {
+		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
+			return nil
+		}
+		return d.cluster.podsWithClaim(holder.Claim.Namespace, holder.Claim.Name)
+	}
+	return claims.Rivals{
+		IsLeaving: func(holder *claims.Record) bool { return d.isLeaving(holder, podsNaming(holder)) },
+		Evict:     func(holder *claims.Record) { d.evict(holder, podsNaming(holder)) },
+	}
+}
+
+// isLeaving reports whether a claim is being released or is about to be: its pods, which are its consumers and those
+// that name it, are gone. Kubelet releases a claim some time after its pod was deleted by force.
+func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	if d.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
 	}
 	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
 		return !d.cluster.podIsLeaving(consumer.PodUID)
-	}) && !slices.ContainsFunc(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name),
-		func(pod *corev1.Pod) bool { return !isLeaving(pod) })
+	}) && !slices.ContainsFunc(naming, func(pod *corev1.Pod) bool { return !isLeaving(pod) })
 }
 
 // evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
 // allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds
 // later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
-func (d *draPlugin) evict(record *claims.Record) {
+func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
-	if d.sandboxes.IsReleasing(uid) || !d.isAbandoned(record) {
+	if d.sandboxes.IsReleasing(uid) || len(naming) > 0 || !d.isAbandoned(record) {
 		return
 	}
 	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
@@ -407,15 +420,12 @@ func (d *draPlugin) evict(record *claims.Record) {
 	}
 }
 
-// isAbandoned reports whether the API server has none of the pods that use a claim any more.
+// isAbandoned reports whether the API server has none of the pods any more that are known to use a claim.
 func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
-	}
-	if len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) > 0 {
-		return false
 	}
 	return !slices.ContainsFunc(d.sandboxes.Users(record.Claim.UID),
 		func(pod executor.Pod) bool { return !d.cluster.podUIDIsGone(pod.UID) })

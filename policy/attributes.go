@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
@@ -50,6 +51,7 @@ type value struct {
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
+		value = strings.ToValidUTF8(value, "\ufffd") // as JSON has it, so that what is written is what is read
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	case int64:
 		return resourceapi.DeviceAttribute{IntValue: &value}
@@ -282,12 +284,13 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 // exposes them asks for it.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
-// text returns a string, which is a fact unless it is empty. One that no attribute can hold counts as absent.
+// text returns a string, which is a fact unless it is empty, or none that an attribute can hold. Policies don't read what
+// is too long.
 func text[S ~string](s S) value {
 	if len(s) > MaxString {
 		return value{"", false}
 	}
-	return value{string(s), s != ""}
+	return value{string(s), s != "" && holdable(string(s))}
 }
 
 // first returns the first of some names; empty if there is none.
@@ -305,8 +308,13 @@ func list(names []string) value {
 		return value{"", false}
 	}
 	joined := "," + strings.Join(names, ",") + ","
-	return value{joined, len(joined) <= MaxString}
+	return value{joined, holdable(joined)}
 }
+
+// holdable reports whether an attribute can hold a string. The kernel takes names that are not UTF-8, also from a pod
+// that has the interface; in JSON each of their bytes becomes three, and one value that is too long costs the whole
+// slice.
+func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s) }
 
 // number returns an integer, which may be a fact.
 func number(n int, fact bool) value { return value{int64(n), fact} }

@@ -140,3 +140,25 @@ func TestPoliciesOfHardware(t *testing.T) {
 		}
 	}
 }
+
+// The kernel takes names of any bytes, also from a pod that has the interface. What would be too long in JSON, or
+// another string, is not published: the API server refuses a slice as a whole.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	d := discovery.Device{Name: "ens1f0v0", Interface: "eth\xff", AltNames: []string{strings.Repeat("\xff", 60)}}
+	published := policy.Published(d, "altNames")
+	for _, name := range []resourceapi.QualifiedName{"dra.networking/interface", "dra.networking/altNames"} {
+		if value, found := published[name]; found {
+			t.Errorf("%s is published: %q", name, *value.StringValue)
+		}
+	}
+	d.Name = "eth\xff"
+	if name := *policy.Published(d)["dra.networking/ifName"].StringValue; name != "eth\ufffd" {
+		t.Errorf("ifName is %q", name)
+	}
+	d.Interface, d.AltNames = "ethö", []string{strings.Repeat("ö", 31)}
+	published = policy.Published(d, "altNames")
+	if got := []string{*published["dra.networking/interface"].StringValue,
+		*published["dra.networking/altNames"].StringValue}; got[0] != "ethö" || len(got[1]) != policy.MaxString {
+		t.Errorf("published: %q", got)
+	}
+}

@@ -40,6 +40,7 @@ func ClassExpression(expression string) (string, error) {
 		guards = append(guards, g)
 	}
 	slices.SortFunc(guards, func(a, b guard) int { return cmp.Compare(a.start, b.start) })
+	guards = slices.Compact(guards) // optMap() has what stands before it twice
 	var text strings.Builder
 	done := 0
 	for _, g := range guards {
@@ -80,11 +81,24 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 	// In CEL, white space may stand around the name. Comments there are refused.
 	name := regexp.MustCompile(`^(?:\.\s*` + reading.access.id + `\b|\[\s*(?:"` + reading.access.id + `"|'` +
 		reading.access.id + `')\s*\])`).FindString(string(source[operator:]))
+	start = openBrackets(source, start, operator)
 	operand := string(source[start:operator])
-	if name == "" || strings.Count(operand, "(") != strings.Count(operand, ")") {
+	if name == "" || unopened(operand) != 0 || strings.Contains(operand, "//") && strings.Contains(operand, "(") {
 		return guard{}, fmt.Errorf("cannot guard the reading of %s, which not every device has: write it as %s, or "+
 			"guard it with has(%s) &&", reading.access.id, reading.access.field("."), reading.access.field("."))
 	}
 	text := fmt.Sprintf("(has(%[1]s.%[2]s) ? %[1]s.%[2]s : %[3]s)", operand, reading.access.id, absent)
 	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
 }
+
+// openBrackets returns where an operand begins with the brackets that close in it: nothing but space and other brackets
+// stands between these and its first word.
+func openBrackets(source []rune, start, end int) int {
+	for unopened(string(source[start:end])) > 0 && start > 0 && strings.ContainsRune("( \t\r\n", source[start-1]) {
+		start--
+	}
+	return start
+}
+
+// unopened counts the brackets of a text that close in it and open before it. The names of domains have none.
+func unopened(text string) int { return strings.Count(text, ")") - strings.Count(text, "(") }

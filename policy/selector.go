@@ -88,6 +88,10 @@ func checkDiscovered(expression string, compile compiler) error {
 	return errors.Join(append(errs, checkTypes(expression, compile))...)
 }
 
+// classConditions is what a class's own conditions, before that of the topology, take at most of its expression, in
+// bytes.
+const classConditions = 256
+
 // CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
 // and cost, and what it reads without a guard that may be absent and that ClassExpression does not guard: capacities,
 // attributes that policies add, and those that only policies ask to be published.
@@ -98,6 +102,11 @@ func CheckClassSelector(expression string) error {
 	complete, err := ClassExpression(expression)
 	if err != nil {
 		return err
+	}
+	if limit := resourceapi.CELSelectorExpressionMaxLength - classConditions; len(complete) > limit {
+		return fmt.Errorf("the expression has %d bytes with the guards that a DeviceClass needs, the limit is %d; read "+
+			"each attribute once, as in cel.bind(m, %s, m == 1500 || m == 9000)", len(complete), limit,
+			access{domain: v1alpha1.AttributeDomain, id: "mtu"}.field("."))
 	}
 	accesses, err := check(complete)
 	if err != nil {

@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	resourceapi "k8s.io/api/resource/v1"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
@@ -77,7 +81,10 @@ func TestCheckClassSelector(t *testing.T) {
 		`@switchID == "a"`:                                                                 `(only one whose policy has publish: [switchID])`,
 		`@vlanFiltering && @numaNode == 0 && @bridgeName.contains("a")`:                    "",
 		`device.attributes["resource.kubernetes.io"].pcieRoot == ""`:                       "",
-		`(device.attributes["dra.networking"]).pfName == ""`:                               `cannot guard the reading of pfName`,
+		`(device.attributes["dra.networking"]).pfName == ""`:                               "",
+		`device.attributes["dra.networking"][r"pfName"] == ""`:                             `cannot guard the reading of pfName`,
+		"(device.attributes // (\n[\"dra.networking\"]).pfName == \"\"":                    `cannot guard the reading of pfName`,
+		"(device.attributes // )\n[\"dra.networking\"].pfName == \"\")":                    `cannot guard the reading of pfName`,
 		`@physicalNetworkName == "a"`:                                                      `write has(device.attributes["dra.networking"].physicalNetworkName) && before it`,
 		`device.attributes["cni.dra.networking"].sriov`:                                    `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                    "",
@@ -115,6 +122,12 @@ func TestClassExpression(t *testing.T) {
 		`has(@pfName) && @pfName == "a"`: `has(@pfName) && @pfName == "a"`,
 		`@?pfName.orValue("") == "a"`:    `@?pfName.orValue("") == "a"`,
 		`@switchID == "a"`:               `@switchID == "a"`,
+		`(@mtu) > 1 && (1 < @mtu)`:       `((has(@mtu) ? @mtu : 0)) > 1 && (1 < (has(@mtu) ? @mtu : 0))`,
+		`(` + domain + `).mtu > 1`:       `(has((` + domain + `).mtu) ? (` + domain + `).mtu : 0) > 1`,
+		`!( (device.attributes)["dra.networking"] ).vlanFiltering`: `!(has(( (device.attributes)["dra.networking"] ).` +
+			`vlanFiltering) ? ( (device.attributes)["dra.networking"] ).vlanFiltering : false)`,
+		`optional.of(@pfName).optMap(n, n == "a").orValue(false)`: `optional.of((has(@pfName) ? @pfName : "")).` +
+			`optMap(n, n == "a").orValue(false)`,
 		`device.attributes["resource.kubernetes.io"].pcieRoot == "a"`: `(has(device.attributes["resource.` +
 			`kubernetes.io"].pcieRoot) ? device.attributes["resource.kubernetes.io"].pcieRoot : "") == "a"`,
 		`device.attributes["dra.networking"].pfName // the card` + "\n == \"a\"": `(has(@pfName) ? @pfName : "")` +
@@ -129,6 +142,68 @@ func TestClassExpression(t *testing.T) {
 			t.Errorf("%s: once more it becomes %s (%v)", got, again, err)
 		}
 	}
+}
+
+// An expression is true in a class for the devices for which it is true in a policy, whatever stands around a reading.
+func TestClassExpressionMeansTheSame(t *testing.T) {
+	devices := []discovery.Device{
+		{Name: "a", Type: "nic", VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
+		{Name: "b", Type: "vf", PFName: "p", VFIndex: 0, NUMANode: 0, VLANID: discovery.None, MTU: 1500, Vendor: "15b3"},
+		{Name: "c", Type: "bridge", BridgeType: "linux", BridgeName: "c", VLANFiltering: true, VFIndex: discovery.None,
+			NUMANode: discovery.None, VLANID: discovery.None, MTU: 9000},
+	}
+	both := map[bool]int{}
+	for _, expression := range []string{
+		`@pfName == ""`,
+		`!(@pfName == "") || -@vfIndex == 1`,
+		`@mtu > 1400 ? @pfName == "p" : @vfIndex == -1`,
+		`@pfName == "p" ? true : @mtu in [0, 9000]`,
+		`@pfName in ["", "p"] && @vfIndex + 1 < 2`,
+		`["", "p"].exists(n, n == @pfName) && [0, 1500].all(n, n <= @mtu)`,
+		`[@mtu, @vfIndex].filter(n, n > 0).map(n, n * 2).exists(n, n == 3000)`,
+		`["p"].exists(device, device == "p") && @pfName == "p"`,
+		`cel.bind(a, device.attributes["dra.networking"], cel.bind(b, a, ["x"].all(a, b.pfName + a == "x")))`,
+		`cel.bind(m, @mtu, cel.bind(a, device.attributes, m == a["dra.networking"].mtu)) && @mtu == 0`,
+		`@vlanFiltering != (@pfName == "p")`,
+		`has(@type) && (has(@linkSpeed) || @linkSpeed == 0) && @bridgeName == ""`,
+		`@ifName + @pfName == "bp" || "device.attributes[\"dra.networking\"].pfName" == @pfName`,
+		`@vendor.startsWith("15") || @vendor.matches("^$")`,
+		`{"a": @pfName, "b": @bridgeType}["b"] == "linux"`,
+		`@numaNode == device.attributes["resource.kubernetes.io"].numaNode && @numaNode < 0`,
+	} {
+		expression = expand(expression)
+		complete, err := policy.ClassExpression(expression)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		for _, d := range devices {
+			want, err := matches(t, expression, policy.Attributes(d))
+			if err != nil {
+				t.Errorf("%s in a policy: %v", expression, err)
+			}
+			got, err := matches(t, complete, policy.Published(d))
+			if err != nil || got != want {
+				t.Errorf("%s of %s: %t, %v; in a policy %t", complete, d.Name, got, err, want)
+			}
+			both[want]++
+		}
+	}
+	if both[true] < 10 || both[false] < 10 {
+		t.Errorf("the expressions tell nothing: %v", both)
+	}
+}
+
+func matches(
+	t *testing.T, expression string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute,
+) (bool, error) {
+	t.Helper()
+	compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(expression, dracel.Options{})
+	if compiled.Error != nil {
+		t.Fatalf("%s: %v", expression, compiled.Error)
+	}
+	match, _, err := compiled.DeviceMatches(t.Context(), dracel.Device{Driver: "dra.networking", Attributes: attributes})
+	return match, err
 }
 
 // A literal of another type is refused where it is certain that it is wrong, and only there.

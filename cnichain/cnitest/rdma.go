@@ -17,6 +17,8 @@ type rdmaDevice struct {
 	link    string // of the host
 	address string
 	netns   string // a pin; empty: the host's
+	// protocol is roce if it is empty.
+	protocol string
 	// number is that of its character device: a move gives it up and takes the lowest that is free.
 	number int
 }
@@ -28,6 +30,17 @@ func (n *Node) AddRDMA(name, link, address, mode string) {
 	defer n.mu.Unlock()
 	n.rdmaMode = mode
 	n.rdma[uint32(n.next())] = &rdmaDevice{name: name, link: link, address: address, number: n.freeNumber()}
+}
+
+// SetRDMAProtocol changes the protocol of an RDMA device.
+func (n *Node) SetRDMAProtocol(name, protocol string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, device := range n.rdma {
+		if device.name == name {
+			device.protocol = protocol
+		}
+	}
 }
 
 // RemoveRDMA takes an RDMA device away, wherever it is, as unloading its module does.
@@ -118,7 +131,7 @@ func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
 		if n.rdmaMode == cnichain.RDMAExclusive && device.netns != netns {
 			continue
 		}
-		seen := cnichain.RDMADevice{Index: index, Name: device.name, Ports: 1}
+		seen := cnichain.RDMADevice{Index: index, Name: device.name, Ports: 1, Protocol: cmp.Or(device.protocol, "roce")}
 		links := n.host
 		if netns != "" {
 			links = n.pods[netns]

@@ -1,6 +1,8 @@
 package deviceclasses
 
 import (
+	"sort"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
 )
 
 // parse reads a topology, which the API server has given a UID.
@@ -215,6 +218,26 @@ spec:
 			dracel.Device{Driver: "dra.networking", Attributes: attributes})
 		if err != nil || match != want {
 			t.Errorf("%s with the master %q: %t, %v", expression, master, match, err)
+		}
+	}
+}
+
+// The longest expression that the controller accepts still fits into a class, guards and conditions included.
+func TestLongSelectorsFitIntoClasses(t *testing.T) {
+	longest := func(readings int) string {
+		return `cel.bind(a, device.attributes["dra.networking"], a.mtu == 1` + strings.Repeat("||a.mtu==2", readings) + ")"
+	}
+	refused := sort.Search(400, func(n int) bool { return policy.CheckClassSelector(longest(n)) != nil })
+	if err := policy.CheckClassSelector(longest(refused)); refused == 400 || err == nil ||
+		!strings.Contains(err.Error(), "read each attribute once") {
+		t.Fatalf("%d readings: %v", refused, err)
+	}
+	step := &v1alpha1.Step{Type: strings.Repeat("p", resourceapi.DeviceMaxIDLength),
+		Selector: &v1alpha1.StepSelector{CEL: longest(refused-1) + " // so"}}
+	for _, listAttributes := range []bool{false, true} {
+		got := len(expression(step, listAttributes))
+		if limit := resourceapi.CELSelectorExpressionMaxLength; got > limit || got < limit-300 {
+			t.Errorf("with list attributes %t the class has %d bytes, the limit is %d", listAttributes, got, limit)
 		}
 	}
 }

@@ -81,6 +81,11 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 		if err != nil {
 			problems = append(problems, err.Error())
 		}
+		if device.Protocol == cnichain.RDMAProtocolIWARP { // nothing to wait for
+			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: connect "+
+				"by the address (rdma_cm)", device.Name))
+			table.entries = nil
+		}
 		gids, ambiguous := cnichain.FindGIDs(table.entries, ofLinks(links, interfaces))
 		problems = append(problems, ambiguous...)
 		verbs.Devices = append(verbs.Devices, cnichain.VerbsDevice{Name: device.Name, Verbs: table.verbs, GIDs: gids})

@@ -86,7 +86,7 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
 		rdma := cnichain.RDMADevice{Index: device.Index, Name: device.Name, Ports: device.Ports, Links: device.Links,
-			LinksUnknown: device.LinksUnknown}
+			LinksUnknown: device.LinksUnknown, Protocol: device.Protocol}
 		if onHost {
 			rdma.PCIAddress = functionOfRDMA(device.Name)
 		}

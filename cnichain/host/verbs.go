@@ -32,7 +32,7 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 	if err == nil {
 		err = withSysfs(path, func(sysfs string) (err error) {
 			table, err = readGIDTable(sysfs, device.Name)
-			return err
+			return belowSys(err, sysfs)
 		})
 	}
 	if err != nil {
@@ -67,6 +67,16 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	}
 	defer func() { _ = unix.Close(mount) }()
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
+}
+
+// belowSys makes the path in an error that which users know. The number of a file descriptor would make each error
+// another one than the last, to be told to everybody again.
+func belowSys(err error, sysfs string) error {
+	var failed *os.PathError
+	if errors.As(err, &failed) {
+		failed.Path = "/sys" + strings.TrimPrefix(failed.Path, sysfs)
+	}
+	return err
 }
 
 // readGIDTable reads the entries that are not empty of all ports of an RDMA device.
@@ -210,17 +220,16 @@ func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) 
 		if err != nil {
 			return err
 		}
+		ofLinks := map[int][]netip.Addr{} // an application may have thousands of links and of addresses
+		for i := range addresses {
+			if address, ok := netip.AddrFromSlice(addresses[i].IP); ok {
+				ofLinks[addresses[i].LinkIndex] = append(ofLinks[addresses[i].LinkIndex], address.Unmap())
+			}
+		}
 		for _, link := range found {
 			attributes := link.Attrs()
-			seen := cnichain.LinkAddresses{Index: attributes.Index, Name: attributes.Name,
-				MAC: attributes.HardwareAddr}
-			for i := range addresses {
-				address, ok := netip.AddrFromSlice(addresses[i].IP)
-				if ok && addresses[i].LinkIndex == attributes.Index {
-					seen.Addresses = append(seen.Addresses, address.Unmap())
-				}
-			}
-			links = append(links, seen)
+			links = append(links, cnichain.LinkAddresses{Index: attributes.Index, Name: attributes.Name,
+				MAC: attributes.HardwareAddr, Addresses: ofLinks[attributes.Index]})
 		}
 		return nil
 	})

@@ -68,6 +68,28 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 }
 
+// An error says the same each time, wherever the sysfs was at that moment.
+func TestErrorsOfGIDTables(t *testing.T) {
+	sysfs := t.TempDir()
+	read := func() error {
+		_, err := readGIDTable(sysfs, "mlx5_0")
+		return belowSys(err, sysfs)
+	}
+	expect := func(start string) {
+		t.Helper()
+		if err := read(); !strings.HasPrefix(fmt.Sprint(err), start) {
+			t.Errorf("error is %v, want %s", err, start)
+		}
+	}
+	expect("open /sys/class/infiniband/mlx5_0/ports:")
+	write(t, "", sysfs, "class/infiniband/mlx5_0/ports/1/state")
+	expect("open /sys/class/infiniband/mlx5_0/ports/1/link_layer:")
+	write(t, "Ethernet", sysfs, "class/infiniband/mlx5_0/ports/1/link_layer")
+	expect("open /sys/class/infiniband/mlx5_0/ports/1/gids:")
+	write(t, "", sysfs, "class/infiniband/mlx5_0/ports/1/gids/0/directory")
+	expect("read /sys/class/infiniband/mlx5_0/ports/1/gids/0:")
+}
+
 // An application with CAP_NET_ADMIN renames its RDMA device as it likes.
 func TestGIDTableOfAStrangeName(t *testing.T) {
 	sysfs := t.TempDir()

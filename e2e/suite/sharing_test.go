@@ -103,7 +103,7 @@ func TestSchedulerBypassed(t *testing.T) {
 		allocations[name] = e.allocationOf(name, "by-"+name+"-link")
 	}
 	for _, holder := range ways {
-		e.claimWith("holder-"+holder, "by-fast-link", allocations[holder])
+		e.claimWith("holder-"+holder, "by-"+holder+"-link", allocations[holder])
 		e.ready("holder-" + holder)
 		pods := []string{"holder-" + holder}
 		for _, rival := range ways {
@@ -111,7 +111,7 @@ func TestSchedulerBypassed(t *testing.T) {
 				continue // claims may share it
 			}
 			pods = append(pods, holder+"-"+rival)
-			e.claimWith(holder+"-"+rival, "by-fast-link", allocations[rival])
+			e.claimWith(holder+"-"+rival, "by-"+rival+"-link", allocations[rival])
 		}
 		for _, rival := range pods[1:] {
 			e.event(rival, "while claim bypassed/holder-"+holder+" holds by0-"+holder)

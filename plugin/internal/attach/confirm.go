@@ -147,11 +147,9 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 			s.logger(box).Error(err, "Cannot list the RDMA devices of the pod")
 			continue
 		}
-		verbs := s.refreshVerbs(box, pin, reader)
-		if verbs {
-			s.describeAgain(box)
-		}
-		if box.setMissing(missing) || verbs {
+		s.refreshVerbs(box, pin, reader)
+		described := s.describeAgain(box)
+		if box.setMissing(missing) || described {
 			changed = append(changed, box)
 		}
 	}

@@ -49,6 +49,10 @@ type fixture struct {
 
 	mu     sync.Mutex
 	failed []string
+	// unguarded are the claims whose files were written while their sandbox could have been detached; described is how
+	// often any were written.
+	unguarded []string
+	described int
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -147,7 +151,18 @@ func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, a
 func (f *fixture) InterfacesChanged(executor.Pod, []string, error) {}
 
 // DescribeClaims implements Observer.
-func (f *fixture) DescribeClaims(context.Context, []claims.Record) {}
+func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.described++
+	for _, box := range f.boxes.list() {
+		for i := range records {
+			if uid := records[i].Claim.UID; box.uses(uid) && len(box.slot) == 0 {
+				f.unguarded = append(f.unguarded, uid)
+			}
+		}
+	}
+}
 
 // Attached implements Observer.
 func (f *fixture) Attached([]claims.Record) {}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -27,6 +28,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		return ContainerLimits{}, nil
 	}
 	pin, _ := box.pinned()
+	names := sync.OnceValues(s.executor.Host.RDMANames) // a file for each device of the node, under the runtime's lock
 	var limits ContainerLimits
 	var lines []string
 	steps := box.attachedNow()
@@ -46,7 +48,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		if err != nil {
 			return ContainerLimits{}, err
 		}
-		ofStep, err := s.rdmaMax(step, devices)
+		ofStep, err := rdmaMax(step, devices, names)
 		if err != nil {
 			return ContainerLimits{}, err
 		}
@@ -76,12 +78,15 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 //
 // The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if
 // it is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
-func (s *Sandboxes) rdmaMax(step *executor.StepRecord, devices []cnichain.RDMADevice) ([]string, error) {
+// names lists the names of all RDMA devices of the node.
+func rdmaMax(
+	step *executor.StepRecord, devices []cnichain.RDMADevice, names func() ([]string, error),
+) ([]string, error) {
 	limits := step.Step.Limits
 	if limits == nil || limits.RDMAHandles == nil && limits.RDMAObjects == nil {
 		return nil, nil
 	}
-	ofAll, err := s.executor.Host.RDMANames()
+	ofAll, err := names()
 	if err != nil {
 		return nil, err
 	}

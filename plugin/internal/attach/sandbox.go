@@ -39,12 +39,14 @@ type sandbox struct {
 	superseded bool
 	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
 	// the pod any more.
-	missing    map[int]string
-	running    bool          // a chain runs, and counts as one that has just begun
-	late       bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
-	failure    error         // of the last attempt
-	answer     chan struct{} // closed when RunPodSandbox has its answer
-	detachDone chan struct{} // not nil while it is being undone in the background; closed at the end
+	missing map[int]string
+	// undescribed says that attached tells of RDMA devices otherwise than the files of the claims.
+	undescribed bool
+	running     bool          // a chain runs, and counts as one that has just begun
+	late        bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
+	failure     error         // of the last attempt
+	answer      chan struct{} // closed when RunPodSandbox has its answer
+	detachDone  chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")

@@ -119,9 +119,13 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	if err := s.removeUnknownPins(pins); err != nil { // a leak, and no reason not to serve
 		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
 	}
+	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
-		if pin, ready := box.pinned(); ready && !s.repin(box, pin) {
+		switch pin, ready := box.pinned(); {
+		case ready && !s.repin(box, pin):
 			box.markReleasing(nil)
+		case ready: // gates open before the first sweep, and the journal has what was so when the pod was attached
+			s.refreshVerbs(box, pin, reader)
 		}
 		if box.isEnding() {
 			s.detachUntilDone(box)

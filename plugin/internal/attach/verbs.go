@@ -1,16 +1,21 @@
 package attach
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
+
+// describeWait is how long a sweep waits for who works on a sandbox.
+const describeWait = 100 * time.Millisecond
 
 // VerbsOf returns how the application of a pod addresses the RDMA devices of a device; nil if it was given none.
 func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
@@ -39,26 +44,28 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 }
 
 // verbsEnv are the environment variables that tell containers with a part of a claim of its RDMA devices: for each
-// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims. Two of
-// which the names differ in what variables can't have get none, rather than those of the other. A claim that several
-// pods may share has none, since their interfaces differ.
+// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims and
+// parts: two of the pod, whose names differ in what variables can't have, get none, rather than some of the other's. A
+// claim that several pods may share has none, since their interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
 	}
-	names, byPrefix := map[string]string{}, map[string][]string{}
+	byPrefix := map[string][]string{}
 	for _, steps := range sandboxes {
-		for _, i := range stepsOfPart(record, steps, part) {
-			verbs := steps[i].Verbs
-			if verbs == nil || len(verbs.Devices) == 0 {
-				continue
+		names := map[string][]string{} // of the pod's interfaces, by prefix
+		for i := range steps {
+			for _, ifName := range interfacesWithGIDs(&steps[i]) {
+				if prefix := envPrefix(ifName); !slices.Contains(names[prefix], ifName) {
+					names[prefix] = append(names[prefix], ifName)
+				}
 			}
+		}
+		for _, i := range stepsOfPart(record, steps, part) {
 			for _, ifName := range interfacesWithGIDs(&steps[i]) {
 				prefix := envPrefix(ifName)
-				if other, taken := names[prefix]; !taken {
-					names[prefix], byPrefix[prefix] = ifName, envOfInterface(prefix, ifName, verbs)
-				} else if other != ifName {
-					delete(byPrefix, prefix)
+				if _, known := byPrefix[prefix]; !known && len(names[prefix]) == 1 {
+					byPrefix[prefix] = envOfInterface(prefix, ifName, steps[i].Verbs)
 				}
 			}
 		}
@@ -69,8 +76,11 @@ func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Par
 	return env
 }
 
-// interfacesWithGIDs are that of the step, and those of its devices' GIDs.
+// interfacesWithGIDs are that of a step with RDMA devices, and those of the devices' GIDs.
 func interfacesWithGIDs(step *executor.StepRecord) []string {
+	if step.Verbs == nil || len(step.Verbs.Devices) == 0 {
+		return nil
+	}
 	names := []string{step.IfName}
 	for _, device := range step.Verbs.Devices {
 		for _, gid := range device.GIDs {
@@ -113,9 +123,9 @@ func envPrefix(ifName string) string {
 	}, strings.ToUpper(ifName)) + "_"
 }
 
-// refreshVerbs reads again how a pod's application addresses its RDMA devices, and reports whether that has changed:
-// the kernel gives an address that was removed and added again another index.
-func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) (changed bool) {
+// refreshVerbs reads again how a pod's application addresses its RDMA devices: the kernel gives an address that was
+// removed and added again another index. What has changed is for describeAgain to tell.
+func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
 	steps := box.attachedNow()
 	now := map[int]*executor.Verbs{}
 	for i := range steps {
@@ -123,25 +133,54 @@ func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.Verb
 			now[i] = verbs
 		}
 	}
-	return len(now) > 0 && box.setVerbs(pin, now)
+	box.setVerbs(pin, now)
 }
 
 // setVerbs notes what has changed, by the index of steps, of the attachment with a pin.
-func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) bool {
+func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.phase.isAttached() || b.pin != pin {
-		return false
+	if len(changed) == 0 || !b.phase.isAttached() || b.pin != pin {
+		return
 	}
 	b.attached = slices.Clone(b.attached) // readers have the old one
 	for i, verbs := range changed {
 		b.attached[i].Verbs = verbs
 	}
-	return true
+	b.undescribed = true
 }
 
-// describeAgain has the files of a sandbox's claims written again.
-func (s *Sandboxes) describeAgain(box *sandbox) {
+// isUndescribed reports whether the files of claims do not have what setVerbs has noted.
+func (b *sandbox) isUndescribed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.undescribed && b.phase.isAttached()
+}
+
+// setDescribed notes that they are being written with it.
+func (b *sandbox) setDescribed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.undescribed = false
+}
+
+// describeAgain has the files of a sandbox's claims written again if they are to say something else, and reports
+// whether they are. It holds the slot, so that no claim is released meanwhile: the files are found by the claim's name,
+// which its successor may have. A sandbox of which a claim is being detached is left to the next sweep.
+func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
+	if !box.isUndescribed() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.work, describeWait)
+	defer cancel()
+	if box.acquire(ctx) != nil {
+		return false
+	}
+	defer box.release()
+	if !box.isUndescribed() { // it is being detached
+		return false
+	}
+	box.setDescribed()
 	var records []claims.Record
 	for _, uid := range box.attachedClaims() {
 		if record, held := s.claims.Get(uid); held {
@@ -149,4 +188,5 @@ func (s *Sandboxes) describeAgain(box *sandbox) {
 		}
 	}
 	s.observer.DescribeClaims(s.work, records)
+	return true
 }

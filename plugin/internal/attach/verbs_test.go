@@ -7,6 +7,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -31,6 +32,12 @@ func TestEnvironmentOfRequests(t *testing.T) {
 	}
 	if env := environmentOf(&record, steps, ""); len(env) != 2*len(second) {
 		t.Errorf("environment of the whole claim: %v", env)
+	}
+	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would be told a mixture
+	for _, request := range []string{"one", "two", ""} {
+		if env := environmentOf(&record, steps, request); env != nil {
+			t.Errorf("environment of request %q, whose variables are also another's: %v", request, env)
+		}
 	}
 	record.Shareable = true
 	if env := environmentOf(&record, steps, "two"); env != nil {
@@ -76,6 +83,11 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 			step("a", "net.1", device("mlx5_0", gid("net.1", 5, "RoCE v2"))),
 			step("a", "net", device("mlx5_0", gid("net", 7, "RoCE v2"))),
 		}, known("DRA_NETWORK_NET_", "7", "RoCE v2")},
+		"one of another claim that variables can't tell apart": {[]executor.StepRecord{
+			step("a", "net-1", device("mlx5_0", gid("net-1", 3, "RoCE v2"))),
+			step("b", "net.1", device("mlx5_1")),
+			step("a", "net", device("mlx5_0", gid("net", 7, "RoCE v2"))),
+		}, known("DRA_NETWORK_NET_", "7", "RoCE v2")},
 		"renamed by the application": {[]executor.StepRecord{step("a", "net1", device("mlx5_0\nLD_PRELOAD=x"))}, nil},
 		"unreadable": {[]executor.StepRecord{step("a", "net1",
 			cnichain.VerbsDevice{Name: "mlx5_0"})}, nil},
@@ -86,5 +98,29 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 				t.Errorf("environment (-want +have):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The files of a claim are found by its name, which a later claim may have: they are never written when the claim could
+// have been released. While somebody works on the sandbox, they wait for the next sweep.
+func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].RDMA = &v1alpha1.StepRDMA{}
+	f.must(f.attach("a-0", record))
+	box := f.boxes.find("a-0")
+	pin, _ := box.pinned()
+	f.node.AddPodLink(pin, "a") // its GIDs come first
+	f.must(box.acquire(t.Context()))
+	f.sweeper().Sweep(t.Context())
+	box.release()
+	if f.described != 1 {
+		t.Errorf("files were written %d times", f.described)
+	}
+	f.sweeper().Sweep(t.Context())
+	f.sweeper().Sweep(t.Context())
+	if f.described != 2 || len(f.unguarded) > 0 {
+		t.Errorf("files were written %d times, and those of %q without a guard", f.described, f.unguarded)
 	}
 }

@@ -85,8 +85,14 @@ func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
 	free = slices.Clone(wanted)
+	isOurs := func(class *resourceapi.DeviceClass) bool {
+		// A copy that somebody made of a class of ours has its label, and a name of its own.
+		isCopy := metav1.GetControllerOf(class) == nil && !slices.ContainsFunc(wanted,
+			func(want resourceapi.DeviceClass) bool { return want.Name == class.Name })
+		return belongsTo(class, topology) && !isCopy
+	}
 	for i := range free {
-		if holder := holderOfName(topology, &free[i], existing); holder != nil {
+		if holder := holderOfName(&free[i], existing, isOurs); holder != nil {
 			free[i].Spec.ExtendedResourceName = nil
 			holders = append(holders, *holder)
 		}
@@ -98,7 +104,7 @@ func withoutTakenNames(
 // name is free. A class that nobody made for a topology always comes first. Of two that were made for topologies it is
 // the one that has the name, and the older one where both have it: two reconciles at once come to the same end.
 func holderOfName(
-	topology *v1alpha1.NetworkTopology, want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass,
+	want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass, isOurs func(*resourceapi.DeviceClass) bool,
 ) *resourceapi.DeviceClass {
 	name := want.Spec.ExtendedResourceName
 	if name == nil {
@@ -109,13 +115,13 @@ func holderOfName(
 	}
 	var mine *resourceapi.DeviceClass
 	for i := range existing {
-		if class := &existing[i]; class.Name == want.Name && belongsTo(class, topology) && hasName(class) {
+		if class := &existing[i]; class.Name == want.Name && isOurs(class) && hasName(class) {
 			mine = class
 		}
 	}
 	for i := range existing {
 		class := &existing[i]
-		if hasName(class) && !belongsTo(class, topology) &&
+		if hasName(class) && !isOurs(class) &&
 			(mine == nil || topologyOf(class) == nil || isOlder(class, mine)) {
 			return class
 		}

@@ -185,6 +185,8 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 	unnamed.Spec.ExtendedResourceName = nil
 	foreign := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
 		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To(name)}}
+	copied, orphaned := mine[0], mine[0]
+	copied.Name, copied.OwnerReferences, orphaned.OwnerReferences = "copied", nil, nil
 	tests := map[string]struct {
 		existing []resourceapi.DeviceClass
 		want     string // becomes of net-a
@@ -203,7 +205,10 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 			"ready", ""},
 		"somebody's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
 			"unname", "theirs"},
-		"free again": {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
+		"somebody's copy of ours": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(copied, 9)},
+			"unname", "copied"},
+		"ours has lost its owner": {[]resourceapi.DeviceClass{aged(orphaned, 5)}, "repair", ""},
+		"free again":              {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
 	}
 	for title, test := range tests {
 		t.Run(title, func(t *testing.T) {

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"strconv"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -62,6 +61,20 @@ func (w *workload) keepsResource(s *selection, n *network, asked map[string]*nee
 type need struct {
 	count      int64
 	containers []string
+	// passing is how many there are while an init container runs that ends before the others begin.
+	passing int64
+}
+
+// add adds what a container asks for. Init containers come first, in their order. One that ends leaves its devices to
+// those after it, as kubelet reuses them.
+func (n *need) add(container map[string]any, isInit bool, count int64) {
+	name, _ := container["name"].(string)
+	n.containers = append(n.containers, name)
+	if ends := isInit && container["restartPolicy"] != "Always"; ends {
+		n.passing = max(n.passing, n.count+count)
+		return
+	}
+	n.count += count
 }
 
 // giveRest makes claims of the devices that no network of the annotation stands for.
@@ -110,14 +123,15 @@ func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	return t.Name
 }
 
-// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none.
+// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none. A
+// template that was made for one pod may have the name already.
 func (m *importer) plainTemplate(n *network, namespace string) string {
-	name := n.topology.Name
-	if !slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
-		return t.Name == name && t.Namespace == namespace
-	}) {
-		m.templates = append(m.templates, template(n, namespace, m.unique("template "+namespace, name)))
+	if name, made := n.templates[namespace]; made {
+		return name
 	}
+	name := m.unique("template "+namespace, n.topology.Name)
+	m.templates = append(m.templates, template(n, namespace, name))
+	n.templates = setIn(n.templates, namespace, name)
 	return name
 }
 
@@ -176,7 +190,6 @@ func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
 		resources := objectAt(container, "resources")
-		name, _ := container["name"].(string)
 		for _, resourceName := range known {
 			count := int64(0)
 			for _, key := range []string{"requests", "limits"} {
@@ -189,25 +202,39 @@ func (w *workload) takeResources(known []string) map[string]*need {
 				if len(amounts) == 0 {
 					delete(resources, key)
 				}
-				quantity, err := resource.ParseQuantity(fmt.Sprint(value))
-				if err != nil || quantity.Value() < 0 || quantity.Value() > maxDevices {
+				amount, readable := devicesOf(value)
+				if !readable {
 					w.add(true, path+".resources."+key+"."+resourceName, value, "is not a number of devices up to "+
 						"%d, and counts "+
 						"as none", maxDevices)
 					continue
 				}
-				count = quantity.Value()
+				count = amount
 			}
 			if count > 0 {
 				if asked[resourceName] == nil {
 					asked[resourceName] = &need{}
 				}
-				asked[resourceName].count += count
-				asked[resourceName].containers = append(asked[resourceName].containers, name)
+				asked[resourceName].add(container, w.isInit(path), count)
 			}
 		}
 	})
+	for _, n := range asked {
+		n.count = max(n.count, n.passing)
+	}
 	return asked
+}
+
+// isInit reports whether a container, by its path, is an init container.
+func (w *workload) isInit(path string) bool {
+	return strings.HasPrefix(path, w.path+"spec.initContainers")
+}
+
+// devicesOf reads how many devices of a resource a container asks for: an integer, as Kubernetes wants. It reads no
+// quantity: "1e30" is none at all for who asks for its value, and others take as long to parse as their author likes.
+func devicesOf(value any) (count int64, readable bool) {
+	count, err := strconv.ParseInt(fmt.Sprint(value), 10, 64)
+	return count, err == nil && count >= 0 && count <= maxDevices
 }
 
 // maxDevices bounds how many devices a container may ask for: a claim may have as many.

@@ -46,10 +46,12 @@ func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters
 	return nil
 }
 
-// pick lets a template take one device only.
+// pick lets a template take one device only. What the class has may lack an address, and who reads what a device lacks
+// ends the scheduling of the pod.
 func pick(t *resourceapi.ResourceClaimTemplate, address string) {
 	t.Spec.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
-		CEL: &resourceapi.CELDeviceSelector{Expression: isOneOf("pciAddress", []string{pciAddress(address)})},
+		CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`,
+			policyapi.AttributeDomain, pciAddress(address))},
 	}}
 }
 

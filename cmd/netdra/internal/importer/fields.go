@@ -144,6 +144,7 @@ func (f *fields) list(key string) []*fields {
 	}
 	list, isList := value.([]any)
 	if value != nil && !isList {
+		f.mistyped = true
 		f.add(true, f.path+key, value, "is not a list, so it was not read: correct it")
 	}
 	var all []*fields
@@ -151,6 +152,7 @@ func (f *fields) list(key string) []*fields {
 		path := fmt.Sprintf("%s%s[%d]", f.path, key, i)
 		object, isObject := item.(map[string]any)
 		if !isObject {
+			f.mistyped = true
 			f.add(true, path, item, "is not an object, so it was not read: correct it")
 			continue
 		}
@@ -233,6 +235,13 @@ func (f *fields) restricts(terms []string) []string {
 		terms = append(terms, never)
 	}
 	return terms
+}
+
+// nothing returns the terms of a policy with one that nothing fulfils, since a value was not read that may restrict it.
+func (f *fields) nothing(terms []string) []string {
+	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: correct it and import it "+
+		"again, or remove %q from its selector", never)
+	return append(terms, never)
 }
 
 // decodeJSON reads an object in JSON, as it stands inside of a string. A key that stands twice is an error.

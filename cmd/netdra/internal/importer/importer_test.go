@@ -258,7 +258,9 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		result, err := Import(documents, options())
+		keeping := options()
+		keeping.KeepResourceNames = len(data)%2 > 0
+		result, err := Import(documents, keeping)
 		if err != nil {
 			t.Skip()
 		}

@@ -1,12 +1,6 @@
 package importer
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
-)
+import "slices"
 
 // isKept reports whether the class of a network may have the name of its resource: pods ask for it then as they asked
 // the device plugin. A name stands for one class, so no other network may have the resource.
@@ -76,12 +70,15 @@ func (s *selection) chooses() bool {
 // resourcesInOrder are the resources that containers ask for, each as often as it is asked for, in the order in which
 // kube-scheduler writes them into the claim that it makes (Kubernetes enhancement proposal 5004): container by
 // container, and sorted in each. Interfaces are numbered in that order. It reports false if something cannot be read,
-// or if an init container asks, too: whether such a device is another one depends on the containers after it.
+// or if an init container asks, too: whether such a device is another one depends on the containers after it. Requests
+// are sorted by their names, in which container 10 comes before container 2, so it reports false for those, too.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
+	const inOrder = 10 // containers, and resources of one
 	readable = true
+	position := 0
 	w.eachContainer(func(container map[string]any, path string) {
+		position++
 		limits := objectAt(objectAt(container, "resources"), "limits")
-		isInit := strings.HasPrefix(path, w.path+"spec.initContainers")
 		for _, name := range known { // sorted
 			value, set := limits[name]
 			if !set {
@@ -89,12 +86,12 @@ func (w *workload) resourcesInOrder(known []string) (asked []string, readable bo
 				readable = readable && !requested
 				continue
 			}
-			quantity, err := resource.ParseQuantity(fmt.Sprint(value))
-			if err != nil || isInit || quantity.Value() < 0 || quantity.Value() > maxDevices {
+			count, isNumber := devicesOf(value)
+			if !isNumber || w.isInit(path) || position > inOrder || len(limits) > inOrder {
 				readable = false
 				continue
 			}
-			for range quantity.Value() {
+			for range count {
 				asked = append(asked, name)
 			}
 		}

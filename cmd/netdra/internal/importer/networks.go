@@ -22,6 +22,7 @@ type network struct {
 	refused         bool   // for a reason that is a finding
 	ofPool          bool   // made for the pods that ask for a resource and name no network
 	topology        *v1alpha1.NetworkTopology
+	templates       map[string]string // the name of its claim template, by namespace
 	pools           []*pool
 }
 

@@ -54,6 +54,10 @@ func (m *importer) readWorkload(o *object) {
 		w.pod, _ = w.pod[key].(map[string]any)
 		w.path += key + "."
 	}
+	if objectAt(w.document, "metadata") == nil || objectAt(w.pod, "spec") == nil {
+		w.add(true, w.path+"spec", nil, "metadata or the spec of the pod is missing, so it was not changed: correct it")
+		return
+	}
 	annotations, _ := objectAt(w.pod, "metadata")["annotations"].(map[string]any)
 	text, _ := annotations[annotationNetworks].(string)
 	path := w.path + "metadata.annotations[" + annotationNetworks + "]"

@@ -99,9 +99,12 @@ func (m *importer) readResource(f *fields) *pool {
 		}
 	}
 	p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
-	if len(alternatives) > 0 {
+	switch {
+	case f.mistyped:
+		p.terms = f.nothing(p.terms)
+	case len(alternatives) > 0:
 		p.terms = append(p.terms, anyOf(alternatives))
-	} else {
+	default:
 		f.add(true, f.whole(), nil, "the resource has no selectors, so it is every network card "+
 			"without functions: add a selector to the policy if that is not meant")
 	}
@@ -223,6 +226,9 @@ func (m *importer) readNodePolicy(o *object) {
 		spec.add(true, "spec.deviceType", kind, "is not a known type: the interfaces of the functions are given")
 	}
 	m.hostSettings(spec)
+	if spec.mistyped { // nodeSelector, linkType or isRdma may be what was not read
+		p.terms = spec.nothing(p.terms)
+	}
 }
 
 // hostSettings reports what the operator does to the node, which the driver leaves to others.

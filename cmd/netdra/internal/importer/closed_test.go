@@ -1,0 +1,208 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// importText imports documents, and returns them as the command writes them.
+func importText(t *testing.T, text string, options Options) (*Result, []manifest.Document) {
+	t.Helper()
+	documents, err := manifest.Read("-", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := Import(documents, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := result.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := manifest.Read("-", strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result, made
+}
+
+// A value of another type may restrict what is selected, so a policy with one selects nothing until somebody has seen
+// the finding.
+func TestWhatCannotBeReadSelectsNothing(t *testing.T) {
+	const plugin, operator = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: sriovdp-config, namespace: kube-system}
+data: {config.json: '{"resourceList": [%s]}'}
+`, `
+apiVersion: sriovnetwork.openshift.io/v1
+kind: SriovNetworkNodePolicy
+metadata: {name: pool, namespace: operator}
+spec: {resourceName: fast, numVfs: 4, nicSelector: {pfNames: [p0]}, %s}
+`
+	for input, selects := range map[string]bool{
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": [{"vendors": ["15b3"]}]}`):                  true,
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": {"vendors": "15b3"}}`):                      true,
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": "none"}`):                                   false,
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": ["15b3"]}`):                                 false,
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "selectors": [{"vendors": [15]}]}`):                      false,
+		fmt.Sprintf(plugin, `{"resourceName": "fast", "deviceType": 5, "selectors": [{"vendors": ["15b3"]}]}`): false,
+		fmt.Sprintf(operator, `nodeSelector: {}`):                                                              true,
+		fmt.Sprintf(operator, `nodeSelector: worker-1`):                                                        false,
+		fmt.Sprintf(operator, `nodeSelector: {rack: 5}`):                                                       false,
+		fmt.Sprintf(operator, `linkType: [ib]`):                                                                false,
+		fmt.Sprintf(operator, `isRdma: "yes"`):                                                                 false,
+	} {
+		result, made := importText(t, input, options())
+		policies := policiesIn(t, made)
+		if len(policies) != 1 {
+			t.Fatalf("%s: %d policies: %v", input, len(policies), result.Findings)
+		}
+		function := discovery.Device{Name: "p0v0", Type: discovery.TypeVF, Kind: "device", PCIAddress: "0000:03:02.0",
+			PFName: "p0", Vendor: "15b3", Product: "1018", NUMANode: discovery.None, VLANID: discovery.None}
+		decision := policy.Resolve(discovery.Facts{Devices: []discovery.Device{function}}, policies,
+			policy.Node{Name: "n"})
+		if got := len(decision.Devices[0].Personas) > 0; got != selects {
+			t.Errorf("%s: the policy selects the function: %t; it is %s", input, got, policies[0].Spec.Selector.CEL)
+		}
+	}
+}
+
+func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceExposurePolicy {
+	t.Helper()
+	var policies []policyapi.DeviceExposurePolicy
+	for i := range documents {
+		if documents[i].Kind != manifest.KindPolicy {
+			continue
+		}
+		p, err := manifest.DecodePolicy(&documents[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies = append(policies, *p)
+	}
+	return policies
+}
+
+// A pod gets as many claims as it would get devices: an init container that ends leaves its own to those after it.
+// What is no small integer is a finding, and costs no time.
+func TestDevicesOfContainers(t *testing.T) {
+	const pool = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: sriovdp-config, namespace: kube-system}
+data: {config.json: '{"resourceList": [{"resourceName": "dpdk", "selectors": [{"vendors": ["15b3"]}]}]}'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: app, namespace: apps}
+spec:
+  initContainers:
+%s  containers:
+%s`
+	const sidecar = "  - {name: main, image: none, restartPolicy: Always, resources: {limits: {intel.com/dpdk: 1}}}\n"
+	single, double := asking("{intel.com/dpdk: 1}"), asking("{intel.com/dpdk: '2'}")
+	for name, test := range map[string]struct {
+		init, containers string
+		claims           int
+		finding          string
+	}{
+		"the same in an init container":   {single, single, 1, ""},
+		"more in an init container":       {double + single, single, 2, ""},
+		"in two containers":               {"", single + double, 3, ""},
+		"in a sidecar":                    {sidecar, single, 2, ""},
+		"in a sidecar and an init beside": {sidecar + double, single, 3, ""},
+		"in an init container before":     {double + sidecar, asking("{}"), 2, ""},
+		"an exponent":                     {"", asking("{intel.com/dpdk: '1e30'}"), 0, "is not a number of devices"},
+		"a fraction":                      {"", asking("{intel.com/dpdk: 1.5}"), 0, "is not a number of devices"},
+		"more than there are":             {"", asking("{intel.com/dpdk: 33}"), 0, "is not a number of devices"},
+		"less than none":                  {"", asking("{intel.com/dpdk: -1}"), 0, "is not a number of devices"},
+		"a number that takes long to parse": {"", asking("{intel.com/dpdk: '" + strings.Repeat("9", 40) +
+			"e999999999'}"), 0, "is not a number of devices"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, made := importText(t, fmt.Sprintf(pool, test.init, test.containers), options())
+			claims := -1
+			for i := range made {
+				if made[i].Kind == "Pod" {
+					claims = strings.Count(string(made[i].Data), "resourceClaimTemplateName: ")
+				}
+			}
+			if claims != test.claims && (claims != -1 || test.claims != 0) {
+				t.Errorf("the pod has %d claims, want %d", claims, test.claims)
+			}
+			found := ""
+			for _, f := range result.Findings {
+				found += f.Reason + "\n"
+			}
+			if !strings.Contains(found, test.finding) {
+				t.Errorf("no finding %q: %s", test.finding, found)
+			}
+		})
+	}
+}
+
+// A network's claims are of its class, also where a template for one pod has the name that the network's would have.
+func TestTemplatesOfOneName(t *testing.T) {
+	_, made := importText(t, networkOf("data", "example.com/data")+networkOf("web-data", "example.com/other")+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data@fast0}}
+spec: {containers: [{name: main, image: none}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: web-data}}
+spec: {containers: [{name: main, image: none}]}
+`, options())
+	classes, templates := map[string]string{}, map[string]string{}
+	for i := range made {
+		if made[i].Kind != "Pod" && made[i].Kind != "ResourceClaimTemplate" {
+			continue
+		}
+		object, problems := manifest.DecodeStrict(&made[i], nil, corev1.AddToScheme, resourceapi.AddToScheme)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		switch o := object.(type) {
+		case *resourceapi.ResourceClaimTemplate:
+			classes[o.Name] = o.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
+		case *corev1.Pod:
+			templates[o.Name] = *o.Spec.ResourceClaims[0].ResourceClaimTemplateName
+		}
+	}
+	if classes[templates["web"]] != "data-sriov" || classes[templates["other"]] != "web-data-sriov" ||
+		templates["web"] == templates["other"] {
+		t.Errorf("pods have the templates %v, and these the classes %v", templates, classes)
+	}
+}
+
+// Objects without metadata or without a pod are findings, and end nothing.
+func TestObjectsWithoutAPod(t *testing.T) {
+	network := networkOf("data", "example.com/data")
+	for _, text := range []string{
+		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}}`,
+		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
+		`{kind: Pod, spec: {containers: [{name: main, resources: {limits: {example.com/data: 1}}}]}}`,
+		`{kind: Deployment, metadata: {name: web}, spec: {template: 1}}`,
+		`{kind: Deployment, metadata: {name: web}}`,
+	} {
+		result, _ := importText(t, network+"---\napiVersion: v1\nkind: List\nitems: ["+text+"]\n", options())
+		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
+			return f.Action && strings.Contains(f.Reason, "is missing")
+		}) {
+			t.Errorf("%s: no finding among %v", text, result.Findings)
+		}
+	}
+}
