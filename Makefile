@@ -145,7 +145,6 @@ rdma-shared:
 
 rdma-pods:
 	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 30m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
-	$(LAB) --name rdma-pods vm test --cluster --rdma=shared --timeout 20m $(RDMA_FLAGS) --run '^TestCluster(.*Data|SharedPort)$$' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")

@@ -2,12 +2,10 @@ package rdma
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -35,7 +33,7 @@ spec:
 `)
 }
 
-// Links that are no hardware go to pods with RDMA devices of their own, in both modes: both ends of a veth, and two
+// Links that are no hardware go to pods with RDMA devices of their own: both ends of a veth, and two
 // macvlans on one port. The pods exchange data.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
@@ -128,66 +126,5 @@ func (c *cluster) exchange(peers []*peer) {
 	} {
 		c.talks(server.pod, asking.pod, append(slices.Clone(program), gids[0], "-d", server.device),
 			append(slices.Clone(program), gids[1], "-d", asking.device, server.address))
-	}
-}
-
-// Two macvlan pods share a port and its RDMA device, in shared mode. What Soft RoCE can do there is what it can do on
-// the port itself: it takes packets for the port's own addresses only, not for those of interfaces on it, which a card
-// does. So pods exchange data by the port's GID, and their own, which are in the same table, lead nowhere.
-func TestClusterSharedPortData(t *testing.T) {
-	c := newCluster(t, shared)
-	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
-	c.machine().addDevice("rxe9", "port")
-	c.Cleanup(func() { c.removeDevices("rxe9") })
-	c.expose()
-	c.topology("data", "macvlan", `device.attributes["dra.networking"].ifName == "port"`, "")
-	var ends []*end
-	for _, name := range []string{"one", "two"} {
-		place := c.pod(name, "data")
-		ends = append(ends, &end{place: place, device: "rxe9", address: place.addressOfPod()})
-	}
-	ofPort := []string{"-d", "rxe9", "-n", "20"}
-	for _, program := range [][]string{{"/usr/bin/ibv_rc_pingpong", "-g", "0"}, {"/usr/bin/ib_send_bw", "-F", "-x", "0"}} {
-		serve := slices.Concat(program, ofPort)
-		c.talks("one", "two", serve, append(slices.Clone(serve), ends[0].address))
-	}
-	c.silent("one", "two", ends)
-}
-
-// silent expects that two pods find each other by TCP, and that nothing comes from one to the other by their own GIDs.
-func (c *cluster) silent(server, asking string, ends []*end) {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
-	defer cancel()
-	command := func(e *end) []string {
-		return []string{"/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-d", e.device, "-g", e.gid()}
-	}
-	serve, ask := command(ends[0]), append(command(ends[1]), ends[0].address)
-	serve[1] = "60"
-	type result struct {
-		output string
-		err    error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		output, err := c.execute(ctx, server, serve...)
-		ended <- result{output, err}
-	}()
-	for {
-		output, err := c.execute(ctx, asking, ask...)
-		if err == nil {
-			c.Fatalf("%q works now: say so in docs/limits.md: %s", ask, output)
-		}
-		if strings.Contains(output, "exit code 124") { // it has met the server by TCP, and waited until timeout ended it
-			c.Logf("between GIDs of macvlans on the port: %s", output)
-			return
-		}
-		select {
-		case early := <-ended:
-			c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, early.err, early.output)
-		case <-ctx.Done():
-			c.Fatal(errors.Join(ctx.Err(), err), output)
-		case <-time.After(time.Second):
-		}
 	}
 }
