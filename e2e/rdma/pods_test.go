@@ -143,31 +143,8 @@ func TestClusterPodsExchangeData(t *testing.T) {
 	before := c.machine().devices()
 	c.expose()
 	c.topology("rdma", "netdev", ofFunctions, "")
-	left, right := c.pod("left", "rdma"), c.pod("right", "rdma")
-	nodes := map[string]string{}
-	for _, pod := range []string{"left", "right"} {
-		output, err := c.execute(context.Background(), pod, "/usr/bin/find", "/dev/infiniband", "-type", "c")
-		c.must(err)
-		names := strings.Fields(output)
-		slices.Sort(names)
-		if len(names) != 2 || names[0] != "/dev/infiniband/rdma_cm" {
-			t.Errorf("pod %s has %q, want rdma_cm and one of its own", pod, names)
-			continue
-		}
-		nodes[names[1]] = pod
-	}
-	if len(nodes) != 2 {
-		t.Errorf("two pods have one device: %v", nodes)
-	}
-	address := left.addressOfPod()
-	if address == "" || right.addressOfPod() == "" {
-		t.Fatal("a pod has no address")
-	}
-	c.talks("left", "right", []string{"/usr/bin/rping", "-s", "-a", address, "-C", "3"},
-		[]string{"/usr/bin/rping", "-c", "-a", address, "-C", "3"})
-	c.talks("left", "right", []string{"/usr/bin/ib_send_bw", "-x", "1", "-n", "20", "-s", "4096", "-F"},
-		[]string{"/usr/bin/ib_send_bw", "-x", "1", "-n", "20", "-s", "4096", "-F", address})
-	c.goes("left", "right")
+	c.exchange(c.peers("rdma", "rxe0", "rxe1"))
+	c.goes("rdma0", "rdma1")
 	c.onMachine(before...)
 }
 
@@ -178,6 +155,19 @@ func (c *cluster) onMachine(devices ...string) {
 	c.until("RDMA devices on the machine", func(context.Context) error {
 		if diff := cmp.Diff(devices, c.machine().devices()); diff != "" {
 			return fmt.Errorf("(-want +have):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// hasLinks waits until the machine has links: they return after their RDMA devices.
+func (c *cluster) hasLinks(links ...string) {
+	c.Helper()
+	c.until("links on the machine", func(context.Context) error {
+		for _, link := range links {
+			if _, err := netlink.LinkByName(link); err != nil {
+				return fmt.Errorf("%s: %w", link, err)
+			}
 		}
 		return nil
 	})

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // TestClusterCrashes sees that functions come home whatever happens to the driver and to pods.
@@ -88,10 +86,7 @@ func (c *cluster) destroysNamespaces() {
 	c.create("destroyed", "pod")
 	c.Ready("pod")
 	process := c.process("pod")
-	namespace, err := os.Readlink(filepath.Join(process, "ns/net"))
-	c.must(err)
-	c.unpin(namespace)
-	c.killAll(namespace)
+	c.DestroyNamespace("pod")
 	c.Until("a new sandbox of the pod, with its function", func(context.Context) error {
 		fresh, err := c.Process("pod")
 		if err != nil || fresh == process {
@@ -103,33 +98,6 @@ func (c *cluster) destroysNamespaces() {
 		})
 	})
 	c.Ready("pod")
-}
-
-// unpin unmounts a network namespace wherever it is kept.
-func (c *cluster) unpin(namespace string) {
-	c.Helper()
-	for _, path := range c.glob("/run/netns/*") {
-		var stat unix.Stat_t
-		if err := unix.Stat(path, &stat); err == nil && fmt.Sprintf("net:[%d]", stat.Ino) == namespace {
-			c.must(unix.Unmount(path, unix.MNT_DETACH))
-		}
-	}
-}
-
-// killAll kills all that runs in a network namespace.
-func (c *cluster) killAll(namespace string) {
-	c.Helper()
-	for _, dir := range c.glob("/proc/[0-9]*") {
-		if current, err := os.Readlink(filepath.Join(dir, "ns/net")); err != nil || current != namespace {
-			continue
-		}
-		var pid int
-		_, err := fmt.Sscan(filepath.Base(dir), &pid)
-		c.must(err)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			c.Fatal(err)
-		}
-	}
 }
 
 // An application with all rights changes everything about its function; so does an administrator.

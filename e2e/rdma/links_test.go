@@ -1,0 +1,130 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// mtu is the maximum of a packet of verbs on links of 1500 bytes.
+const mtu = "1024"
+
+// ofLinks selects links by name.
+const ofLinks = `device.attributes["dra.networking"].ifName in ["left0", "right0"]`
+
+// exposeLinks offers the links left0 and right0 as a whole, whatever they are.
+func (c *cluster) exposeLinks() {
+	c.Helper()
+	c.apply(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: links}
+spec:
+  priority: 200
+  selector: {cel: '` + ofLinks + `'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: netdev, exclusive: true}]
+`)
+}
+
+// Links that are no hardware go to pods with RDMA devices of their own: both ends of a veth, and two
+// macvlans on one port. The pods exchange data.
+func TestClusterLinksExchangeData(t *testing.T) {
+	for name, add := range map[string]func(*bench){
+		"veth": func(b *bench) {
+			b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left0"}, PeerName: "right0"})
+			b.must(netlink.LinkSetUp(b.link("right0")))
+		},
+		"macvlan": func(b *bench) {
+			b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "below"}})
+			for _, link := range []string{"left0", "right0"} {
+				b.add(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE, LinkAttrs: netlink.LinkAttrs{Name: link,
+					ParentIndex: b.link("below").Attrs().Index}})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "")
+			c.needsLab()
+			add(c.bench)
+			for _, link := range []string{"left", "right"} {
+				c.machine().addDevice(link, link+"0")
+			}
+			t.Cleanup(func() { c.removeDevices("left", "right") })
+			c.exposeLinks()
+			c.topology(name, "netdev", ofLinks, "")
+			c.exchange(c.peers(name, "left", "right"))
+			c.goes(name+"0", name+"1")
+			c.onMachine("left", "right")
+			c.hasLinks("left0", "right0")
+		})
+	}
+}
+
+// removeDevices removes RDMA devices of the machine that are there.
+func (b *bench) removeDevices(names ...string) {
+	b.Helper()
+	present := b.machine().devices()
+	for _, name := range names {
+		if slices.Contains(present, name) {
+			b.must(netlink.RdmaLinkDel(name))
+		}
+	}
+}
+
+// peer is a pod that talks: the end that it is on the network, and its name.
+type peer struct {
+	*end
+	pod string
+}
+
+// peers makes two pods with a claim from a template, each of which gets one of these RDMA devices.
+func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
+	c.Helper()
+	for i := range 2 {
+		name := fmt.Sprintf("%s%d", template, i)
+		place := c.pod(name, template)
+		p := &peer{pod: name, end: &end{place: place, address: place.addressOfPod()}}
+		if p.address == "" {
+			c.Fatalf("pod %s has no address", name)
+		}
+		nodes, err := c.execute(context.Background(), name, "/usr/bin/find", "/dev/infiniband", "-type", "c")
+		c.must(err)
+		for _, device := range devices {
+			if slices.Contains(strings.Fields(nodes), c.node(device)) {
+				p.device = device
+			}
+		}
+		if p.device == "" || len(strings.Fields(nodes)) != 2 {
+			c.Fatalf("pod %s has %q, want rdma_cm and that of one of %q", name, nodes, devices)
+		}
+		peers = append(peers, p)
+	}
+	if peers[0].device == peers[1].device {
+		c.Fatalf("both pods have the device %s", peers[0].device)
+	}
+	return peers
+}
+
+// exchange lets the second pod talk to the first in every way.
+func (c *cluster) exchange(peers []*peer) {
+	c.Helper()
+	server, asking := peers[0], peers[1]
+	gids := []string{server.gid(), asking.gid()} // rdma_cm, too, finds the device by it
+	address := []string{"-a", server.address, "-C", "3"}
+	c.talks(server.pod, asking.pod, append([]string{"/usr/bin/rping", "-s"}, address...),
+		append([]string{"/usr/bin/rping", "-c"}, address...))
+	for _, program := range [][]string{
+		{"/usr/bin/ibv_rc_pingpong", "-n", "20", "-g"},
+		{"/usr/bin/ib_send_bw", "-n", "20", "-s", "4096", "-m", mtu, "-F", "-x"},
+	} {
+		c.talks(server.pod, asking.pod, append(slices.Clone(program), gids[0], "-d", server.device),
+			append(slices.Clone(program), gids[1], "-d", asking.device, server.address))
+	}
+}

@@ -1,0 +1,190 @@
+package rdma
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+)
+
+// opened is the command of a container that keeps its device open, as an application does.
+const opened = `for file in /dev/infiniband/uverbs*; do exec 9<>"$file" || exit 1; done; exec /bin/sleep 86400`
+
+// unload removes the module of Soft RoCE, and with it its RDMA devices in all namespaces. The kernel does not refuse
+// that while an application has one open (ib_uverbs disassociates it).
+func (b *bench) unload() {
+	b.Helper()
+	b.must(unix.DeleteModule("rdma_rxe", unix.O_NONBLOCK))
+}
+
+// load loads the lab's variant again.
+func (b *bench) load() {
+	b.Helper()
+	modules, err := filepath.Glob("/opt/modules/*/rdma_rxe.ko")
+	b.must(err)
+	if len(modules) != 1 {
+		b.Fatalf("the machine has the modules %q", modules)
+	}
+	if output, err := exec.Command("insmod", modules[0]).CombinedOutput(); err != nil {
+		b.Fatalf("insmod: %v: %s", err, output)
+	}
+}
+
+// quarantined waits until a number of devices have the taint, or none and everything of pods is forgotten.
+func (c *cluster) quarantined(count int) {
+	c.Helper()
+	c.until(fmt.Sprintf("%d devices in quarantine", count), func(ctx context.Context) error {
+		devices, err := c.Offered(ctx)
+		have := 0
+		for _, taint := range devices {
+			if taint == "quarantined" {
+				have++
+			}
+		}
+		if err == nil && have != count {
+			err = fmt.Errorf("offered are %v", devices)
+		}
+		if err == nil && count == 0 {
+			err = kubenode.Forgotten(ctx)
+		}
+		return err
+	})
+}
+
+// The module is unloaded while a pod has its device open, and while another starts: the first is told, the second does
+// not start. The function of the first is held back until it has its RDMA device again, and then both are given out.
+func TestClusterModuleUnloaded(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	links := c.rdmaFunctions(2)
+	c.expose()
+	c.topology("module", "netdev", ofFunctions, "")
+	c.podObject("user", "module", opened)
+	c.Ready("user")
+	user := c.inside("user")
+	theirs := user.devices()
+	if len(theirs) != 1 {
+		t.Fatalf("the pod has the RDMA devices %q", theirs)
+	}
+	c.unload()
+	loaded := false
+	t.Cleanup(func() {
+		if !loaded {
+			c.load()
+		}
+	})
+	c.podObject("late", "module", checked)
+	user.sees()
+	c.machine().sees()
+	c.Event("user", "RDMA device "+theirs[0])
+	c.goes("user")
+	c.quarantined(1)
+	leftovers, err := kubenode.Ask(context.Background(), "leftovers")
+	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil || !strings.Contains(leftovers, reason) {
+		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
+	}
+	if _, err := c.Process("late"); err == nil {
+		t.Error("a pod has started without its RDMA device")
+	}
+	c.load()
+	loaded = true
+	for i, link := range links {
+		c.machine().addDevice(fmt.Sprintf("rxe%d", i), link)
+	}
+	if output, err := exec.Command("netdra", "release", "--all").CombinedOutput(); err != nil {
+		t.Errorf("netdra release: %v: %s", err, output)
+	}
+	c.Ready("late")
+	if devices := c.inside("late").devices(); len(devices) != 1 {
+		t.Errorf("the pod has the RDMA devices %q", devices)
+	}
+	c.goes("late")
+	c.onMachine("rxe0", "rxe1")
+	c.quarantined(0)
+	c.hasLinks(links...)
+}
+
+// twoFunctions is a claim of two functions with RDMA devices, each with limits.
+const twoFunctions = `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: two}
+spec:
+  steps:
+  - name: left
+    type: netdev
+    selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].rdma'}
+    rdma: {}
+    limits: {rdmaHandles: 2, rdmaObjects: 2}
+    config: {ipam: {type: host-local, subnet: 10.8.0.0/24}}
+  - name: right
+    type: netdev
+    selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].rdma'}
+    rdma: {}
+    limits: {rdmaHandles: 3, rdmaObjects: 2}
+    config: {ipam: {type: host-local, subnet: 10.9.0.0/24}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: two}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: left, exactly: {deviceClassName: two-left}}
+      - {name: right, exactly: {deviceClassName: two-right}}
+`
+
+// limits are the lines of rdma.max of a pod's container that are limits, without names and indexes, in order, and the
+// names.
+func (c *cluster) limits(pod string) (values, names []string) {
+	c.Helper()
+	output, err := c.execute(context.Background(), pod, "/usr/bin/cat", "/sys/fs/cgroup/rdma.max")
+	c.must(err)
+	for line := range strings.Lines(output) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || !strings.HasPrefix(fields[len(fields)-1], "hca_object=2") {
+			continue
+		}
+		values, names = append(values, fields[len(fields)-2]), append(names, fields[0])
+	}
+	slices.Sort(values)
+	return values, names
+}
+
+// Every RDMA device of a claim has its own limit.
+func TestClusterRDMALimitsOfSeveral(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	c.rdmaFunctions(2)
+	c.expose()
+	c.apply(twoFunctions)
+	two := c.pod("two", "two")
+	values, names := c.limits("two")
+	if devices := two.devices(); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) ||
+		len(devices) != 2 || !slices.Equal(slices.Sorted(slices.Values(names)), devices) {
+		t.Fatalf("%q have the limits %q, and the pod has the devices %q", names, values, devices)
+	}
+	for _, name := range names {
+		c.limited("two", name)
+	}
+	c.goes("two")
+	c.onMachine("rxe0", "rxe1")
+}
+
+// limited expects that a program that needs more objects than two is refused.
+func (c *cluster) limited(pod, device string) {
+	c.Helper()
+	output, err := c.execute(context.Background(), pod, "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",
+		"-d", device, "-g", "1")
+	if !strings.Contains(output, "Couldn't create CQ") && !strings.Contains(output, "Couldn't register MR") {
+		c.Errorf("%s of pod %s: %v: %s, want a refusal", device, pod, err, output)
+	}
+}
