@@ -72,8 +72,7 @@ func (d *draPlugin) addConsumers(
 	}
 	if attaches && !usable {
 		return errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
-			"reserve it in " +
-			"status.reservedFor for the pod that is to have its devices")
+			"reserve it in status.reservedFor for the pod that is to have its devices")
 	}
 	return nil
 }

@@ -136,8 +136,7 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 	}
 	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
 		return nil, fmt.Errorf("the expression may cost %d, the limit is %d; compare whole values with == or in, and "+
-			"guard with has() "+
-			"rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
+			"guard with has() rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
 			resourceapi.CELSelectorExpressionMaxCost)
 	}
 	w, err := walk(s.result)

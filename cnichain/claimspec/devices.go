@@ -143,8 +143,7 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	}
 	if found.Step == "" {
 		return found, fmt.Errorf("the DeviceClass of request %s does not say which NetworkTopology attaches the "+
-			"device: "+
-			"use a class that the controller made for a topology", request)
+			"device: use a class that the controller made for a topology", request)
 	}
 	return found, nil
 }

@@ -42,8 +42,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		devices, missing, err := s.executor.RDMANow(pin, step)
 		if err == nil && missing != "" {
 			err = fmt.Errorf("RDMA device %s of claim %s is not in the pod any more: its kernel module was "+
-				"unloaded, or "+
-				"somebody has removed it; delete the pod to have it attached anew", missing, step.Claim)
+				"unloaded, or somebody has removed it; delete the pod to have it attached anew", missing, step.Claim)
 		}
 		if err != nil {
 			return ContainerLimits{}, err

@@ -205,8 +205,7 @@ func (w *workload) takeResources(known []string) map[string]*need {
 				amount, readable := devicesOf(value)
 				if !readable {
 					w.add(true, path+".resources."+key+"."+resourceName, value, "is not a number of devices up to "+
-						"%d, and counts "+
-						"as none", maxDevices)
+						"%d, and counts as none", maxDevices)
 					continue
 				}
 				count = amount

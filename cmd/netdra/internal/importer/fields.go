@@ -227,8 +227,7 @@ func (f *fields) restricts(terms []string) []string {
 			f.take(key)
 			f.mistyped = true
 			f.add(true, f.path+key, f.values[key], "import does not know this selector, so the policy selects "+
-				"nothing: "+
-				"replace %q in its selector by what tells these devices apart, or by true", never)
+				"nothing: replace %q in its selector by what tells these devices apart, or by true", never)
 		}
 	}
 	if f.mistyped {

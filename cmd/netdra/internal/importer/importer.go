@@ -71,8 +71,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	}
 	if len(m.pools)+len(m.networks)+len(m.workloads) == 0 && len(result.Findings) == 0 {
 		return nil, errors.New("there is nothing to import: give files with NetworkAttachmentDefinitions, the " +
-			"ConfigMap " +
-			"of the SR-IOV device plugin, SriovNetworkNodePolicies, SriovNetworks, or pods")
+			"ConfigMap of the SR-IOV device plugin, SriovNetworkNodePolicies, SriovNetworks, or pods")
 	}
 	err = m.make(result)
 	for _, o := range objects {
@@ -197,8 +196,7 @@ func (m *importer) ownNetworks() {
 		m.networks = append(m.networks, n)
 		m.translate(n)
 		p.add(false, "", p.resource, "no network names this resource: its topology attaches devices with %s and "+
-			"without "+
-			"addresses", known().FunctionPlugin)
+			"without addresses", known().FunctionPlugin)
 	}
 }
 
@@ -206,8 +204,7 @@ func (m *importer) ownNetworks() {
 func (m *importer) explainNamespaces(n *network) {
 	if users := m.users(n); len(users) > 0 {
 		n.add(false, "metadata.namespace", nil, "claims of namespace %s may use topology %s, and of others that you "+
-			"add "+
-			"to allowedNamespaces; without namespaceIsolation Multus lets all", strings.Join(users, ", "+
+			"add to allowedNamespaces; without namespaceIsolation Multus lets all", strings.Join(users, ", "+
 			""), n.topology.Name)
 	}
 }

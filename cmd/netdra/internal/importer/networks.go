@@ -40,8 +40,7 @@ func (m *importer) readNetwork(o *object) {
 		return
 	case config == nil && o.child("spec").text("config") == "":
 		o.add(true, "spec.config", nil, "is empty, so the configuration is a file in the CNI directory of the "+
-			"nodes: put "+
-			"its content here, and import it again")
+			"nodes: put its content here, and import it again")
 	case config != nil:
 		n.readConfig(config)
 		m.networks = append(m.networks, n)
@@ -60,8 +59,7 @@ func (n *network) readConfig(f *fields) {
 	}
 	for _, key := range []string{"disableCheck", "disableGC", "loadOnlyInlinedPlugins", "cniVersions"} {
 		f.note(key, "is for runtimes that call CHECK and GC or read folders of configurations: the driver looks at "+
-			"what "+
-			"it has attached by itself")
+			"what it has attached by itself")
 	}
 	for _, plugin := range f.list("plugins") {
 		plugin.note("cniVersion", "the driver negotiates the version with each plugin")

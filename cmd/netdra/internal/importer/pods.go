@@ -63,8 +63,7 @@ func (m *importer) readWorkload(o *object) {
 	path := w.path + "metadata.annotations[" + annotationNetworks + "]"
 	if value := annotations[annotationDefault]; value != nil {
 		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the driver leaves the pod's first "+
-			"interface "+
-			"to the cluster's network: keep Multus for that")
+			"interface to the cluster's network: keep Multus for that")
 	}
 	elements, err := parseSelections(text)
 	if err != nil {
@@ -134,12 +133,10 @@ func (s *selection) read() {
 		"its pods")
 	s.action("gateway", "claims don't choose routes: write them into config.ipam.routes of the step, for all its pods")
 	s.action("infiniband-guid", "claims don't choose the GUID: write config.runtimeConfig.infinibandGUID into the "+
-		"step, "+
-		"for all its pods")
+		"step, for all its pods")
 	s.action("cni-args", "claims don't choose parameters of plugins: write config.args of the step, for all its pods")
 	s.action("portMappings", "claims don't choose it: write config.runtimeConfig.portMappings into the step that "+
-		"has the "+
-		"capability, for all its pods")
+		"has the capability, for all its pods")
 	s.action("bandwidth", "claims don't choose it: write the rates into the step of the plugin, for all its pods")
 	s.action("ipam-claim-reference", "there are no IPAMClaims: addresses that stay are set by ips in ClaimParameters")
 	s.close()

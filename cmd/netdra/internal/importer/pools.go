@@ -57,8 +57,7 @@ func (m *importer) readConfigMap(o *object) {
 			if key != "config.json" {
 				p.nodes = map[string]string{"kubernetes.io/hostname": key}
 				o.add(true, "data."+key, nil, "the SR-IOV operator has a key for each node, so the policies of it "+
-					"are for "+
-					"node %q: correct nodeSelector if the key is something else", key)
+					"are for node %q: correct nodeSelector if the key is something else", key)
 			}
 		}
 	}
@@ -81,15 +80,12 @@ func (m *importer) readResource(f *fields) *pool {
 	if kind != "" && !strings.EqualFold(kind, "netDevice") {
 		p.terms = append(p.terms, never)
 		f.add(true, f.path+"deviceType", kind, "only network devices on the PCI bus are offered, so the policy "+
-			"selects "+
-			"nothing: keep the device plugin for this resource")
+			"selects nothing: keep the device plugin for this resource")
 	}
 	f.note("excludeTopology", "the driver takes no part in the decisions of kubelet's topology manager: claims "+
-		"choose by "+
-		"the attributes numaNode and pcieRoot")
+		"choose by the attributes numaNode and pcieRoot")
 	f.action("additionalInfo", "containers get no PCIDEVICE_… variables: the PCI address is in the claim's metadata "+
-		"file, "+
-		"and what else there is can be additionalAttributes of the policy")
+		"file, and what else there is can be additionalAttributes of the policy")
 	// Several selectors are alternatives.
 	var alternatives []string
 	for _, selector := range f.list("selectors") {
@@ -144,8 +140,7 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 		if value := f.take(key); !isEmpty(value) {
 			terms = append(terms, never)
 			f.add(true, f.path+key, value, "devices have no such attribute, so the policy selects nothing: replace "+
-				"%q in "+
-				"its selector by what tells these devices apart, or by true", never)
+				"%q in its selector by what tells these devices apart, or by true", never)
 		}
 	}
 	f.action("needVhostNet", "containers don't get /dev/vhost-net: mount it as a hostPath, with the privileges for it")
@@ -238,13 +233,11 @@ func (m *importer) hostSettings(spec *fields) {
 		spec.note("numVfs", "somebody else makes the functions (externallyManaged), as the driver expects it")
 	}
 	spec.action("numVfs", "the driver makes no functions: let something on the node write sriov_numvfs at boot, or "+
-		"keep "+
-		"the operator for that alone, without its device plugin")
+		"keep the operator for that alone, without its device plugin")
 	spec.action("mtu", "the driver leaves the MTU of cards alone: set it where the functions are made")
 	if mode := spec.text("eSwitchMode"); mode != "" && mode != "legacy" {
 		spec.add(true, "spec.eSwitchMode", mode, "the driver leaves the mode of cards alone: set it where the "+
-			"functions "+
-			"are made (devlink dev eswitch set)")
+			"functions are made (devlink dev eswitch set)")
 	}
 	spec.action("needVhostNet", "containers don't get /dev/vhost-net: mount it as a hostPath, with the privileges "+
 		"for it")
@@ -252,8 +245,7 @@ func (m *importer) hostSettings(spec *fields) {
 	spec.action("bridge", "the driver makes no bridges: make it where the functions are made")
 	spec.action("eSwitchParams", "the driver leaves the mode of cards alone: set it where the functions are made")
 	spec.note("excludeTopology", "the driver takes no part in the decisions of kubelet's topology manager: claims "+
-		"choose "+
-		"by the attributes numaNode and pcieRoot")
+		"choose by the attributes numaNode and pcieRoot")
 }
 
 // nicSelector reads what cards the functions are of.
@@ -275,15 +267,13 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	if filter := f.text("netFilter"); filter != "" {
 		p.terms = append(p.terms, never)
 		f.add(true, f.path+"netFilter", filter, "devices have no such attribute, so the policy selects nothing: "+
-			"replace "+
-			"%q in its selector by what tells these devices apart", never)
+			"replace %q in its selector by what tells these devices apart", never)
 	}
 	p.terms = f.restricts(p.terms)
 	if len(p.terms) == before {
 		p.terms = append(p.terms, never)
 		f.add(true, f.whole(), nil, "selects no card, so the policy selects nothing: replace "+
-			"%q in "+
-			"its selector", never)
+			"%q in its selector", never)
 	}
 }
 

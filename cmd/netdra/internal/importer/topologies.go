@@ -107,10 +107,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	step := &v1alpha1.Step{Name: stepName(cniType, before), Type: cniType}
 	if root && hasSchema && (schema.Input.PrevResult == requiresResult || schema.Input.Interfaces.Min != nil) {
 		n.add(true, f.path+"type", cniType, "works on interfaces of other networks of the pod, so nothing was made "+
-			"of it: "+
-			"write one topology with a root step for each of those networks, and a step with this plugin that "+
-			"depends on "+
-			"them")
+			"of it: write one topology with a root step for each of those networks, and a step with this plugin that "+
+			"depends on them")
 		return nil
 	}
 	if root && !m.root(n, f, step, &schema, hasSchema) {
@@ -217,8 +215,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 		case !isText || value == "" || term != "":
 		case n.resource != "" && hasSchema:
 			f.add(true, f.path+parameter.Parameter, value, "the network has a resource, too, whose devices are "+
-				"taken: write a "+
-				"selector by hand if this is another device")
+				"taken: write a selector by hand if this is another device")
 		case parameter.Attribute == byName:
 			n.link, term = value, isOneOf("ifName", []string{value})
 		default:
@@ -237,8 +234,7 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 		if value, isText := f.values[parameter.Parameter].(string); isText && parameter.Attribute == byName {
 			f.values[parameter.Parameter] = "{{ " + before[len(before)-1].Name + ".interfaceName }}"
 			f.add(false, f.path+parameter.Parameter, value, "it stands on the interface of the step before, "+
-				"whatever that is "+
-				"called in the pod")
+				"whatever that is called in the pod")
 		}
 	}
 }
@@ -262,8 +258,7 @@ func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 			capabilities.add(false, capabilities.path+key, nil, "the driver tells the plugin which device it is")
 		default:
 			capabilities.add(true, capabilities.path+key, nil, "pods cannot pass it on: write what all have in "+
-				"common into "+
-				"config.runtimeConfig of the step")
+				"common into config.runtimeConfig of the step")
 		}
 	}
 }
@@ -285,8 +280,7 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 	if schema, isKnown := m.options.Schemas.Lookup(cniType); isKnown &&
 		!slices.Contains(schema.Capabilities, capability) {
 		return fmt.Sprintf("the schema of %s has no capability %s; give the cluster a CNIPluginSchema that has it "+
-			"if you "+
-			"trust those who write claims", cniType, capability)
+			"if you trust those who write claims", cniType, capability)
 	}
 	return ""
 }
@@ -325,8 +319,7 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	if strings.Contains(strings.ReplaceAll(string(raw), "{{ "+strings.Join(step.DependOn, "")+".interfaceName }}", ""),
 		"{{") {
 		f.add(true, f.whole(), nil, "has {{, which begins a template in a topology, so "+
-			"nothing was "+
-			"made of it: write the topology by hand")
+			"nothing was made of it: write the topology by hand")
 		n.refused = true
 	}
 	step.Config = &runtime.RawExtension{Raw: raw}
@@ -344,8 +337,7 @@ func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 		if hasSchema && schema.Config != nil && key != "type" {
 			if _, accepted := schema.Config.Properties[key]; !accepted {
 				f.add(true, f.path+"ipam."+key, ipam[key], "%s has no such parameter that a topology may set, so it "+
-					"was left "+
-					"out%s", cniType, nearest(key, schema.Config.Properties))
+					"was left out%s", cniType, nearest(key, schema.Config.Properties))
 				continue
 			}
 		}

@@ -77,10 +77,8 @@ func (m *model) refusals(
 	}
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; extended && len(refused) > 0 {
 		remarks = append(remarks, "kube-scheduler makes the claim of the pod's extended resources: what a request "+
-			"with a "+
-			"deviceClassName is in a claim, the limit "+resourceapi.ResourceDeviceClassPrefix+
-			"<deviceClassName> is in "+
-			"the pod")
+			"with a deviceClassName is in a claim, the limit "+resourceapi.ResourceDeviceClassPrefix+
+			"<deviceClassName> is in the pod")
 	}
 	return refused, remarks
 }
