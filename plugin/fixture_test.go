@@ -234,12 +234,13 @@ func (f *fixture) InterfacesChanged(pod executor.Pod, _ []string, err error) {
 }
 
 // DescribeClaims implements Observer.
-func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
+func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) (complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range records {
 		f.described = append(f.described, f.dra.devices(&records[i])...)
 	}
+	return true
 }
 
 // Attached implements Observer.

@@ -97,13 +97,14 @@ func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 
 // describe completes the files of claims that have just been attached. What is missing in a file keeps no container
 // from starting, so failures are logged only.
-func (d *Driver) describe(ctx context.Context, records []claims.Record) {
+func (d *Driver) describe(ctx context.Context, records []claims.Record) (complete bool) {
 	d.mu.Lock()
 	helper := d.helper
 	d.mu.Unlock()
 	if helper == nil {
-		return // this driver has prepared nothing yet; the files say what the earlier one knew
+		return false // not registered yet; the files say what the earlier driver knew
 	}
+	complete = true
 	for i := range records {
 		record := &records[i]
 		if record.Shareable {
@@ -117,11 +118,13 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) {
 			err := helper.UpdateRequestMetadata(ctx, record.Claim.Namespace, record.Claim.Name,
 				types.UID(record.Claim.UID), request, byRequest[request])
 			if err != nil {
+				complete = false
 				klog.FromContext(ctx).Error(err, "Cannot write the device metadata of a claim", "claim",
 					record.Claim.String(), "request", request)
 			}
 		}
 	}
+	return complete
 }
 
 // repairLimit bounds one repair of metadata.

@@ -15,8 +15,8 @@ type reporter struct{ driver *Driver }
 var _ attach.Observer = reporter{}
 
 // DescribeClaims implements Observer.
-func (r reporter) DescribeClaims(ctx context.Context, records []claims.Record) {
-	r.driver.describe(ctx, records)
+func (r reporter) DescribeClaims(ctx context.Context, records []claims.Record) (complete bool) {
+	return r.driver.describe(ctx, records)
 }
 
 // Attached implements Observer.

@@ -151,7 +151,7 @@ func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, a
 func (f *fixture) InterfacesChanged(executor.Pod, []string, error) {}
 
 // DescribeClaims implements Observer.
-func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
+func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) (complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.described++
@@ -162,6 +162,7 @@ func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) {
 			}
 		}
 	}
+	return true
 }
 
 // Attached implements Observer.

@@ -47,8 +47,9 @@ type Config struct {
 // Observer gets reports of what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for
 // them.
 type Observer interface {
-	// DescribeClaims writes down for the containers of claims what is attached, before their gates open.
-	DescribeClaims(ctx context.Context, records []claims.Record)
+	// DescribeClaims writes down for the containers of claims what is attached, before their gates open. It is false
+	// if something was not written, which keeps no container from starting.
+	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
 	// Attached is called when the gates of claims are open.
 	Attached(records []claims.Record)
 	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: kubelet has to be woken.

@@ -157,11 +157,11 @@ func (b *sandbox) isUndescribed() bool {
 	return b.undescribed && b.phase.isAttached()
 }
 
-// setDescribed notes that they are being written with it.
-func (b *sandbox) setDescribed() {
+// setDescribed notes whether they have it; before they are written, so that a change meanwhile counts.
+func (b *sandbox) setDescribed(described bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.undescribed = false
+	b.undescribed = !described
 }
 
 // describeAgain has the files of a sandbox's claims written again if they are to say something else, and reports
@@ -180,13 +180,15 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if !box.isUndescribed() { // it is being detached
 		return false
 	}
-	box.setDescribed()
+	box.setDescribed(true)
 	var records []claims.Record
 	for _, uid := range box.attachedClaims() {
 		if record, held := s.claims.Get(uid); held {
 			records = append(records, record)
 		}
 	}
-	s.observer.DescribeClaims(s.work, records)
+	if !s.observer.DescribeClaims(s.work, records) {
+		box.setDescribed(false) // by the next sweep: the driver may not be registered with kubelet yet
+	}
 	return true
 }

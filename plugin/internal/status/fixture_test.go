@@ -73,7 +73,7 @@ func (f *fixture) must(err error) {
 }
 
 // DescribeClaims implements attach.Observer.
-func (f *fixture) DescribeClaims(context.Context, []claims.Record) {}
+func (f *fixture) DescribeClaims(context.Context, []claims.Record) bool { return true }
 
 // Attached implements attach.Observer.
 func (f *fixture) Attached([]claims.Record) {}
