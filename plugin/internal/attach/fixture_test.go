@@ -53,6 +53,8 @@ type fixture struct {
 	// often any were written.
 	unguarded []string
 	described int
+	// writesFail makes the writing of files fail.
+	writesFail bool
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -162,7 +164,7 @@ func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) (co
 			}
 		}
 	}
-	return true
+	return !f.writesFail
 }
 
 // Attached implements Observer.

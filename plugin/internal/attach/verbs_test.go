@@ -124,3 +124,23 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 		t.Errorf("files were written %d times, and those of %q without a guard", f.described, f.unguarded)
 	}
 }
+
+// Files that could not be written, as while the driver is not registered with kubelet yet, are written by a later
+// sweep.
+func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
+	f := newFixture(t)
+	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Plans[0].Steps[0].RDMA = &v1alpha1.StepRDMA{}
+	f.must(f.attach("a-0", record))
+	pin, _ := f.boxes.find("a-0").pinned()
+	f.node.AddPodLink(pin, "a") // its GIDs come first
+	f.writesFail = true
+	f.sweeper().Sweep(t.Context())
+	f.writesFail = false
+	f.sweeper().Sweep(t.Context())
+	f.sweeper().Sweep(t.Context())
+	if f.described != 3 { // when it was attached, in vain, and again
+		t.Errorf("files were written %d times, want 3", f.described)
+	}
+}
